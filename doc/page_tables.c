@@ -1,7 +1,7 @@
 /* page_tables.c - copies a manual page from stdin to stdout and puts tables into it: the line
  * @KEYS@ becomes the keys of train.conf, @ENVIRONMENT@ the environment variables. */
 #include "base/env.h"
-#include "train/config/print_keys.h"
+#include "train/config/schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * the four parts of the input. A configuration that loads can be written and loaded again with the
  * same result. */
 #include "fuzz/fuzz.h"
-#include "train/config/config_write.h"
+#include "train/config/config.h"
 
 #include <stdlib.h>
 #include <string.h>

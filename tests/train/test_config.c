@@ -4,8 +4,6 @@
 #include "nn/model.h"
 #include "support/test.h"
 #include "train/config/config.h"
-#include "train/config/config_write.h"
-#include "train/config/print_keys.h"
 #include "train/config/schema.h"
 
 #include <cddp/status.h>

@@ -4,7 +4,6 @@
 #include "support/folder.h"
 #include "train/config/config.h"
 #include "train/config/config_file.h"
-#include "train/config/syntax.h"
 
 /* The message of loading @p text, without the folder's name in front. */
 static const char *message(const char *text)

@@ -1,7 +1,7 @@
 /* test_graph_choice.c - which steps are replayed and timed before the choice between replaying and
  * launching, and the choice. */
 #include "support/test.h"
-#include "train/device/graph_choice.h"
+#include "train/device/step_graphs.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* test_lone_norm.c - batch normalisation of a single value, which always gives 0: a warning names
  * the layer if, and only if, a step has such a micro-batch. */
 #include "support/train.h"
-#include "train/lone_norm.h"
+#include "train/batch_sizes.h"
 
 #define MODEL                                                                                      \
     "model.layers=({type=\"flatten\";},{type=\"linear\";units=4;},{type=\"batch_norm\";name="      \

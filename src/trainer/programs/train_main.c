@@ -11,11 +11,10 @@
 #include "base/options.h"
 #include "base/streams.h"
 #include "group/watch/stop.h"
-#include "train/config/print_keys.h"
+#include "train/config/schema.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
 #include "train/generate/from_checkpoint.h"
-#include "train/loop.h"
 #include "train/train_setup.h"
 
 #include <cddp/process.h>

@@ -6,7 +6,7 @@
 #include <cddp/ddp.h>
 
 /* What was measured since the last line of metrics, on this rank: step.c, micro_batch.c, update.c,
- * collect_results.c, stages/stages_compute.c and gan/ add to it. */
+ * update.c, stages/stages_compute.c and gan/ add to it. */
 struct cddpi_interval {
     double loss_sum; /* loss_sum and correct do not include skipped steps */
     double correct;

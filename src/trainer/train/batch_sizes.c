@@ -77,3 +77,25 @@ cddp_status cddpi_trainer_check_pipeline_batches(const struct cddpi_config *conf
                              "possible: use 1f1b",
                              (long long)count, CDDPI_MODEL_SLOTS);
 }
+
+/* Samples in the last micro-batch of @p share samples, in micro-batches of @p size. */
+static int64_t last_part(int64_t share, int64_t size)
+{
+    int64_t rest = share % size;
+
+    return rest > 0 ? rest : share < size ? share : size;
+}
+
+int64_t cddpi_trainer_smallest_micro_batch(const struct cddpi_config *config, int replicas,
+                                           int64_t batch)
+{
+    int64_t size = cddpi_trainer_micro_batch(config, replicas);
+    int64_t large = (batch + replicas - 1) / replicas;
+    int64_t small = batch / replicas;
+    int64_t least = large > 0 ? last_part(large, size) : 0;
+
+    if (small > 0 && last_part(small, size) < least) {
+        least = last_part(small, size);
+    }
+    return least;
+}

@@ -17,6 +17,10 @@ CDDP_CHECKED cddp_status cddpi_trainer_check_batch(const struct cddpi_config *co
 CDDP_CHECKED cddp_status cddpi_trainer_check_pipeline_batches(const struct cddpi_config *config);
 /** The number of samples in a rank's largest micro-batch. */
 int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int replicas);
+/** The number of samples in the smallest micro-batch of any rank in a step of @p batch samples; 0:
+ *  there is none. */
+int64_t cddpi_trainer_smallest_micro_batch(const struct cddpi_config *config, int replicas,
+                                           int64_t batch);
 /** Steps from @p cursor to the end of the last epoch. */
 uint64_t cddpi_trainer_steps_left(const struct cddpi_config *config, uint64_t samples,
                                   const struct cddpi_cursor *cursor);

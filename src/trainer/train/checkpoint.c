@@ -1,23 +1,46 @@
-/* checkpoint.c - writes checkpoints. Only rank 0 uses files. */
+/* checkpoint.c - writes checkpoints, during a run and at its end. Only rank 0 uses files. */
 #include "train/checkpoint.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/launcher_report.h"
 #include "base/shape.h"
 #include "checkpoint/snapshot.h"
 #include "ddp/copies.h"
 #include "group/device/group_device.h"
-#include "train/device/collect_results.h"
+#include "group/watch/stop.h"
 #include "train/device/host_copy.h"
 #include "train/engines/engine.h"
-#include "train/finite.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+size_t cddpi_find_infinite(const cddp_tensor *tensor)
+{
+    const float *values = tensor->data;
+    size_t count = cddpi_elements(tensor->dims, tensor->shape);
+    size_t i = 0;
+
+    while (tensor->type == CDDP_F32 && i < count && isfinite(values[i])) {
+        i++;
+    }
+    return tensor->type == CDDP_F32 ? i : count;
+}
+
+cddp_status cddpi_fail_infinite(const cddp_tensor *tensor, size_t element, float value)
+{
+    return cddpi_fail(CDDP_ERR_STATE,
+                      "%s has become %g (element %zu of %zu), so nothing is written: the "
+                      "learning rate may be too high",
+                      tensor->name, (double)value, element,
+                      cddpi_elements(tensor->dims, tensor->shape));
+}
 
 /* Add what identifies the training data, and for tokens how they are cut into sequences. */
 static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
@@ -51,17 +74,16 @@ static char *state_text(const struct cddpi_trainer *trainer)
         (json_int_t)trainer->train.data.count, "cddp", cddp_version());
     int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
     char *text = NULL;
+    bool done = state != NULL && add_data(trainer, state);
 
-    if (state != NULL && threads != 1 &&
-        json_object_set_new(state, "threads", json_integer((json_int_t)threads)) != 0) {
-        json_decref(state);
-        return NULL;
+    if (done && threads != 1) {
+        done = json_object_set_new(state, "threads", json_integer((json_int_t)threads)) == 0;
     }
-    /* The number of heads cannot be seen from any shape, and other programs that read the
-     * parameters need it. */
-    if (state != NULL && add_data(trainer, state) &&
-        (trainer->heads == 0 ||
-         json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0)) {
+    if (done && trainer->heads > 0) { /* cannot be seen from any shape, and other programs that
+                                         read the parameters need it */
+        done = json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0;
+    }
+    if (done) {
         text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1));
     }
     json_decref(state);
@@ -97,34 +119,29 @@ cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot, const cddp_t
     return CDDP_OK;
 }
 
-/* When a rank or a device fails, reductions end early, and parameters that were updated from them
- * must not be saved. The failure is known by now, although perhaps no call has returned it yet. */
-static cddp_status check_done(const struct cddpi_trainer *trainer)
-{
-    return cddpi_device_is_async(trainer->device) ? cddpi_group_verify(trainer->group) : CDDP_OK;
-}
-
-/* Make the parameters complete on their device, and the optimizer's state in host memory. */
-static cddp_status make_whole(const struct cddpi_trainer *trainer)
-{
-    bool sharded = trainer->config->ddp.shard_optimizer;
-    cddp_status status = sharded ? cddpi_ddp_params_whole(trainer->ddp) : CDDP_OK;
-
-    return status == CDDP_OK && (sharded || trainer->rank == 0) ? cddpi_optim_fetch(trainer->optim)
-                                                                : status;
-}
-
 cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
 {
+    bool sharded = trainer->config->ddp.shard_optimizer;
+
     /* They tell which steps were skipped. */
     CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
     for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        CDDPI_TRY(make_whole(each));
+        if (sharded) { /* make the parameters complete on their device */
+            CDDPI_TRY(cddpi_ddp_params_whole(each->ddp));
+        }
+        if (sharded || each->rank == 0) {
+            CDDPI_TRY(cddpi_optim_fetch(each->optim));
+        }
     }
     if (everywhere || trainer->rank == 0) {
         CDDPI_TRY(cddpi_trainer_copy_to_host(trainer));
     }
-    CDDPI_TRY(check_done(trainer));
+    /* When a rank or a device fails, reductions end early, and parameters that were updated from
+     * them must not be saved. The failure is known by now, although perhaps no call has returned it
+     * yet. */
+    if (cddpi_device_is_async(trainer->device)) {
+        CDDPI_TRY(cddpi_group_verify(trainer->group));
+    }
     for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
         CDDPI_TRY(cddpi_optim_gather_full_state(each->optim));
     }
@@ -164,15 +181,14 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
 
     CDDPI_TRY(trainer->engine->list_tensors(trainer, &snapshot));
     snapshot.state_json = text;
-    status = check_finite(&snapshot);
-    if (status == CDDP_OK) {
-        status = trainer->engine->prepare_save(trainer, &source);
+    CDDPI_TRY_GOTO(end, status, check_finite(&snapshot));
+    if (trainer->engine->prepare_save != NULL) {
+        CDDPI_TRY_GOTO(end, status, trainer->engine->prepare_save(trainer, &source));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
-                                      source.put != NULL ? &source : NULL, keep,
-                                      last || keep < 2 ? 1 : keep - 1, room);
-    }
+    status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
+                                  source.put != NULL ? &source : NULL, keep,
+                                  last || keep < 2 ? 1 : keep - 1, room);
+end:
     cddpi_checkpoint_release(&snapshot);
     return status;
 }
@@ -227,4 +243,144 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
     }
     free(text);
     return status;
+}
+
+/* Seconds between two tries; each pause is twice the previous one, because each try may write many
+ * bytes before the disk is full. Meanwhile, ranks communicate every ROUND_MS milliseconds. */
+enum { FIRST_PAUSE_S = 1, LONGEST_PAUSE_S = 30, ROUND_MS = 250 };
+
+#define NS_OF_S(seconds) ((int64_t)((seconds)*1e9))
+
+/* The state of retrying, on rank 0. */
+struct patience {
+    int64_t end_ns;
+    int64_t next_ns; /* when to try again */
+    int64_t pause_ns;
+    bool was_stopped; /* before the first try: a later request to stop ends the retries */
+    bool has_reported;
+};
+
+/* A hash of the parameters' 32-bit words. */
+static uint64_t parameters_hash(const struct cddpi_trainer *trainer)
+{
+    uint64_t hash = cddpi_hash_start;
+
+    for (; trainer != NULL; trainer = trainer->next) {
+        for (size_t i = 0; i < trainer->param_count; i++) {
+            const cddp_param *param = &trainer->params[i];
+            const uint32_t *words = trainer->host_copy != NULL ? trainer->host_copy[i]
+                                                               : param->data;
+            size_t count = cddpi_elements(param->dims, param->shape) *
+                           cddp_type_bytes(param->type) / sizeof *words;
+
+            for (size_t k = 0; k < count; k++) {
+                hash = cddpi_hash_add(hash, words[k]);
+            }
+        }
+    }
+    return hash;
+}
+
+/* Check that replicas are equal bit for bit. Nothing else would show a difference, because only
+ * rank 0's parameters are kept. */
+static cddp_status check_replicas(struct cddpi_trainer *trainer)
+{
+    uint64_t hash = parameters_hash(trainer);
+    int64_t bounds[2] = {(int64_t)hash, ~(int64_t)hash}; /* minimum; ~maximum */
+
+    CDDPI_TRY(cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL));
+    return bounds[0] == ~bounds[1]
+               ? CDDP_OK
+               : cddpi_fail_rank(CDDP_ERR_MISMATCH, trainer->rank,
+                                 "after step %llu the parameters differ between ranks",
+                                 (unsigned long long)trainer->cursor.step);
+}
+
+/* Whether to retry after a failure of kind @p why. Prints a warning once. */
+static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience, int64_t now_ns,
+                       enum cddpi_save_again why)
+{
+    if (why == CDDPI_SAVE_NEVER || now_ns >= patience->end_ns ||
+        (cddpi_stop_requested() && !patience->was_stopped)) {
+        return false;
+    }
+    if (!patience->has_reported) {
+        cddpi_trainer_warn(
+            trainer,
+            why == CDDPI_SAVE_WITH_ROOM
+                ? "%s. Make room: it is tried again for %g s (train.full_disk_seconds)%s"
+                : "%s. It is tried again for %g s (train.full_disk_seconds)%s",
+            cddp_last_error(), trainer->config->train.full_disk_seconds,
+            patience->was_stopped ? "" : ", or until the run is asked to stop");
+    }
+    patience->has_reported = true;
+    return true;
+}
+
+/* Rank 0: try if the pause is over, else wait for one round. @p out_again: not done yet. */
+static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *patience,
+                            uint8_t *out_again)
+{
+    static const struct timespec round = {.tv_nsec = ROUND_MS * 1000000L};
+    bool stops = cddpi_stop_requested() && !patience->was_stopped;
+    enum cddpi_save_again why = CDDPI_SAVE_NEVER;
+    cddp_status status;
+
+    *out_again = trainer->folder.saved_step != trainer->cursor.step;
+    cddpi_launcher_report_alive();
+    if (*out_again == 0) {
+        return CDDP_OK;
+    }
+    if (cddpi_now_ns() < patience->next_ns && !stops) {
+        nanosleep(&round, NULL);
+        return CDDP_OK;
+    }
+    status = cddpi_trainer_save(trainer, true, &why);
+    if (status == CDDP_OK) {
+        *out_again = 0;
+        return CDDP_OK;
+    }
+    if (!is_patient(trainer, patience, cddpi_now_ns(), why)) {
+        return status;
+    }
+    patience->next_ns = cddpi_now_ns() + patience->pause_ns;
+    if (patience->pause_ns < NS_OF_S(LONGEST_PAUSE_S)) {
+        patience->pause_ns *= 2;
+    }
+    return CDDP_OK;
+}
+
+/* After each round, rank 0 tells the others whether it will try again, so that its waiting does not
+ * look like a failure. */
+static cddp_status save_patiently(struct cddpi_trainer *trainer)
+{
+    struct patience patience = {
+        .end_ns = cddpi_now_ns() + NS_OF_S(trainer->config->train.full_disk_seconds),
+        .pause_ns = NS_OF_S(FIRST_PAUSE_S),
+        .was_stopped = cddpi_stop_requested(),
+    };
+    uint8_t again = 1;
+
+    while (again != 0) {
+        if (trainer->rank == 0) {
+            CDDPI_TRY(try_once(trainer, &patience, &again));
+        }
+        CDDPI_TRY(cddpi_engine_call(trainer->engine->end_save, trainer));
+        CDDPI_TRY(cddp_broadcast(trainer->group, &again, 1, CDDP_U8, 0, NULL));
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer)
+{
+    cddp_status status;
+
+    CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, true));
+    CDDPI_TRY_GOTO(end, status, check_replicas(trainer));
+    if (trainer->config->train.checkpoint_at_end) {
+        status = save_patiently(trainer);
+    }
+end:
+    cddpi_trainer_end_assembled(trainer);
+    return status == CDDP_OK ? cddp_barrier(trainer->group, NULL) : status;
 }

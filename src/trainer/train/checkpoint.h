@@ -35,4 +35,15 @@ CDDP_CHECKED cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot,
 /** Release the tensor list that an engine has made. */
 void cddpi_checkpoint_release(cddp_snapshot *snapshot);
 
+/** The index of the first element of @p tensor that is NaN or Inf; the number of elements if there
+ *  is none. */
+size_t cddpi_find_infinite(const cddp_tensor *tensor);
+/** Fail with CDDP_ERR_STATE and a text about that element. */
+cddp_status cddpi_fail_infinite(const cddp_tensor *tensor, size_t element, float value);
+
+/** Write the checkpoint at the end of a run: check that all replicas are equal, and retry for a
+ * while if the disk is full or if the error may pass. All ranks return together when it is written,
+ * or all fail. Collective. */
+CDDP_CHECKED cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer);
+
 #endif

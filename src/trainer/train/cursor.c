@@ -101,9 +101,8 @@ static cddp_status check_contents(struct cddpi_trainer *trainer, const char *pat
                 path);
         }
         cddpi_trainer_warn(trainer,
-                           "%s: the data have other contents than those that %s was made "
-                           "with",
-                           key, path);
+                           "%s: the data have other contents than those that %s was made with", key,
+                           path);
     }
     return CDDP_OK;
 }
@@ -138,7 +137,6 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
                               const struct cursor_state *state)
 {
     const struct cddpi_config *config = trainer->config;
-    cddp_status status;
     int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
 
     if (state->seed != config->train.seed) {
@@ -161,8 +159,8 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
                            "differ from those of a run that was not stopped",
                            threads, path, state->threads);
     }
-    status = check_samples(trainer, path, state);
-    return status == CDDP_OK ? check_contents(trainer, path, state) : status;
+    CDDPI_TRY(check_samples(trainer, path, state));
+    return check_contents(trainer, path, state);
 }
 
 /* Check that a run can reach this position. Earlier batches may have had other sizes, but each step

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "train/batch_sizes.h"
-#include "train/config/config_write.h"
 #include "train/engines/engine.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
@@ -16,36 +15,11 @@
 #include <string.h>
 
 /* Statistics exist only after a step, so do one with zeros. */
-static cddp_status step_once(cddp_ddp *ddp, const uint32_t *order, size_t count)
-{
-    CDDPI_TRY(cddp_ddp_begin(ddp, NULL));
-    for (size_t i = 0; i < count; i++) {
-        CDDPI_TRY(cddp_ddp_grad_ready(ddp, order[i]));
-    }
-    return cddp_ddp_wait(ddp);
-}
-
-static cddp_status print_buckets_of(cddp_ddp *ddp, const struct cddpi_model *model, size_t count,
-                                    FILE *file)
-{
-    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
-
-    CDDPI_TRY(step_once(ddp, cddpi_model_ready_order(model), count));
-    CDDPI_TRY(cddp_ddp_get_stats(ddp, &stats));
-    fprintf(file, "gradients: %zu bytes in %zu buckets\n", stats.bytes, stats.buckets);
-    for (size_t i = 0; i < stats.buckets; i++) {
-        cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
-
-        CDDPI_TRY(cddp_ddp_get_bucket_stats(ddp, i, &bucket));
-        fprintf(file, "  bucket %zu: %zu parameters, %zu bytes\n", i, bucket.params, bucket.bytes);
-    }
-    return CDDP_OK;
-}
-
 static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *group,
                                  const struct cddpi_model *model, FILE *file)
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(config, model, NULL);
+    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     size_t param_count = 0;
     size_t buffer_count = 0;
     const cddp_param *params = cddpi_model_params(model, &param_count);
@@ -54,7 +28,20 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
     cddp_status status;
 
     CDDPI_TRY(cddp_ddp_create(group, params, param_count, buffers, buffer_count, &options, &ddp));
-    status = print_buckets_of(ddp, model, param_count, file);
+    CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(ddp, NULL));
+    for (size_t i = 0; i < param_count; i++) {
+        CDDPI_TRY_GOTO(end, status, cddp_ddp_grad_ready(ddp, cddpi_model_ready_order(model)[i]));
+    }
+    CDDPI_TRY_GOTO(end, status, cddp_ddp_wait(ddp));
+    CDDPI_TRY_GOTO(end, status, cddp_ddp_get_stats(ddp, &stats));
+    fprintf(file, "gradients: %zu bytes in %zu buckets\n", stats.bytes, stats.buckets);
+    for (size_t i = 0; i < stats.buckets; i++) {
+        cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
+
+        CDDPI_TRY_GOTO(end, status, cddp_ddp_get_bucket_stats(ddp, i, &bucket));
+        fprintf(file, "  bucket %zu: %zu parameters, %zu bytes\n", i, bucket.params, bucket.bytes);
+    }
+end:
     cddp_ddp_destroy(ddp);
     return status;
 }
@@ -88,6 +75,7 @@ static cddp_status print_all_of(const struct cddpi_config *config,
                                 const struct cddpi_model_spec *spec, struct cddpi_model *model,
                                 int share, cddp_group *group, FILE *file)
 {
+    const struct cddpi_engine *engine = cddpi_engine_of(config);
     char *table;
 
     CDDPI_TRY(cddpi_model_prepare(model, share, true));
@@ -97,7 +85,9 @@ static cddp_status print_all_of(const struct cddpi_config *config,
     fprintf(file, "memory for activations: %zu bytes a rank, for %d samples\n",
             cddpi_model_arena_bytes(model), share);
     CDDPI_TRY(print_recompute(model, share, file));
-    CDDPI_TRY(cddpi_engine_of(config)->describe(config, spec, share, file));
+    if (engine->describe != NULL) {
+        CDDPI_TRY(engine->describe(config, spec, share, file));
+    }
     fputc('\n', file);
     CDDPI_TRY(cddpi_model_describe_plan(model, share, file));
     fputc('\n', file);
@@ -119,6 +109,37 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
     status = print_all_of(config, &spec, model, (int)share, group, file);
     cddpi_model_destroy(model);
     return status;
+}
+
+static void print_sequences(const struct cddpi_dataset *data, const char *use, FILE *file)
+{
+    fprintf(file,
+            "data to %s: %llu tokens in %llu sequences of %d, %llu left over; vocabulary %d\n", use,
+            (unsigned long long)data->token_count, (unsigned long long)data->count, data->context,
+            (unsigned long long)data->unused_count, data->classes);
+    for (size_t i = 0; i < data->shard_count; i++) {
+        const struct cddpi_token_shard *shard = &data->shards[i];
+        uint64_t behind = i + 1 < data->shard_count ? data->shards[i + 1].first_sequence
+                                                    : data->count;
+
+        fprintf(file, "  %s: %llu tokens, %llu sequences\n", shard->path,
+                (unsigned long long)shard->token_count,
+                (unsigned long long)(behind - shard->first_sequence));
+    }
+}
+
+void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cddpi_dataset *test,
+                              FILE *file)
+{
+    if (train->kind == CDDPI_DATASET_TOKENS) {
+        print_sequences(train, "train on", file);
+        print_sequences(test, "evaluate on", file);
+    } else {
+        fprintf(file, "data: %llu %s of %d x %d x %d in %d classes, %llu to test\n",
+                (unsigned long long)train->count,
+                train->files != NULL ? "files, samples" : "samples", train->channels, train->height,
+                train->width, train->classes, (unsigned long long)test->count);
+    }
 }
 
 static void print_steps(const struct cddpi_config *config, uint64_t samples, FILE *file)
@@ -152,6 +173,22 @@ static cddp_status put_clean(const char *text, FILE *file)
     return CDDP_OK;
 }
 
+static cddp_status describe(const struct cddpi_config *config, cddp_group *group,
+                            struct cddpi_dataset *train, struct cddpi_dataset *test, FILE *file)
+{
+    char note[2048];
+
+    CDDPI_TRY(cddpi_trainer_open_data(config, NULL, train, test));
+    CDDPI_TRY(print_model(config, train, group, file));
+    cddpi_trainer_print_data(train, test, file);
+    cddpi_trainer_note_classes(config, train, note, sizeof note);
+    if (note[0] != '\0') {
+        fprintf(file, "warning: %s\n", note);
+    }
+    print_steps(config, train->count, file);
+    return CDDP_OK;
+}
+
 cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
 {
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
@@ -166,28 +203,11 @@ cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
     }
     status = put_clean(text, file);
     free(text);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     options.backend = "solo";
     options.world_size = 1;
-    status = cddp_group_create(&options, &group);
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_open_data(config, NULL, &train, &test);
-    }
-    if (status == CDDP_OK) {
-        status = print_model(config, &train, group, file);
-    }
-    if (status == CDDP_OK) {
-        char note[2048];
-
-        cddpi_trainer_print_data(&train, &test, file);
-        cddpi_trainer_note_classes(config, &train, note, sizeof note);
-        if (note[0] != '\0') {
-            fprintf(file, "warning: %s\n", note);
-        }
-        print_steps(config, train.count, file);
-    }
+    CDDPI_TRY(cddp_group_create(&options, &group));
+    status = describe(config, group, &train, &test, file);
     cddpi_dataset_close(&test);
     cddpi_dataset_close(&train);
     cddp_group_destroy(group);

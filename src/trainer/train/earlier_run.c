@@ -16,7 +16,9 @@
 
 /* What was renamed or created so far, to undo it. */
 struct moves {
-    char **from, **to; /* from NULL: `to` is a new folder, or the link */
+    struct {
+        char *from, *to; /* from NULL: `to` is a new folder, or the link */
+    } * all;
     size_t count;
 };
 
@@ -26,48 +28,47 @@ static cddp_status fail_memory(const char *dir)
 }
 
 /* Record a move. Takes ownership of both names. */
-static cddp_status note(struct moves *moves, char *from, char *to)
+static cddp_status note_move(struct moves *moves, char *from, char *to)
 {
-    char **froms = cddpi_realloc(moves->from, (moves->count + 1) * sizeof *froms);
-    char **tos;
+    void *more = cddpi_realloc(moves->all, (moves->count + 1) * sizeof *moves->all);
 
-    moves->from = froms != NULL ? froms : moves->from;
-    tos = froms != NULL ? cddpi_realloc(moves->to, (moves->count + 1) * sizeof *tos) : NULL;
-    if (tos == NULL) {
+    if (more == NULL) {
         cddpi_free(from);
         cddpi_free(to);
         return fail_memory("earlier run");
     }
-    moves->to = tos;
-    froms[moves->count] = from;
-    tos[moves->count++] = to;
+    moves->all = more;
+    moves->all[moves->count].from = from;
+    moves->all[moves->count++].to = to;
     return CDDP_OK;
 }
 
+static void free_names(char **names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        cddpi_free(names[i]);
+    }
+    cddpi_free(names);
+}
+
 /* Undo all moves. The last failure is kept. */
-static void undo(const struct moves *moves)
+static void undo_moves(const struct moves *moves)
 {
     for (size_t i = moves->count; i-- > 0;) {
-        if (moves->from[i] != NULL) {
-            (void)cddpi_file_renameat(AT_FDCWD, moves->to[i], moves->from[i]);
-        } else if (cddpi_file_unlinkat(AT_FDCWD, moves->to[i], AT_REMOVEDIR) != 0) {
-            (void)cddpi_file_unlinkat(AT_FDCWD, moves->to[i], 0);
+        const char *from = moves->all[i].from;
+        const char *to = moves->all[i].to;
+
+        if (from != NULL) {
+            (void)cddpi_file_renameat(AT_FDCWD, to, from);
+        } else if (cddpi_file_unlinkat(AT_FDCWD, to, AT_REMOVEDIR) != 0) {
+            (void)cddpi_file_unlinkat(AT_FDCWD, to, 0);
         }
     }
 }
 
-static void release(struct moves *moves)
-{
-    for (size_t i = 0; i < moves->count; i++) {
-        cddpi_free(moves->from[i]);
-        cddpi_free(moves->to[i]);
-    }
-    cddpi_free(moves->from);
-    cddpi_free(moves->to);
-}
-
 /* Rename @p name in @p dir to the same name in @p to. */
-static cddp_status move(struct moves *moves, const char *dir, const char *name, const char *to)
+static cddp_status move_entry(struct moves *moves, const char *dir, const char *name,
+                              const char *to)
 {
     char *from_path = cddpi_format("%s/%s", dir, name);
     char *to_path = cddpi_format("%s/%s", to, name);
@@ -76,7 +77,7 @@ static cddp_status move(struct moves *moves, const char *dir, const char *name, 
     if (from_path == NULL || to_path == NULL) {
         status = fail_memory(dir);
     } else if (cddpi_file_renameat(AT_FDCWD, from_path, to_path) == 0) {
-        return note(moves, from_path, to_path);
+        return note_move(moves, from_path, to_path);
     } else if (errno != ENOENT) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s to %s", from_path, to_path);
     }
@@ -96,7 +97,7 @@ static cddp_status make_earlier(struct moves *moves, const char *dir, const char
         }
         if (cddpi_file_mkdirat(AT_FDCWD, path) == 0) {
             *out = path;
-            return note(moves, NULL, path);
+            return note_move(moves, NULL, path);
         }
         if (errno != EEXIST) {
             cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "make the folder %s", path);
@@ -131,56 +132,30 @@ static bool belongs_to_folder(const char *name)
 }
 
 /* List the names in @p dir that @p wanted accepts, before any is moved. */
-static cddp_status list(const char *dir, bool (*wanted)(const char *), char ***out,
-                        size_t *out_count)
+static cddp_status list_names(const char *dir, bool (*wanted)(const char *), char ***out,
+                              size_t *out_count)
 {
     DIR *folder = NULL;
-    char **names = NULL;
-    size_t count = 0;
-    cddp_status status = cddpi_folder_open(dir, &folder);
+    const char *name = "";
+    cddp_status status;
 
-    while (status == CDDP_OK) {
-        const char *name = NULL;
+    CDDPI_TRY(cddpi_folder_open(dir, &folder));
+    while ((status = cddpi_folder_next(folder, dir, &name)) == CDDP_OK && name != NULL) {
         char **more;
 
-        status = cddpi_folder_next(folder, dir, &name);
-        if (status != CDDP_OK || name == NULL) {
-            break;
-        }
         if (!wanted(name)) {
             continue;
         }
-        more = cddpi_realloc(names, (count + 1) * sizeof *more);
-        names = more != NULL ? more : names;
-        if (more == NULL || (names[count] = cddpi_strdup(name)) == NULL) {
+        more = cddpi_realloc(*out, (*out_count + 1) * sizeof *more);
+        *out = more != NULL ? more : *out;
+        if (more == NULL || (more[*out_count] = cddpi_strdup(name)) == NULL) {
             status = fail_memory(dir);
-        } else {
-            count++;
+            break;
         }
+        (*out_count)++;
     }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    *out = names;
-    *out_count = count;
+    closedir(folder);
     return status;
-}
-
-static void free_names(char **names, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        cddpi_free(names[i]);
-    }
-    cddpi_free(names);
-}
-
-/* Whether @p path is a link to a folder, or a mount point. */
-static bool has_place_of_its_own(const char *dir, const char *path)
-{
-    struct stat own, followed, around;
-
-    return lstat(path, &own) == 0 && stat(path, &followed) == 0 && S_ISDIR(followed.st_mode) &&
-           (S_ISLNK(own.st_mode) || (stat(dir, &around) == 0 && around.st_dev != followed.st_dev));
 }
 
 /* Move the contents of @p path, a link or a mount point, to a new folder earlier-N inside it, and
@@ -189,73 +164,84 @@ static cddp_status move_contents(struct moves *moves, const char *path, const ch
                                  const char *aside)
 {
     const char *inner = NULL;
-    char *link = cddpi_format("%s/%s", aside, name);
+    char *link = NULL;
     char *target = NULL;
     char **names = NULL;
     size_t count = 0;
-    cddp_status status = link != NULL ? list(path, belongs_to_folder, &names, &count)
-                                      : fail_memory(path);
+    cddp_status status;
 
-    if (status == CDDP_OK && count > 0) {
-        status = make_earlier(moves, path, &inner);
+    CDDPI_TRY_GOTO(end, status, list_names(path, belongs_to_folder, &names, &count));
+    if (count == 0) {
+        goto end;
     }
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-        status = move(moves, path, names[i], inner);
+    CDDPI_TRY_GOTO(end, status, make_earlier(moves, path, &inner));
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY_GOTO(end, status, move_entry(moves, path, names[i], inner));
     }
+    link = cddpi_format("%s/%s", aside, name);
+    target = realpath(inner, NULL);
+    if (link == NULL) {
+        status = fail_memory(path);
+    } else if (target == NULL || symlink(target, link) != 0) {
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "link %s to %s", link, inner);
+    } else {
+        status = note_move(moves, NULL, link);
+        link = NULL;
+    }
+end:
     free_names(names, count);
-    if (status == CDDP_OK && count > 0) {
-        target = realpath(inner, NULL);
-        if (target == NULL || symlink(target, link) != 0) {
-            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "link %s to %s", link, inner);
-        } else {
-            status = note(moves, NULL, link);
-            link = NULL;
-        }
-    }
     free(target); /* allocated by realpath() */
     cddpi_free(link);
     return status;
 }
 
-static cddp_status move_all(struct moves *moves, const char *dir, const char *aside, char **names,
-                            size_t count)
+/* Move @p name in @p dir to @p aside. Of a link to a folder, and of a mount point, move the
+ * contents. */
+static cddp_status move_one(struct moves *moves, const char *dir, const char *name,
+                            const char *aside)
 {
-    cddp_status status = CDDP_OK;
+    char *path = cddpi_format("%s/%s", dir, name);
+    struct stat own, followed, around;
+    bool has_own_place;
+    cddp_status status;
 
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-        char *path = cddpi_format("%s/%s", dir, names[i]);
-
-        if (path == NULL) {
-            return fail_memory(dir);
-        }
-        status = has_place_of_its_own(dir, path) ? move_contents(moves, path, names[i], aside)
-                                                 : move(moves, dir, names[i], aside);
-        cddpi_free(path);
+    if (path == NULL) {
+        return fail_memory(dir);
     }
+    has_own_place = lstat(path, &own) == 0 && stat(path, &followed) == 0 &&
+                    S_ISDIR(followed.st_mode) &&
+                    (S_ISLNK(own.st_mode) ||
+                     (stat(dir, &around) == 0 && around.st_dev != followed.st_dev));
+    status = has_own_place ? move_contents(moves, path, name, aside)
+                           : move_entry(moves, dir, name, aside);
+    cddpi_free(path);
     return status;
 }
 
 cddp_status cddpi_earlier_run_put_aside(const char *dir, struct cddpi_progress *progress)
 {
-    struct moves moves = {NULL, NULL, 0};
+    struct moves moves = {NULL, 0};
     const char *aside = NULL;
     char **names = NULL;
     size_t count = 0;
-    cddp_status status = list(dir, belongs_to_run, &names, &count);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = make_earlier(&moves, dir, &aside);
+    CDDPI_TRY_GOTO(end, status, list_names(dir, belongs_to_run, &names, &count));
+    CDDPI_TRY_GOTO(end, status, make_earlier(&moves, dir, &aside));
+    for (size_t i = 0; i < count; i++) {
+        CDDPI_TRY_GOTO(end, status, move_one(&moves, dir, names[i], aside));
     }
-    if (status == CDDP_OK) {
-        status = move_all(&moves, dir, aside, names, count);
-    }
-    if (status == CDDP_OK) {
-        cddpi_progress_line(progress, "the earlier run in %s is now in %s", dir, aside);
-    } else {
-        undo(&moves);
+    cddpi_progress_line(progress, "the earlier run in %s is now in %s", dir, aside);
+end:
+    if (status != CDDP_OK) {
+        undo_moves(&moves);
     }
     free_names(names, count);
-    release(&moves);
+    for (size_t i = 0; i < moves.count; i++) {
+        cddpi_free(moves.all[i].from);
+        cddpi_free(moves.all[i].to);
+    }
+    cddpi_free(moves.all);
     return status;
 }
 
@@ -285,23 +271,22 @@ cddp_status cddpi_earlier_run_find(const char *dir, bool *out)
 {
     char *metrics = cddpi_format("%s/metrics.jsonl", dir);
     char *checkpoints = cddpi_format("%s/checkpoints", dir);
+    bool has_checkpoints = false;
+    bool has_metrics = false;
     struct stat info;
     cddp_status status = CDDP_OK;
 
-    *out = false;
     if (metrics == NULL || checkpoints == NULL) {
         status = fail_memory(dir);
     } else if (lstat(metrics, &info) == 0) {
-        *out = true;
+        has_metrics = true;
     } else if (errno != ENOENT) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", metrics);
     }
     if (status == CDDP_OK) {
-        bool has_some = false;
-
-        status = find_checkpoints(checkpoints, &has_some);
-        *out = *out || has_some;
+        status = find_checkpoints(checkpoints, &has_checkpoints);
     }
+    *out = has_metrics || has_checkpoints;
     cddpi_free(metrics);
     cddpi_free(checkpoints);
     return status;

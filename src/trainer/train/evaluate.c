@@ -1,18 +1,54 @@
 /* evaluate.c - computes loss and accuracy over the test data, each sample exactly once with any
- * number of ranks. */
+ * number of ranks, and counts broken image files over all ranks. */
 #include "train/evaluate.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/shape.h"
 #include "group/watch/stop.h"
-#include "train/broken_files.h"
-#include "train/device/collect_results.h"
 #include "train/engines/engine.h"
-#include "train/micro_batch.h"
 #include "train/trainer.h"
 
 #include <math.h>
+
+enum { TEXT_BYTES = 1024 };
+
+cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
+{
+    int64_t counts[2] = {0, 0};
+    char text[TEXT_BYTES] = "";
+    char other[TEXT_BYTES] = "";
+    char *shown = text;
+    int64_t from;
+
+    if (trainer->config->data.on_error != CDDPI_DATA_SKIP) {
+        return CDDP_OK;
+    }
+    if (trainer->reads_samples) { /* the other ranks of a replica load the same samples */
+        counts[0] = (int64_t)cddpi_data_loader_broken(trainer->train.loader, text, sizeof text);
+        counts[1] = (int64_t)cddpi_data_loader_broken(trainer->test.loader, other, sizeof other);
+    }
+    if (text[0] == '\0') {
+        shown = other;
+    }
+    CDDPI_TRY(cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL));
+    from = shown[0] != '\0' ? trainer->rank : trainer->world_size;
+    CDDPI_TRY(cddp_all_reduce(trainer->group, &from, &from, 1, CDDP_I64, CDDP_OP_MIN, NULL));
+    if (from < trainer->world_size) { /* the text of the lowest rank that has one */
+        CDDPI_TRY(cddp_broadcast(trainer->group, shown, TEXT_BYTES, CDDP_U8, (int)from, NULL));
+    }
+    if (trainer->rank == 0 && counts[0] + counts[1] > trainer->records.told_broken) {
+        cddpi_trainer_warn(
+            trainer,
+            "data.on_error = \"skip\": until step %llu, %lld samples to train on and "
+            "%lld to evaluate on were replaced by others, since their files are "
+            "broken, as this one: %s",
+            (unsigned long long)trainer->cursor.step, (long long)counts[0], (long long)counts[1],
+            shown);
+        trainer->records.told_broken = counts[0] + counts[1];
+    }
+    return CDDP_OK;
+}
 
 /* Broadcast rank 0's running statistics of batch normalisation. They differ between ranks, and rank
  * 0's are saved, so these are evaluated. */
@@ -28,55 +64,25 @@ static cddp_status share_buffers(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* The number of samples to evaluate. */
-static uint64_t sample_count(const struct cddpi_trainer *trainer)
-{
-    uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
-    uint64_t most = (uint64_t)trainer->config->train.eval_batches;
-
-    if (most == 0 || most > trainer->test.data.count / batch) {
-        return trainer->test.data.count;
-    }
-    return most * batch;
-}
-
-/* While a batch computes, ask all ranks whether one was asked to stop. */
-static cddp_status begin_asking(struct cddpi_trainer *trainer)
-{
-    return cddpi_agreement_begin(&trainer->agreement, trainer->group,
-                                 cddpi_stop_requested() ? CDDPI_REQUEST_STOP : CDDPI_REQUEST_NONE,
-                                 false);
-}
-
-static cddp_status end_asking(struct cddpi_trainer *trainer)
-{
-    cddp_status status = cddpi_agreement_end(&trainer->agreement);
-
-    if (status == CDDP_OK) {
-        trainer->stopped = trainer->agreement.agreed.request == CDDPI_REQUEST_STOP;
-    }
-    return status;
-}
-
 /* Evaluate this rank's part of the next global batch. @p out_at_end: there was no more batch. */
 static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *predictions, bool *out_at_end)
 {
     struct cddpi_micro_batch micro_batch;
     struct cddpi_batch batch;
     struct cddpi_loss_result result = {0};
-    cddp_status status = cddpi_prefetcher_next(trainer->test.prefetcher, &micro_batch);
 
-    *out_at_end = status == CDDP_OK && micro_batch.label == NULL;
-    if (status != CDDP_OK || *out_at_end) {
-        return status;
+    CDDPI_TRY(cddpi_prefetcher_next(trainer->test.prefetcher, &micro_batch));
+    *out_at_end = micro_batch.label == NULL;
+    if (*out_at_end) {
+        return CDDP_OK;
     }
     batch = cddpi_prefetcher_batch(&micro_batch);
     if (batch.count > 0) {
-        status = cddpi_trainer_add_advice(trainer->engine->evaluate(trainer, &batch, &result),
-                                          "a smaller train.eval_batch_size needs less");
+        CDDPI_TRY(cddpi_trainer_add_advice(trainer->engine->evaluate(trainer, &batch, &result),
+                                           "a smaller train.eval_batch_size needs less"));
         *predictions += result.count;
     }
-    return status == CDDP_OK ? cddpi_prefetcher_release(trainer->test.prefetcher) : status;
+    return cddpi_prefetcher_release(trainer->test.prefetcher);
 }
 
 /* The model with the loss, if this rank has it. */
@@ -95,25 +101,34 @@ static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_
 
     cddpi_prefetcher_start(trainer->test.prefetcher, trainer->cursor.step);
     while (!at_end && !trainer->stopped) {
-        CDDPI_TRY(begin_asking(trainer));
+        enum cddpi_request request = cddpi_stop_requested() ? CDDPI_REQUEST_STOP
+                                                            : CDDPI_REQUEST_NONE;
+
+        /* While a batch computes, ask all ranks whether one was asked to stop. */
+        CDDPI_TRY(cddpi_agreement_begin(&trainer->agreement, trainer->group, request, false));
         CDDPI_TRY(evaluate_batch(trainer, &predictions, &at_end));
-        CDDPI_TRY(end_asking(trainer));
+        CDDPI_TRY(cddpi_agreement_end(&trainer->agreement));
+        trainer->stopped = trainer->agreement.agreed.request == CDDPI_REQUEST_STOP;
     }
     CDDPI_TRY(cddpi_model_collect(last_model(trainer), predictions));
     return cddpi_model_result(last_model(trainer), out);
 }
 
-/* This rank's share of the test data. */
+/* This rank's share of the test data: all of it, or train.eval_batches. */
 static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
 {
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
+    uint64_t most = (uint64_t)trainer->config->train.eval_batches;
+    uint64_t samples = trainer->test.data.count;
     cddp_status status;
 
+    if (most > 0 && most <= samples / batch) {
+        samples = most * batch;
+    }
     CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
     CDDPI_TRY(cddpi_model_reset_sums(last_model(trainer))); /* discard what training has added */
-    CDDPI_TRY(cddpi_data_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0,
-                                      sample_count(trainer), batch, trainer->replica,
-                                      trainer->replica_count, false));
+    CDDPI_TRY(cddpi_data_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0, samples,
+                                      batch, trainer->replica, trainer->replica_count, false));
     status = evaluate_batches(trainer, out);
     cddpi_data_loader_cancel(trainer->test.loader);
     return status;
@@ -123,10 +138,9 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
 static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t predictions,
                                      double took_ms)
 {
-    static const char *const of_images[] = {"eval_loss", "eval_accuracy", "eval_samples",
-                                            "eval_ms"};
-    static const char *const of_text[] = {"eval_loss", "eval_accuracy",   "eval_samples",
-                                          "eval_ms",   "eval_perplexity", "eval_tokens"};
+    static const char *const names[] = {"eval_loss",       "eval_accuracy",
+                                        "eval_samples",    "eval_ms",
+                                        "eval_perplexity", "eval_tokens" /* of text */};
     uint64_t epoch = trainer->cursor.epoch +
                      (trainer->cursor.position > 0); /* the current or just completed one */
     bool is_text = cddpi_trainer_is_text(trainer);
@@ -135,8 +149,8 @@ static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t pred
                        took_ms,     exp(found->loss), (double)predictions};
 
     if (trainer->records.metrics != NULL) {
-        cddpi_metrics_add(trainer->records.metrics, "eval", trainer->cursor.step, epoch,
-                          is_text ? of_text : of_images, values, is_text ? 6 : 4);
+        cddpi_metrics_add(trainer->records.metrics, "eval", trainer->cursor.step, epoch, names,
+                          values, is_text ? 6 : 4);
     }
     return trainer->engine->show_evaluation(trainer, epoch);
 }

@@ -16,4 +16,9 @@ struct cddpi_evaluation {
  *  result is in trainer->evaluation, unless trainer->stopped gets set meanwhile. Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer);
 
+/** Rank 0 warns about samples replaced on any rank because their image files are broken
+ *  (data.on_error = "skip"), if there are new ones since its last warning. Collective; does nothing
+ *  where broken files are errors. */
+CDDP_CHECKED cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer);
+
 #endif

@@ -1,17 +1,15 @@
 /* loop.c - runs the training loop to the last step or a signal, with evaluations and
  * checkpoints. */
-#include "train/loop.h"
+#include "train/train_setup.h"
 
 #include "base/error.h"
 #include "group/watch/group_trace.h"
-#include "train/broken_files.h"
 #include "train/checkpoint.h"
-#include "train/device/collect_results.h"
 #include "train/engines/engine.h"
-#include "train/generate/during_run.h"
-#include "train/last_save.h"
+#include "train/evaluate.h"
+#include "train/generate/generate_model.h"
 #include "train/step.h"
-#include "train/telemetry/report_run.h"
+#include "train/telemetry/train_report.h"
 
 static bool is_finished(const struct cddpi_trainer *trainer)
 {
@@ -22,20 +20,16 @@ static bool is_finished(const struct cddpi_trainer *trainer)
 /* Start the loader on the rest of the cursor's epoch. */
 static cddp_status begin_epoch(struct cddpi_trainer *trainer)
 {
-    cddp_status status;
+    const struct cddpi_trainer_data *train = &trainer->train;
 
     if (trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs) {
         return CDDP_OK;
     }
-    cddpi_data_loader_cancel(trainer->train.loader);
-    cddpi_prefetcher_start(trainer->train.prefetcher, trainer->cursor.step);
-    status = cddp_sampler_set_epoch(trainer->train.sampler, trainer->cursor.epoch);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    return cddpi_data_loader_start(trainer->train.loader, trainer->train.sampler,
-                                   trainer->cursor.epoch, trainer->cursor.position,
-                                   trainer->train.data.count,
+    cddpi_data_loader_cancel(train->loader);
+    cddpi_prefetcher_start(train->prefetcher, trainer->cursor.step);
+    CDDPI_TRY(cddp_sampler_set_epoch(train->sampler, trainer->cursor.epoch));
+    return cddpi_data_loader_start(train->loader, train->sampler, trainer->cursor.epoch,
+                                   trainer->cursor.position, train->data.count,
                                    (uint64_t)trainer->config->train.batch_size, trainer->replica,
                                    trainer->replica_count, true);
 }
@@ -44,15 +38,14 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
 static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
     enum cddpi_save_again why_again;
-    cddp_status status = cddpi_trainer_assemble(trainer, false);
+    cddp_status status;
 
-    if (status == CDDP_OK && trainer->rank == 0 &&
-        cddpi_trainer_save(trainer, false, &why_again) != CDDP_OK) {
+    CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, false));
+    if (trainer->rank == 0 && cddpi_trainer_save(trainer, false, &why_again) != CDDP_OK) {
         cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
     }
-    if (status == CDDP_OK) {
-        status = trainer->engine->end_save(trainer);
-    }
+    status = cddpi_engine_call(trainer->engine->end_save, trainer);
+end:
     cddpi_trainer_end_assembled(trainer);
     return status;
 }
@@ -61,13 +54,12 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 static cddp_status write_text(struct cddpi_trainer *trainer, bool at_end)
 {
     uint64_t steps = (uint64_t)trainer->config->train.generate_steps;
-    cddp_status status;
 
     if (trainer->rank != 0 || steps == 0 || (!at_end && trainer->cursor.step % steps != 0)) {
         return CDDP_OK;
     }
-    status = cddpi_trainer_collect_results(trainer, 0, NULL); /* results are taken in order */
-    return status == CDDP_OK ? cddpi_trainer_write_text(trainer) : status;
+    CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL)); /* results are taken in order */
+    return cddpi_trainer_write_text(trainer);
 }
 
 static bool is_evaluated(const struct cddpi_trainer *trainer)
@@ -88,14 +80,13 @@ static bool is_evaluated(const struct cddpi_trainer *trainer)
 static cddp_status evaluate_if_missing(struct cddpi_trainer *trainer)
 {
     int64_t is_missing;
-    cddp_status status;
 
     if (trainer->cursor.step == 0 || !is_evaluated(trainer)) {
         return CDDP_OK;
     }
     is_missing = trainer->rank == 0 && !cddpi_metrics_has_evaluation(trainer->records.metrics);
-    status = cddp_broadcast(trainer->group, &is_missing, 1, CDDP_I64, 0, NULL);
-    return status == CDDP_OK && is_missing != 0 ? cddpi_trainer_evaluate(trainer) : status;
+    CDDPI_TRY(cddp_broadcast(trainer->group, &is_missing, 1, CDDP_I64, 0, NULL));
+    return is_missing != 0 ? cddpi_trainer_evaluate(trainer) : CDDP_OK;
 }
 
 static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
@@ -155,9 +146,7 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
     status = take_steps(trainer);
     cddpi_data_loader_cancel(trainer->train.loader);
     cddpi_trace_close(trainer->group);
-    if (status == CDDP_OK) {
-        status = finish_run(trainer);
-    }
+    status = status == CDDP_OK ? finish_run(trainer) : status;
     cddpi_trainer_report_end(trainer);
     return status;
 }

@@ -5,7 +5,7 @@
  * rank's mean is weighted by its number of samples (is_sum() tells when this is done differently).
  * A rank without samples, in a short last batch or micro-batch, takes part with zeros, and in the
  * collectives of layers. */
-#include "train/micro_batch.h"
+#include "train/step.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -17,7 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static cddp_status grad_ready(void *context, size_t index)
+cddp_status cddpi_trainer_grad_ready(void *context, size_t index)
 {
     struct cddpi_trainer *trainer = context;
 
@@ -77,6 +77,24 @@ static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_
     return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->device_step, part);
 }
 
+static cddp_status run_forward(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
+                               const struct cddpi_batch *batch, struct cddpi_loss_result *out)
+{
+    CDDPI_TRY(mark(trainer, step, CDDPI_MARK_FORWARD));
+    CDDPI_TRY(trainer->engine->forward(trainer, batch, true, out));
+    return cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, out->loss_sum);
+}
+
+static cddp_status run_backward(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
+                                const cddp_step *sync, double scale, bool accumulate,
+                                struct cddpi_loss_result *out)
+{
+    CDDPI_TRY(mark(trainer, step, CDDPI_MARK_BACKWARD));
+    CDDPI_TRY(cddp_ddp_begin(trainer->ddp, sync));
+    return trainer->engine->backward(trainer, scale, accumulate, cddpi_trainer_grad_ready, trainer,
+                                     out);
+}
+
 /* Gradients are added to those of the previous @p done micro-batches. */
 cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
                                           const struct cddpi_train_step *step,
@@ -93,29 +111,18 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     double scale = predictions > 0 ? 1.0 / (predictions * parts) : 1.0;
     int64_t begun = cddpi_now_ns();
     int64_t forwarded;
-    cddp_status status = mark(trainer, step, CDDPI_MARK_FORWARD);
+    cddp_status status;
 
     cddpi_arrivals_begin(trainer->records.arrivals);
     cddpi_launcher_report_alive(); /* a step of many micro-batches may take long */
     sync.weight = (double)micro_batch->share;
     sync.no_sync = !micro_batch->last;
     sync.sum = sum;
-    if (status == CDDP_OK) {
-        status = trainer->engine->forward(trainer, &batch, true, &result);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
-    }
+    status = run_forward(trainer, step, &batch, &result);
     forwarded = cddpi_now_ns();
     cddpi_arrivals_forward_end(trainer->records.arrivals);
     if (status == CDDP_OK) {
-        status = mark(trainer, step, CDDPI_MARK_BACKWARD);
-    }
-    if (status == CDDP_OK) {
-        status = cddp_ddp_begin(trainer->ddp, &sync);
-    }
-    if (status == CDDP_OK) {
-        status = trainer->engine->backward(trainer, scale, done > 0, grad_ready, trainer, &result);
+        status = run_backward(trainer, step, &sync, scale, done > 0, &result);
     }
     cddpi_arrivals_backward_end(trainer->records.arrivals);
     cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
@@ -130,9 +137,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     if (status != CDDP_OK) {
         return advise_smaller_micro_batches(trainer, status);
     }
-    status = cddp_ddp_wait(trainer->ddp);
-    if (status == CDDP_OK && micro_batch->last) {
-        status = cddpi_arrivals_end(trainer->records.arrivals, trainer->ddp);
-    }
-    return status;
+    CDDPI_TRY(cddp_ddp_wait(trainer->ddp));
+    return micro_batch->last ? cddpi_arrivals_end(trainer->records.arrivals, trainer->ddp)
+                             : CDDP_OK;
 }

@@ -53,11 +53,6 @@ cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer, const ch
     return CDDP_OK;
 }
 
-cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out)
-{
-    return cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, out);
-}
-
 /* Whether @p path is one of the run's own checkpoints. */
 static bool is_own(const struct cddpi_trainer *trainer, const char *path)
 {
@@ -74,18 +69,13 @@ static bool is_own(const struct cddpi_trainer *trainer, const char *path)
 
 static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
-    for (struct cddpi_trainer *each = trainer; status == CDDP_OK && each != NULL;
-         each = each->next) {
-        status = cddpi_optim_alloc_full_state(each->optim);
+    for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        CDDPI_TRY(cddpi_optim_alloc_full_state(each->optim));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_create_host_copy(trainer);
-    }
-    if (status == CDDP_OK) {
-        status = trainer->engine->load(trainer, path);
-    }
+    CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
+    status = trainer->engine->load(trainer, path);
     return status == CDDP_ERR_FORMAT
                ? cddpi_fail_suffix(status, "; was it made with another model or another optimizer?")
                : status;
@@ -131,49 +121,61 @@ static void say_where(struct cddpi_trainer *trainer, const char *path)
                         step, (unsigned long long)trainer->cursor.epoch + 1);
 }
 
+/* Find the checkpoint to go on from; *@p out NULL: there is none. @p out_named: train.resume names
+ * it. */
+static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out, bool *out_named)
+{
+    const char *wanted = trainer->config->train.resume;
+    bool automatic = strcmp(wanted, "auto") == 0;
+    bool is_restart = false;
+
+    CDDPI_TRY(find_restart(trainer, &is_restart));
+    if (automatic || is_restart) {
+        CDDPI_TRY(cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, out));
+    }
+    if (*out == NULL && !automatic && strcmp(wanted, "none") != 0) {
+        *out_named = true;
+        CDDPI_TRY(cddpi_trainer_find_named(trainer, out));
+    }
+    return CDDP_OK;
+}
+
 /* Rank 0: find, check and load a checkpoint. @p out_found: there was one. */
 static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
 {
     const struct cddpi_config *config = trainer->config;
-    bool automatic = strcmp(config->train.resume, "auto") == 0;
-    bool is_restart = false;
+    bool is_named = false;
+    bool own;
     char *path = NULL;
-    cddp_status status = cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = find_restart(trainer, &is_restart);
-    }
-    automatic = automatic || is_restart;
+    CDDPI_TRY(cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held));
     if (config->data.type != CDDPI_DATA_SYNTHETIC) {
         cddpi_dataset_digest(&trainer->train.data, trainer->data_digests);
     }
-    if (status == CDDP_OK && automatic) {
-        status = cddpi_trainer_find_newest(trainer, &path);
-    }
-    if (status == CDDP_OK && path == NULL && strcmp(config->train.resume, "auto") != 0 &&
-        strcmp(config->train.resume, "none") != 0) {
-        automatic = false;
-        status = cddpi_trainer_find_named(trainer, &path);
-    }
-    if (status == CDDP_OK && path != NULL) {
+    CDDPI_TRY_GOTO(end, status, find_checkpoint(trainer, &path, &is_named));
+    if (path != NULL) {
         status = cddpi_cursor_read(trainer, path, &trainer->cursor);
         status = status == CDDP_OK ? load_checkpoint(trainer, path) : status;
-        if (status != CDDP_OK && !automatic && status != CDDP_ERR_CONFIG) {
-            (void)cddpi_fail_prefix(status, "train.resume");
+        if (status != CDDP_OK) {
+            status = is_named && status != CDDP_ERR_CONFIG
+                         ? cddpi_fail_prefix(status, "train.resume")
+                         : status;
+            goto end;
         }
     }
-    if (status == CDDP_OK) {
-        status = cddpi_run_dir_prepare(config, path != NULL && is_own(trainer, path),
-                                       &trainer->folder.held, &trainer->records.progress);
-    }
-    if (status == CDDP_OK && path != NULL) {
+    own = path != NULL && is_own(trainer, path);
+    CDDPI_TRY_GOTO(
+        end, status,
+        cddpi_run_dir_prepare(config, own, &trainer->folder.held, &trainer->records.progress));
+    if (path != NULL) {
         say_where(trainer, path);
-        trainer->folder.saved_step = is_own(trainer, path) ? trainer->cursor.step
-                                                           : trainer->folder.saved_step;
     }
-    if (status == CDDP_OK) {
-        *out_found = path != NULL;
+    if (own) {
+        trainer->folder.saved_step = trainer->cursor.step;
     }
+    *out_found = path != NULL;
+end:
     cddpi_free(path);
     return status;
 }
@@ -193,15 +195,12 @@ static cddp_status share_scale(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
     const cddp_tensor *tensors = cddpi_loss_scale_tensors(&trainer->loss_scale, &count);
-    cddp_status status = CDDP_OK;
 
-    if (cddpi_checkpoint_has_scale(trainer)) {
-        status = broadcast_tensors(trainer->replicas, tensors, count);
-        if (status == CDDP_OK) {
-            status = cddpi_device_step_send_scale(trainer->device_step);
-        }
+    if (!cddpi_checkpoint_has_scale(trainer)) {
+        return CDDP_OK;
     }
-    return status;
+    CDDPI_TRY(broadcast_tensors(trainer->replicas, tensors, count));
+    return cddpi_device_step_send_scale(trainer->device_step);
 }
 
 static cddp_status share_optimizer(struct cddpi_trainer *trainer)
@@ -237,7 +236,7 @@ static cddp_status share_model(struct cddpi_trainer *trainer)
 static cddp_status share_run(struct cddpi_trainer *trainer)
 {
     CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
-    CDDPI_TRY(trainer->engine->scatter(trainer));
+    CDDPI_TRY(cddpi_engine_call(trainer->engine->scatter, trainer));
     CDDPI_TRY(share_model(trainer));
     for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
         CDDPI_TRY(share_optimizer(each));
@@ -253,19 +252,15 @@ cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
         uint64_t found;
     } message = {{0, 0, 0}, 0};
     bool found = false;
-    cddp_status status;
 
     if (trainer->rank == 0) {
-        status = take_up(trainer, &found);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(take_up(trainer, &found));
         message.at = trainer->cursor;
         message.found = found;
     }
-    status = cddp_broadcast(trainer->group, &message, sizeof message, CDDP_U8, 0, NULL);
-    if (status != CDDP_OK || message.found == 0) {
-        return status;
+    CDDPI_TRY(cddp_broadcast(trainer->group, &message, sizeof message, CDDP_U8, 0, NULL));
+    if (message.found == 0) {
+        return CDDP_OK;
     }
     trainer->cursor = message.at;
     return share_run(trainer);

@@ -8,10 +8,8 @@
  *  Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer);
 
-/** The newest complete checkpoint in the run folder. *out is NULL if there is no checkpoint at all;
- *  if all are broken, that is an error. Release with cddpi_free(). */
-CDDP_CHECKED cddp_status cddpi_trainer_find_newest(struct cddpi_trainer *trainer, char **out);
-/** The same in the folder @p dir. */
+/** The newest complete checkpoint in the folder @p dir. *out is NULL if there is no checkpoint at
+ *  all; if all are broken, that is an error. Release with cddpi_free(). */
 CDDP_CHECKED cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer,
                                                       const char *dir, char **out);
 /** The checkpoint that train.resume names: the path itself, or, if it is a run folder, its newest

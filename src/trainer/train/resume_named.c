@@ -98,16 +98,12 @@ static cddp_status look_into(const char *path, struct resume_contents *out)
 {
     const char *name = "";
     DIR *dir;
-    cddp_status status = cddpi_folder_open(path, &dir);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    while (status == CDDP_OK && name != NULL && out->count < LOOKED_AT) {
-        status = cddpi_folder_next(dir, path, &name);
-        if (status == CDDP_OK && name != NULL) {
-            count_name(out, path, name);
-        }
+    CDDPI_TRY(cddpi_folder_open(path, &dir));
+    while (out->count < LOOKED_AT && (status = cddpi_folder_next(dir, path, &name)) == CDDP_OK &&
+           name != NULL) {
+        count_name(out, path, name);
     }
     closedir(dir);
     return status;
@@ -116,16 +112,12 @@ static cddp_status look_into(const char *path, struct resume_contents *out)
 static cddp_status explain_contents(const char *path)
 {
     struct resume_contents contents = {.count = 0};
-    cddp_status status = look_into(path, &contents);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(look_into(path, &contents));
     if (contents.runs > 0) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
                           "%s has no checkpoint, but holds the folder%s of %zu run%s: name the one "
-                          "that is to go on, such "
-                          "as %s/%s",
+                          "that is to go on, such as %s/%s",
                           path, contents.runs > 1 ? "s" : "", contents.runs,
                           contents.runs > 1 ? "s" : "", path, contents.name);
     }
@@ -182,26 +174,28 @@ static cddp_status check_checkpoint(const char *path)
 }
 
 /* @p named may be a run folder, a folder of checkpoints, or a checkpoint. */
-static cddp_status find(struct cddpi_trainer *trainer, const char *named, char **out)
+static cddp_status find_in(struct cddpi_trainer *trainer, const char *named, char **out)
 {
     char *inside = cddpi_format("%s/checkpoints", named);
-    cddp_status status = CDDP_ERR_NO_MEMORY;
+    cddp_status status;
 
-    if (inside != NULL) {
-        status = cddpi_trainer_find_newest_in(trainer, inside, out);
-        cddpi_free(inside);
-        if (status == CDDP_OK && *out == NULL) {
-            status = cddpi_trainer_find_newest_in(trainer, named, out);
-        }
-        if (status != CDDP_OK || *out != NULL) {
-            return status;
-        }
-        status = check_checkpoint(named);
-        if (status != CDDP_OK) {
-            return cddpi_fail_prefix(status, "train.resume");
-        }
-        *out = cddpi_strdup(named);
+    if (inside == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
     }
+    status = cddpi_trainer_find_newest_in(trainer, inside, out);
+    cddpi_free(inside);
+    CDDPI_TRY(status);
+    if (*out == NULL) {
+        CDDPI_TRY(cddpi_trainer_find_newest_in(trainer, named, out));
+    }
+    if (*out != NULL) {
+        return CDDP_OK;
+    }
+    status = check_checkpoint(named);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "train.resume");
+    }
+    *out = cddpi_strdup(named);
     return *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
 }
 
@@ -224,7 +218,7 @@ cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
             trainer->config, "train.resume",
             "is empty, but must be none, auto, or the folder of a checkpoint or run");
     } else {
-        status = find(trainer, named, out);
+        status = find_in(trainer, named, out);
     }
     cddpi_free(named);
     return status;

@@ -1,20 +1,24 @@
-/* run_dir.c - owns the run folder: creates it, locks it against other runs, and writes the resolved
- * train.conf. */
+/* run_dir.c - owns the run folder: creates it, locks it against other runs, writes the resolved
+ * train.conf, detects that the folder has disappeared, and makes a new one. */
 #include "train/run_dir.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/folder.h"
 #include "base/replace.h"
-#include "train/config/config_write.h"
 #include "train/earlier_run.h"
+#include "train/telemetry/train_report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 static cddp_status put_text(void *context, struct cddpi_writer *writer)
 {
@@ -93,17 +97,191 @@ cddp_status cddpi_run_dir_prepare(const struct cddpi_config *config, bool resume
 {
     const char *dir = config->train.run_dir;
     bool has_earlier = false;
-    cddp_status status = cddpi_folder_make(dir);
 
+    CDDPI_TRY(cddpi_folder_make(dir));
+    CDDPI_TRY(cddpi_run_dir_hold(dir, held));
+    sweep(dir);
+    CDDPI_TRY(cddpi_earlier_run_find(dir, &has_earlier));
+    if (has_earlier && !resumes) {
+        CDDPI_TRY(cddpi_earlier_run_put_aside(dir, progress));
+    }
+    return write_config(config);
+}
+
+enum { NAMES_TRIED = 1000 };
+
+cddp_status cddpi_run_folder_init(struct cddpi_run_folder *folder, const char *run_dir,
+                                  int64_t now_ns)
+{
+    *folder = (struct cddpi_run_folder){.saved_ns = now_ns, .saved_step = ~(uint64_t)0};
+    folder->checkpoints = cddpi_format("%s/checkpoints", run_dir);
+    return folder->checkpoints != NULL ? CDDP_OK
+                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
+}
+
+void cddpi_run_folder_fini(struct cddpi_run_folder *folder)
+{
+    cddpi_free(folder->checkpoints);
+    cddpi_free(folder->moved_to);
+    if (folder->held != NULL) {
+        closedir(folder->held);
+    }
+}
+
+const char *cddpi_trainer_run_dir(const struct cddpi_trainer *trainer)
+{
+    return trainer->folder.moved_to != NULL ? trainer->folder.moved_to
+                                            : trainer->config->train.run_dir;
+}
+
+/* Whether nothing has that name any more. Other errors may pass. */
+static bool is_gone(const char *path)
+{
+    return access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+/* What is missing, for the user; NULL: nothing. The folder is checked last: if it disappeared
+ * between the two checks, it would otherwise look like a folder that lacks a file, and be made
+ * again without a lock. */
+static const char *find_loss(const struct cddpi_trainer *trainer, bool *out_folder)
+{
+    const struct cddpi_run_folder *folder = &trainer->folder;
+    const struct cddpi_metrics *metrics = trainer->records.metrics;
+    const char *path = cddpi_trainer_run_dir(trainer);
+    const char *inside = NULL;
+    struct stat named, held;
+
+    if (folder->saved_step != ~(uint64_t)0 && is_gone(folder->checkpoints)) {
+        inside = "/checkpoints";
+    } else if (metrics != NULL && !cddpi_metrics_is_there(metrics)) {
+        inside = "/metrics.jsonl";
+    }
+    *out_folder = is_gone(path) ||
+                  (stat(path, &named) == 0 && fstat(dirfd(folder->held), &held) == 0 &&
+                   (named.st_dev != held.st_dev || named.st_ino != held.st_ino));
+    return *out_folder ? "" : inside;
+}
+
+/* Make the folders above @p path. */
+static cddp_status make_parents(const char *path)
+{
+    char *parents = cddpi_strdup(path);
+    char *slash = parents != NULL ? strrchr(parents, '/') : NULL;
+    cddp_status status = parents != NULL ? CDDP_OK
+                                         : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
+
+    if (slash != NULL && slash != parents) {
+        *slash = '\0';
+        status = cddpi_folder_make(parents);
+    }
+    cddpi_free(parents);
+    return status;
+}
+
+/* Make and lock a new folder. It gets another name if the old name is taken. */
+static cddp_status make_fresh(const char *wanted, char **out_path, DIR **out_held)
+{
+    CDDPI_TRY(make_parents(wanted));
+    for (int number = 0; number < NAMES_TRIED; number++) {
+        char *path = number == 0 ? cddpi_strdup(wanted)
+                                 : cddpi_format("%s.recovered-%d", wanted, number);
+        int error_number = 0;
+
+        if (path == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", wanted);
+        }
+        if (cddpi_file_mkdirat(AT_FDCWD, path) != 0) {
+            error_number = errno;
+        } else if (cddpi_run_dir_hold(path, out_held) == CDDP_OK && *out_held != NULL) {
+            *out_path = path;
+            return CDDP_OK;
+        }
+        if (error_number != 0 && error_number != EEXIST) {
+            (void)cddpi_fail_errno(CDDP_ERR_IO, error_number, "make the folder %s", path);
+            cddpi_free(path);
+            return CDDP_ERR_IO;
+        }
+        cddpi_free(path);
+    }
+    return cddpi_fail(CDDP_ERR_IO, "%s: no other name for the folder is free", wanted);
+}
+
+static cddp_status change_folder(struct cddpi_trainer *trainer)
+{
+    struct cddpi_run_folder *folder = &trainer->folder;
+    char *path = NULL;
+    char *checkpoints;
+    DIR *held = NULL;
+
+    CDDPI_TRY(make_fresh(trainer->config->train.run_dir, &path, &held));
+    checkpoints = cddpi_format("%s/checkpoints", path);
+    if (checkpoints == NULL) {
+        closedir(held);
+        cddpi_free(path);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", trainer->config->train.run_dir);
+    }
+    cddpi_run_folder_fini(folder);
+    folder->held = held;
+    folder->checkpoints = checkpoints;
+    folder->moved_to = path;
+    if (strcmp(path, trainer->config->train.run_dir) == 0) {
+        folder->moved_to = NULL;
+        cddpi_free(path);
+    }
+    return CDDP_OK;
+}
+
+/* Write the files that a run has from its beginning. */
+static cddp_status begin_files(struct cddpi_trainer *trainer)
+{
+    const char *path = cddpi_trainer_run_dir(trainer);
+    struct cddpi_config config = *trainer->config; /* a copy that borrows all pointers */
+    struct cddpi_metrics *metrics = NULL;
+
+    config.train.run_dir = (char *)(uintptr_t)path;
+    CDDPI_TRY(
+        cddpi_run_dir_prepare(&config, true, &trainer->folder.held, &trainer->records.progress));
+    if (trainer->records.metrics != NULL) {
+        CDDPI_TRY(
+            cddpi_metrics_open(path, trainer->cursor.step, config.train.tensorboard, &metrics));
+        cddpi_metrics_close(trainer->records.metrics);
+        trainer->records.metrics = metrics;
+        cddpi_trainer_report_begin(trainer);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer)
+{
+    struct cddpi_run_folder *folder = &trainer->folder;
+    bool has_folder_gone = false;
+    const char *loss = folder->held != NULL ? find_loss(trainer, &has_folder_gone) : NULL;
+    char *gone;
+    const char *shown;
+    cddp_status status;
+
+    if (loss == NULL) {
+        return CDDP_OK;
+    }
+    gone = cddpi_format("%s%s", cddpi_trainer_run_dir(trainer), loss);
+    shown = gone != NULL ? gone : "the folder";
+    status = has_folder_gone ? change_folder(trainer) : CDDP_OK;
     if (status == CDDP_OK) {
-        status = cddpi_run_dir_hold(dir, held);
+        status = begin_files(trainer);
     }
     if (status == CDDP_OK) {
-        sweep(dir);
-        status = cddpi_earlier_run_find(dir, &has_earlier);
+        folder->lost = folder->saved_step != ~(uint64_t)0 && strcmp(loss, "/metrics.jsonl") != 0;
+        folder->saved_step = folder->lost ? ~(uint64_t)0 : folder->saved_step;
+        cddpi_trainer_warn(trainer,
+                           "%s was removed or moved while the run was writing there; it goes on in "
+                           "%s%s",
+                           shown, cddpi_trainer_run_dir(trainer),
+                           folder->lost ? ", and writes a new checkpoint" : "");
+    } else if (!folder->has_reported) {
+        cddpi_trainer_warn(trainer, "%s was removed or moved while the run was writing there: %s",
+                           shown, cddp_last_error());
     }
-    if (status == CDDP_OK && has_earlier && !resumes) {
-        status = cddpi_earlier_run_put_aside(dir, progress);
-    }
-    return status == CDDP_OK ? write_config(config) : status;
+    folder->has_reported = status != CDDP_OK;
+    cddpi_free(gone);
+    return status;
 }

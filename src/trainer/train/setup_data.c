@@ -1,5 +1,4 @@
-/* setup_data.c - finds and opens the configured data, and makes the loaders that feed the training
- * loop. */
+/* setup_data.c - finds and opens the configured data. */
 #include "train/setup_data.h"
 
 #include "base/error.h"
@@ -9,8 +8,6 @@
 #include "data/tokenizer/tokenizer.h"
 #include "group/join/group_agree.h"
 #include "nn/weights/weights.h"
-#include "train/batch_sizes.h"
-#include "train/engines/engine.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -20,14 +17,10 @@
 /* Prefix an error text with the key that named the file, unless the group failed. */
 static cddp_status blame(const struct cddpi_config *config, const char *key, cddp_status status)
 {
-    char text[1024];
-
-    if (status != CDDP_ERR_NOT_FOUND && status != CDDP_ERR_FORMAT && status != CDDP_ERR_IO &&
-        status != CDDP_ERR_ARGUMENT) {
-        return status;
+    if (status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_FORMAT || status == CDDP_ERR_IO ||
+        status == CDDP_ERR_ARGUMENT) {
+        (void)cddpi_config_fail(config, key, "%s", cddp_last_error());
     }
-    snprintf(text, sizeof text, "%s", cddp_last_error());
-    (void)cddpi_config_fail(config, key, "%s", text);
     return status;
 }
 
@@ -76,7 +69,7 @@ static cddp_status check_patterns(const struct cddpi_config *config, const char 
                                   const struct cddpi_text_list *patterns)
 {
     struct cddpi_paths paths = {NULL, 0};
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     /* One by one, to know which pattern matches no file. */
     for (int i = 0; i < patterns->count; i++) {
@@ -86,10 +79,9 @@ static cddp_status check_patterns(const struct cddpi_config *config, const char 
         }
         cddpi_paths_fini(&paths);
     }
-    status = cddpi_paths_find(patterns->values, (size_t)patterns->count, &paths);
-    if (status != CDDP_OK) {
-        return blame(config, key, status);
-    }
+    CDDPI_TRY(
+        blame(config, key, cddpi_paths_find(patterns->values, (size_t)patterns->count, &paths)));
+    status = CDDP_OK;
     for (size_t i = 0; status == CDDP_OK && i < paths.count; i++) {
         status = check_readable(config, key, paths.names[i]);
     }
@@ -112,7 +104,7 @@ static cddp_status check_weights(const struct cddpi_config *config)
         status = cddp_safetensors_open(path, &file);
         cddp_safetensors_close(file);
     }
-    return status == CDDP_OK ? CDDP_OK : blame(config, "model.weights", status);
+    return blame(config, "model.weights", status);
 }
 
 /* Whether the data are tokens, for a model of tokens. */
@@ -170,39 +162,28 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
     return check_weights(config);
 }
 
-static cddp_status check_channels(const struct cddpi_config *config, const char *key,
-                                  const struct cddpi_real_list *list, int channels)
-{
-    if (list->count != 1 && list->count != channels) {
-        return cddpi_config_fail(config, key, "%d numbers, but the images have %d channels",
-                                 list->count, channels);
-    }
-    return CDDP_OK;
-}
-
 static cddp_status check_image_channels(const struct cddpi_config *config, int channels)
 {
-    CDDPI_TRY(check_channels(config, "data.mean", &config->data.mean, channels));
-    return check_channels(config, "data.std", &config->data.std, channels);
+    const struct cddpi_real_list *lists[] = {&config->data.mean, &config->data.std};
+
+    for (int i = 0; i < 2; i++) {
+        if (lists[i]->count != 1 && lists[i]->count != channels) {
+            return cddpi_config_fail(config, i == 0 ? "data.mean" : "data.std",
+                                     "%d numbers, but the images have %d channels", lists[i]->count,
+                                     channels);
+        }
+    }
+    return CDDP_OK;
 }
 
 static cddp_status open_images(const struct cddpi_config *config, cddp_group *group,
                                struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
-    cddp_status status;
-
-    status = cddpi_dataset_open_idx(config->data.train_images, config->data.train_labels,
-                                    config->data.classes, group, train);
-    if (status == CDDP_OK) {
-        status = cddpi_dataset_open_idx(config->data.test_images, config->data.test_labels,
-                                        train->classes, group, test);
-    }
-    if (status == CDDP_OK) {
-        status = check_image_channels(config, train->channels);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_dataset_open_idx(config->data.train_images, config->data.train_labels,
+                                     config->data.classes, group, train));
+    CDDPI_TRY(cddpi_dataset_open_idx(config->data.test_images, config->data.test_labels,
+                                     train->classes, group, test));
+    CDDPI_TRY(check_image_channels(config, train->channels));
     if (train->channels != test->channels || train->height != test->height ||
         train->width != test->width) {
         return cddpi_config_fail(config, "data.test_images",
@@ -217,16 +198,13 @@ static cddp_status open_folders(const struct cddpi_config *config, cddp_group *g
                                 struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
     int size = config->data.size;
-    cddp_status status = cddpi_dataset_open_image_folder(config->data.train.values[0], size, NULL,
-                                                         group, train);
 
-    if (status != CDDP_OK) {
-        return blame(config, "data.train", status);
-    }
-    status = cddpi_dataset_open_image_folder(config->data.test.values[0], size, train, group, test);
-    if (status != CDDP_OK) {
-        return blame(config, "data.test", status);
-    }
+    CDDPI_TRY(blame(
+        config, "data.train",
+        cddpi_dataset_open_image_folder(config->data.train.values[0], size, NULL, group, train)));
+    CDDPI_TRY(blame(
+        config, "data.test",
+        cddpi_dataset_open_image_folder(config->data.test.values[0], size, train, group, test)));
     return check_image_channels(config, train->channels);
 }
 
@@ -247,10 +225,9 @@ static cddp_status open_token_list(const struct cddpi_config *config, const char
                                    const struct cddpi_text_list *patterns, int vocabulary,
                                    cddp_group *group, struct cddpi_dataset *out)
 {
-    cddp_status status = cddpi_dataset_open_tokens(patterns->values, (size_t)patterns->count,
-                                                   config->model.context, vocabulary, group, out);
-
-    return status == CDDP_OK ? status : blame(config, key, status);
+    return blame(config, key,
+                 cddpi_dataset_open_tokens(patterns->values, (size_t)patterns->count,
+                                           config->model.context, vocabulary, group, out));
 }
 
 /* The number of different tokens in the files: the model's, else that of the vocabulary that made
@@ -264,10 +241,8 @@ static cddp_status count_vocabulary(const struct cddpi_config *config, int *out)
         *out = config->model.vocab;
         return CDDP_OK;
     }
-    status = cddpi_tokenizer_open(config->data.vocabulary, &tokenizer);
-    if (status != CDDP_OK) {
-        return blame(config, "data.vocabulary", status);
-    }
+    CDDPI_TRY(blame(config, "data.vocabulary",
+                    cddpi_tokenizer_open(config->data.vocabulary, &tokenizer)));
     status = fit_vocabulary(config, "data.vocabulary", cddpi_tokenizer_vocabulary(tokenizer), out);
     cddpi_tokenizer_close(tokenizer);
     return status;
@@ -279,22 +254,15 @@ static cddp_status open_tokens(const struct cddpi_config *config, cddp_group *gr
     int vocabulary = 0;
     cddp_status status = count_vocabulary(config, &vocabulary);
 
-    if (group != NULL) {
-        status = cddpi_agree(group, status);
+    CDDPI_TRY(group != NULL ? cddpi_agree(group, status) : status);
+    CDDPI_TRY(open_token_list(config, "data.train", &config->data.train, vocabulary, group, train));
+    CDDPI_TRY(open_token_list(config, "data.test", &config->data.test, vocabulary, group, test));
+    if (test->token_bytes != train->token_bytes) {
+        return cddpi_config_fail(config, "data.test",
+                                 "%s has tokens of %d bytes, but those to train on have %d",
+                                 test->shards[0].path, test->token_bytes, train->token_bytes);
     }
-    if (status == CDDP_OK) {
-        status = open_token_list(config, "data.train", &config->data.train, vocabulary, group,
-                                 train);
-    }
-    if (status == CDDP_OK) {
-        status = open_token_list(config, "data.test", &config->data.test, vocabulary, group, test);
-    }
-    if (status == CDDP_OK && test->token_bytes != train->token_bytes) {
-        status = cddpi_config_fail(config, "data.test",
-                                   "%s has tokens of %d bytes, but those to train on have %d",
-                                   test->shards[0].path, test->token_bytes, train->token_bytes);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status open_texts(const struct cddpi_config *config, cddp_group *group,
@@ -306,18 +274,14 @@ static cddp_status open_texts(const struct cddpi_config *config, cddp_group *gro
                                          .context = config->model.context,
                                          .test_fraction = config->data.test_fraction};
     bool has_test = config->data.test.count > 0;
-    cddp_status status = cddpi_dataset_open_text(&options, group, train, has_test ? NULL : test);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return blame(config, "data.train", status);
-    }
+    CDDPI_TRY(blame(config, "data.train",
+                    cddpi_dataset_open_text(&options, group, train, has_test ? NULL : test)));
     if (has_test) {
         options.patterns = config->data.test.values;
         options.pattern_count = (size_t)config->data.test.count;
-        status = cddpi_dataset_open_text(&options, group, test, NULL);
-        if (status != CDDP_OK) {
-            return blame(config, "data.test", status);
-        }
+        CDDPI_TRY(blame(config, "data.test", cddpi_dataset_open_text(&options, group, test, NULL)));
     }
     status = fit_vocabulary(config, "the text", train->classes, &train->classes);
     test->classes = train->classes;
@@ -349,16 +313,14 @@ static cddp_status check_synthetic_memory(const struct cddpi_config *config, cdd
         bytes = __builtin_add_overflow(bytes, part, &bytes) ? UINT64_MAX : bytes;
     }
     bytes = __builtin_mul_overflow(bytes, (uint64_t)ranks, &bytes) ? UINT64_MAX : bytes;
-    if (group == NULL || cddp_group_local_rank(group) == 0) {
-        status = cddpi_memory_need(bytes,
-                                   "%llu synthetic samples to train on and %llu to evaluate on, in "
-                                   "each of %d rank%s of this machine",
-                                   (unsigned long long)synthetic_count(config, false),
-                                   (unsigned long long)synthetic_count(config, true), ranks,
-                                   ranks == 1 ? "" : "s");
-        if (status != CDDP_OK) {
-            status = cddpi_config_fail(config, "data.samples", "%s", cddp_last_error());
-        }
+    if ((group == NULL || cddp_group_local_rank(group) == 0) &&
+        cddpi_memory_need(bytes,
+                          "%llu synthetic samples to train on and %llu to evaluate on, in each of "
+                          "%d rank%s of this machine",
+                          (unsigned long long)synthetic_count(config, false),
+                          (unsigned long long)synthetic_count(config, true), ranks,
+                          ranks == 1 ? "" : "s") != CDDP_OK) {
+        status = cddpi_config_fail(config, "data.samples", "%s", cddp_last_error());
     }
     return group != NULL ? cddpi_agree(group, status) : status;
 }
@@ -380,22 +342,12 @@ static cddp_status open_synthetic_part(const struct cddpi_config *config, bool t
 static cddp_status open_synthetic(const struct cddpi_config *config, cddp_group *group,
                                   struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
-    cddp_status status;
-
-    status = check_synthetic(config);
-    if (status == CDDP_OK) {
-        status = check_synthetic_memory(config, group);
-    }
-    if (status == CDDP_OK) {
-        status = open_synthetic_part(config, false, train);
-    }
-    if (status == CDDP_OK) {
-        status = open_synthetic_part(config, true, test);
-    }
-    if (status == CDDP_OK && train->kind == CDDPI_DATASET_IMAGES) {
-        status = check_image_channels(config, train->channels);
-    }
-    return status == CDDP_OK ? status : blame(config, "data.samples", status);
+    CDDPI_TRY(check_synthetic(config));
+    CDDPI_TRY(check_synthetic_memory(config, group));
+    CDDPI_TRY(blame(config, "data.samples", open_synthetic_part(config, false, train)));
+    CDDPI_TRY(blame(config, "data.samples", open_synthetic_part(config, true, test)));
+    return train->kind == CDDPI_DATASET_IMAGES ? check_image_channels(config, train->channels)
+                                               : CDDP_OK;
 }
 
 static cddp_status open_by_type(const struct cddpi_config *config, cddp_group *group,
@@ -495,118 +447,4 @@ void cddpi_trainer_note_classes(const struct cddpi_config *config,
              "sample: %s. If that label is wrong, set data.classes: then it is an error",
              config->data.train_labels, classes, (unsigned long long)sample, classes - 1, empty,
              which);
-}
-
-static void print_sequences(const struct cddpi_dataset *data, const char *use, FILE *file)
-{
-    fprintf(file,
-            "data to %s: %llu tokens in %llu sequences of %d, %llu left over; vocabulary %d\n", use,
-            (unsigned long long)data->token_count, (unsigned long long)data->count, data->context,
-            (unsigned long long)data->unused_count, data->classes);
-    for (size_t i = 0; i < data->shard_count; i++) {
-        const struct cddpi_token_shard *shard = &data->shards[i];
-        uint64_t behind = i + 1 < data->shard_count ? data->shards[i + 1].first_sequence
-                                                    : data->count;
-
-        fprintf(file, "  %s: %llu tokens, %llu sequences\n", shard->path,
-                (unsigned long long)shard->token_count,
-                (unsigned long long)(behind - shard->first_sequence));
-    }
-}
-
-void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cddpi_dataset *test,
-                              FILE *file)
-{
-    if (train->kind == CDDPI_DATASET_TOKENS) {
-        print_sequences(train, "train on", file);
-        print_sequences(test, "evaluate on", file);
-    } else {
-        fprintf(file, "data: %llu %s of %d x %d x %d in %d classes, %llu to test\n",
-                (unsigned long long)train->count,
-                train->files != NULL ? "files, samples" : "samples", train->channels, train->height,
-                train->width, train->classes, (unsigned long long)test->count);
-    }
-}
-
-/* A loader thread that shares its only core with compute costs more time than it saves. */
-static int loader_threads(int wanted, int ranks)
-{
-    struct cddpi_processors processors;
-
-    if (wanted >= 0) {
-        return wanted;
-    }
-    cddpi_processors(&processors);
-    return processors.allowed == 1 || (processors.quota > 0 && processors.count <= ranks) ? 0 : 1;
-}
-
-/* The length of the shorter side before the centre is cut out. */
-static int resize_of(const struct cddpi_config *config)
-{
-    return config->data.resize > 0 ? config->data.resize
-                                   : config->data.size + (config->data.size + 7) / 8;
-}
-
-static cddp_status build_loader(const struct cddpi_trainer *trainer,
-                                const struct cddpi_dataset *data, int64_t most,
-                                struct cddpi_data_loader **out)
-{
-    const struct cddpi_config *config = trainer->config;
-    struct cddpi_data_loader_options options = {
-        .dataset = data,
-        .transform = {.crop_padding = config->data.crop_padding,
-                      .flip = config->data.flip,
-                      .crop_area = {config->data.crop_area.values[0],
-                                    config->data.crop_area.values[1]},
-                      .resize = resize_of(config)},
-        .skip_broken = config->data.on_error == CDDPI_DATA_SKIP,
-        .seed = (uint64_t)config->train.seed,
-        .max_count = (int)most,
-        .threads = loader_threads(
-            config->data.threads,
-            trainer->group != NULL ? cddp_group_local_world_size(trainer->group) : 1),
-        .prefetch = config->data.prefetch,
-        .device = trainer->device,
-    };
-
-    for (int c = 0; c < 4; c++) {
-        const struct cddpi_real_list *mean = &config->data.mean;
-        const struct cddpi_real_list *std = &config->data.std;
-
-        options.transform.mean[c] = (float)mean->values[c < mean->count ? c : 0];
-        options.transform.std[c] = (float)std->values[c < std->count ? c : 0];
-    }
-    return cddpi_data_loader_create(&options, out);
-}
-
-/* The number of samples that a rank evaluates at a time. For tokens, the memory of a sequence has
- * an output per vocabulary entry, so use no more than training does. */
-static int64_t evaluated_at_once(const struct cddpi_trainer *trainer)
-{
-    const struct cddpi_config *config = trainer->config;
-    int64_t most = (config->train.eval_batch_size + trainer->replica_count - 1) /
-                   trainer->replica_count;
-    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
-
-    return trainer->train.data.kind == CDDPI_DATASET_TOKENS && trained < most ? trained : most;
-}
-
-/* Make the sampler, loader and prefetcher of @p set, for micro-batches of at most @p samples. */
-static cddp_status build_set(struct cddpi_trainer *trainer, struct cddpi_trainer_data *set,
-                             cddp_order order, int64_t samples)
-{
-    CDDPI_TRY(cddp_sampler_create(order, set->data.count, (uint64_t)trainer->config->train.seed,
-                                  &set->sampler));
-    CDDPI_TRY(build_loader(trainer, &set->data, samples, &set->loader));
-    return cddpi_prefetcher_create(set->loader, trainer->engine->reader(trainer), trainer->device,
-                                   &set->data, (int)samples, &set->prefetcher);
-}
-
-cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
-{
-    const struct cddpi_config *config = trainer->config;
-
-    CDDPI_TRY(build_set(trainer, &trainer->train, (cddp_order)config->data.order,
-                        cddpi_trainer_micro_batch(config, trainer->replica_count)));
-    return build_set(trainer, &trainer->test, CDDP_ORDER_SEQUENTIAL, evaluated_at_once(trainer));
 }

@@ -15,10 +15,5 @@ CDDP_CHECKED cddp_status cddpi_trainer_open_data(const struct cddpi_config *conf
  *  or the data cannot lack any. */
 void cddpi_trainer_note_classes(const struct cddpi_config *config,
                                 const struct cddpi_dataset *train, char *out, size_t out_bytes);
-/** Print a few lines that say how much data there is. */
-void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cddpi_dataset *test,
-                              FILE *file);
-/** Make the samplers and loaders of the open data. */
-CDDP_CHECKED cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer);
 
 #endif

@@ -1,11 +1,13 @@
-/* setup_model.c - builds a trainer's model, reducer and optimizer from the configuration. */
+/* setup_model.c - builds a trainer's model, reducer, optimizer and data loaders from the
+ * configuration. */
 #include "train/setup_model.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/machine.h"
 #include "ddp/copies.h"
 #include "nn/weights/weights.h"
-#include "train/config/config_write.h"
+#include "train/batch_sizes.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
@@ -58,11 +60,9 @@ static cddp_status check_weights_size(const struct cddpi_config *config,
     const char *path = config->model.weights;
     const struct cddpi_gpt2_shape *shape;
     struct cddpi_weights *weights = NULL;
-    cddp_status status = cddpi_weights_open(path, &weights);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_weights_open(path, &weights));
     shape = cddpi_weights_shape(weights);
     if (shape->blocks != spec->blocks || shape->embed != spec->embed ||
         (shape->heads > 0 && shape->heads != spec->heads)) {
@@ -99,15 +99,10 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
     }
     spec = cddpi_trainer_model_spec(config, &data);
     if (has_weights && spec.size[0] == '\0' && spec.blocks == 0) {
-        status = check_weights_size(config, &spec); /* its error text says which key to set */
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_weights_size(config, &spec)); /* its error text says which key to set */
     }
     status = cddpi_model_check_layers(&spec);
-    if (status == CDDP_OK) {
-        status = cddpi_model_spec_complete(&spec);
-    }
+    status = status == CDDP_OK ? cddpi_model_spec_complete(&spec) : status;
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
@@ -206,9 +201,7 @@ cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
     }
     status = create_ddp(trainer, text);
     cddpi_free(text);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     for (size_t i = 0; i < trainer->param_count; i++) {
         trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
@@ -233,26 +226,94 @@ cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
                                                                              : NULL,
                                         trainer->ddp, &trainer->optim);
     cddpi_free(decays);
-    return status == CDDP_OK ? trainer->engine->optimizer_made(trainer) : status;
+    CDDPI_TRY(status);
+    return cddpi_engine_call(trainer->engine->optimizer_made, trainer);
 }
 
 cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
 {
     bool scales = trainer->config->train.precision == CDDPI_PRECISION_FP16;
-    cddp_status status;
 
     cddpi_loss_scale_init(&trainer->loss_scale);
-    if (!cddpi_device_is_async(trainer->device)) {
-        return cddpi_step_graphs_create(trainer, &trainer->graphs);
-    }
-    status = cddpi_optim_to_device(trainer->optim, trainer->device,
-                                   cddp_group_timeout_ms(trainer->group));
-    if (status == CDDP_OK) {
-        status = cddpi_device_step_create(trainer, scales, &trainer->device_step);
-    }
-    if (status == CDDP_OK) {
+    if (cddpi_device_is_async(trainer->device)) {
+        CDDPI_TRY(cddpi_optim_to_device(trainer->optim, trainer->device,
+                                        cddp_group_timeout_ms(trainer->group)));
+        CDDPI_TRY(cddpi_device_step_create(trainer, scales, &trainer->device_step));
         cddpi_model_bind_loss_scale(trainer->model,
                                     cddpi_device_step_loss_scale(trainer->device_step));
     }
-    return status == CDDP_OK ? cddpi_step_graphs_create(trainer, &trainer->graphs) : status;
+    return cddpi_step_graphs_create(trainer, &trainer->graphs);
+}
+
+/* A loader thread that shares its only core with compute costs more time than it saves. */
+static int loader_threads(int wanted, int ranks)
+{
+    struct cddpi_processors processors;
+
+    if (wanted >= 0) {
+        return wanted;
+    }
+    cddpi_processors(&processors);
+    return processors.allowed == 1 || (processors.quota > 0 && processors.count <= ranks) ? 0 : 1;
+}
+
+static cddp_status build_loader(const struct cddpi_trainer *trainer,
+                                const struct cddpi_dataset *data, int64_t most,
+                                struct cddpi_data_loader **out)
+{
+    const struct cddpi_config *config = trainer->config;
+    int size = config->data.size;
+    int resize = config->data.resize; /* the shorter side before the centre is cut out */
+    struct cddpi_data_loader_options options = {
+        .dataset = data,
+        .transform = {.crop_padding = config->data.crop_padding,
+                      .flip = config->data.flip,
+                      .crop_area = {config->data.crop_area.values[0],
+                                    config->data.crop_area.values[1]},
+                      .resize = resize > 0 ? resize : size + (size + 7) / 8},
+        .skip_broken = config->data.on_error == CDDPI_DATA_SKIP,
+        .seed = (uint64_t)config->train.seed,
+        .max_count = (int)most,
+        .threads = loader_threads(
+            config->data.threads,
+            trainer->group != NULL ? cddp_group_local_world_size(trainer->group) : 1),
+        .prefetch = config->data.prefetch,
+        .device = trainer->device,
+    };
+
+    for (int c = 0; c < 4; c++) {
+        const struct cddpi_real_list *mean = &config->data.mean;
+        const struct cddpi_real_list *std = &config->data.std;
+
+        options.transform.mean[c] = (float)mean->values[c < mean->count ? c : 0];
+        options.transform.std[c] = (float)std->values[c < std->count ? c : 0];
+    }
+    return cddpi_data_loader_create(&options, out);
+}
+
+/* Make the sampler, loader and prefetcher of @p set, for micro-batches of at most @p samples. */
+static cddp_status build_set(struct cddpi_trainer *trainer, struct cddpi_trainer_data *set,
+                             cddp_order order, int64_t samples)
+{
+    CDDPI_TRY(cddp_sampler_create(order, set->data.count, (uint64_t)trainer->config->train.seed,
+                                  &set->sampler));
+    CDDPI_TRY(build_loader(trainer, &set->data, samples, &set->loader));
+    return cddpi_prefetcher_create(set->loader, trainer->engine->reader(trainer), trainer->device,
+                                   &set->data, (int)samples, &set->prefetcher);
+}
+
+cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
+    int64_t evaluated = (config->train.eval_batch_size + trainer->replica_count - 1) /
+                        trainer->replica_count;
+
+    /* For tokens, the memory of a sequence has an output per vocabulary entry, so evaluation uses
+     * no more than training does. */
+    if (trainer->train.data.kind == CDDPI_DATASET_TOKENS && trained < evaluated) {
+        evaluated = trained;
+    }
+    CDDPI_TRY(build_set(trainer, &trainer->train, (cddp_order)config->data.order, trained));
+    return build_set(trainer, &trainer->test, CDDP_ORDER_SEQUENTIAL, evaluated);
 }

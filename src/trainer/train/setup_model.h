@@ -1,4 +1,5 @@
-/* setup_model.h - builds the model of a configuration, its reducer and its optimizer. */
+/* setup_model.h - builds the model of a configuration, its reducer, its optimizer and its data
+ * loaders. */
 #ifndef CDDPI_TRAIN_SETUP_MODEL_H
 #define CDDPI_TRAIN_SETUP_MODEL_H
 
@@ -25,5 +26,7 @@ CDDP_CHECKED cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer
 CDDP_CHECKED cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer);
 /** Make what the end of a step on a device needs. */
 CDDP_CHECKED cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer);
+/** Make the samplers and loaders of the open data. */
+CDDP_CHECKED cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer);
 
 #endif

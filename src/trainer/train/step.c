@@ -8,16 +8,28 @@
 #include "group/join/group_agree.h"
 #include "group/watch/group_trace.h"
 #include "group/watch/stop.h"
-#include "train/device/collect_results.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
-#include "train/micro_batch.h"
 #include "train/setup_model.h"
-#include "train/telemetry/trace_steps.h"
 #include "train/telemetry/train_report.h"
-#include "train/update.h"
 
 #include <assert.h>
+
+/* Barriers in a row. From each, the program that merges traces knows that no rank left before all
+ * had entered, so the clock offsets are known as precisely as the fastest barrier allows. */
+enum { CLOCK_BARRIERS = 8 };
+
+/* The next step begins. At the start of a trace, ranks measure their clock offsets. */
+static cddp_status trace_step(struct cddpi_trainer *trainer)
+{
+    bool begins = false;
+
+    cddpi_trace_step(trainer->group, trainer->cursor.step + 1, &begins);
+    for (int i = 0; begins && i < CLOCK_BARRIERS; i++) {
+        CDDPI_TRY(cddp_barrier(trainer->group, NULL));
+    }
+    return CDDP_OK;
+}
 
 /* Set what is known before the step. If the choice whether to replay is due now, first collect the
  * times of all earlier steps. */
@@ -25,7 +37,6 @@ static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_s
 {
     uint64_t end = trainer->cursor.position + (uint64_t)trainer->config->train.batch_size;
     bool is_whole = end <= trainer->train.data.count;
-    cddp_status status = CDDP_OK;
 
     *out = (struct cddpi_train_step){
         .begun_ns = cddpi_now_ns(),
@@ -33,13 +44,11 @@ static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_s
         .ends_epoch = end >= trainer->train.data.count,
     };
     if (cddpi_step_graphs_chooses(trainer->graphs, is_whole)) {
-        status = cddpi_trainer_collect_results(trainer, 0, NULL);
+        CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_step_graphs_decide(trainer->graphs, is_whole, &out->mode);
-    }
+    CDDPI_TRY(cddpi_step_graphs_decide(trainer->graphs, is_whole, &out->mode));
     out->replayed = out->mode.replays;
-    return status;
+    return CDDP_OK;
 }
 
 /* While the step computes, start asking all ranks what to do after it. */
@@ -60,33 +69,24 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
                                  cddpi_step_graphs_are_stale(trainer->graphs));
 }
 
-static bool is_reported(const struct cddpi_trainer *trainer, const struct cddpi_train_step *now)
-{
-    uint64_t step = trainer->cursor.step + 1;
-
-    return now->ends_epoch || now->request == CDDPI_REQUEST_STOP || step == 1 ||
-           step % (uint64_t)trainer->config->train.log_steps == 0 ||
-           step == trainer->plan.last_step;
-}
-
 /* Wait for the answer of all ranks; does nothing if it is known. */
-static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
+static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
     struct cddpi_agreement *agreement = &trainer->agreement;
-    cddp_status status;
+    uint64_t step = trainer->cursor.step + 1;
 
     if (agreement->work == NULL) {
         return CDDP_OK;
     }
-    status = cddpi_agreement_end(agreement);
-    if (status == CDDP_OK) {
-        step->request = (enum cddpi_request)agreement->agreed.request;
-        step->reported = is_reported(trainer, step);
-        if (agreement->agreed.stale != 0 && agreement->own.stale == 0) {
-            cddpi_step_graphs_drop(trainer->graphs);
-        }
+    CDDPI_TRY(cddpi_agreement_end(agreement));
+    out->request = (enum cddpi_request)agreement->agreed.request;
+    out->reported = out->ends_epoch || out->request == CDDPI_REQUEST_STOP || step == 1 ||
+                    step % (uint64_t)trainer->config->train.log_steps == 0 ||
+                    step == trainer->plan.last_step;
+    if (agreement->agreed.stale != 0 && agreement->own.stale == 0) {
+        cddpi_step_graphs_drop(trainer->graphs);
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The addresses of gradients are final after the first wait. If the parameters of a sharded
@@ -108,9 +108,7 @@ cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
     status = cddpi_trainer_bind_params(trainer);
     cddpi_optim_destroy(trainer->optim);
     trainer->optim = NULL;
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_build_optimizer(trainer);
-    }
+    status = status == CDDP_OK ? cddpi_trainer_build_optimizer(trainer) : status;
     return cddpi_agree(trainer->group, status);
 }
 
@@ -120,22 +118,14 @@ static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddp
                                       const struct cddpi_micro_batch *batch, uint64_t done)
 {
     enum cddpi_replay replay = CDDPI_REPLAYED;
-    cddp_status status = batch->last ? end_agreement(trainer, step) : CDDP_OK;
 
-    if (status == CDDP_OK) {
-        status = cddpi_step_graphs_micro_batch(trainer->graphs, step, batch, done, &replay);
+    if (batch->last) {
+        CDDPI_TRY(end_agreement(trainer, step));
     }
+    CDDPI_TRY(cddpi_step_graphs_micro_batch(trainer->graphs, step, batch, done, &replay));
     step->replayed = step->replayed && replay != CDDPI_NOT_REPLAYED;
     step->mode.timed = step->mode.timed && replay == CDDPI_REPLAYED;
-    return status;
-}
-
-static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *batch)
-{
-    int64_t now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
-
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - batch->waited_ns, now, -1, 0);
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_compute_micro_batch(struct cddpi_trainer *trainer,
@@ -146,6 +136,24 @@ cddp_status cddpi_trainer_compute_micro_batch(struct cddpi_trainer *trainer,
                               : cddpi_trainer_run_micro_batch(trainer, step, batch, done);
 }
 
+cddp_status cddpi_trainer_take_batch(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
+                                     bool logs, struct cddpi_micro_batch *out)
+{
+    int64_t now;
+
+    CDDPI_TRY(cddpi_prefetcher_next(trainer->train.prefetcher, out));
+    assert(out->label != NULL); /* there are as many batches as steps */
+    now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - out->waited_ns, now, -1, 0);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, out->begun_ns, out->made_ns, -1, 0);
+    trainer->records.interval.data_ns += out->waited_ns;
+    if (logs) {
+        cddpi_sample_log_take(trainer->records.sample_log, out->sample_ids, (size_t)out->count);
+    }
+    step->predictions += out->count * trainer->predictions;
+    return CDDP_OK;
+}
+
 cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
                                            struct cddpi_train_step *step,
                                            cddpi_micro_batch_fn compute)
@@ -153,27 +161,11 @@ cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
     struct cddpi_micro_batch batch = {.last = false};
 
     for (uint64_t done = 0; !batch.last; done++) {
-        CDDPI_TRY(cddpi_prefetcher_next(trainer->train.prefetcher, &batch));
-        assert(batch.label != NULL); /* there are as many batches as steps */
-        trainer->records.interval.data_ns += batch.waited_ns;
-        trace_batch(trainer, &batch);
-        cddpi_sample_log_take(trainer->records.sample_log, batch.sample_ids, (size_t)batch.count);
-        step->predictions += batch.count * trainer->predictions;
+        CDDPI_TRY(cddpi_trainer_take_batch(trainer, step, true, &batch));
         CDDPI_TRY(compute(trainer, step, &batch, done));
         CDDPI_TRY(cddpi_prefetcher_release(trainer->train.prefetcher));
     }
     return CDDP_OK;
-}
-
-/* Advance the cursor past this step. */
-static void advance_cursor(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
-{
-    trainer->cursor.step++;
-    trainer->cursor.position += (uint64_t)trainer->config->train.batch_size;
-    if (step->ends_epoch) {
-        trainer->cursor.position = 0;
-        trainer->cursor.epoch++;
-    }
 }
 
 /* Update, advance the cursor, report. */
@@ -185,22 +177,25 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi
 
     cddpi_sample_log_end_step(trainer->records.sample_log, trainer->cursor.step + 1,
                               trainer->cursor.epoch);
-    advance_cursor(trainer, step);
+    trainer->cursor.step++;
+    trainer->cursor.position += (uint64_t)trainer->config->train.batch_size;
+    if (step->ends_epoch) {
+        trainer->cursor.position = 0;
+        trainer->cursor.epoch++;
+    }
     status = trainer->engine->update(trainer, step, &norm);
     interval->steps++;
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;
     interval->step_ns += cddpi_now_ns() - step->begun_ns;
     cddpi_trace_add(trainer->group, CDDPI_SPAN_STEP, step->begun_ns, cddpi_now_ns(), -1, 0);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     return step->reported ? cddpi_trainer_report(trainer, step->lr, norm) : CDDP_OK;
 }
 
 cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
-    CDDPI_TRY(cddpi_trainer_trace_step(trainer));
+    CDDPI_TRY(trace_step(trainer));
     CDDPI_TRY(plan_step(trainer, out));
     CDDPI_TRY(begin_agreement(trainer));
     CDDPI_TRY(trainer->engine->compute(trainer, out));

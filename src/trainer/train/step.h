@@ -27,6 +27,11 @@ CDDP_CHECKED cddp_status cddpi_trainer_step(struct cddpi_trainer *trainer,
 typedef cddp_status (*cddpi_micro_batch_fn)(struct cddpi_trainer *trainer,
                                             struct cddpi_train_step *step,
                                             const struct cddpi_micro_batch *batch, uint64_t done);
+/** Take the next micro-batch of @p step from the loader, and count its predictions in the step.
+ *  @param logs  Whether this rank logs the batch's sample ids. */
+CDDP_CHECKED cddp_status cddpi_trainer_take_batch(struct cddpi_trainer *trainer,
+                                                  struct cddpi_train_step *step, bool logs,
+                                                  struct cddpi_micro_batch *out);
 /** Fetch the micro-batches of @p step one by one, and call @p compute on each. */
 CDDP_CHECKED cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
                                                         struct cddpi_train_step *step,
@@ -41,5 +46,41 @@ CDDP_CHECKED cddp_status cddpi_trainer_compute_micro_batch(struct cddpi_trainer 
 /** Bind the gradients again: after the first wait, those of @p trainer are at their final
  *  addresses. */
 CDDP_CHECKED cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer);
+
+/* --- micro_batch.c: the passes of one micro-batch --- */
+
+/** What backward calls with a trainer when gradient @p index is complete. */
+cddp_status cddpi_trainer_grad_ready(void *trainer, size_t index);
+/** Run forward and backward of @p batch, the micro-batch after @p done others of the step. On a
+ *  device, this only enqueues work in its streams, so it can be part of a capture. */
+CDDP_CHECKED cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
+                                                       const struct cddpi_train_step *step,
+                                                       const struct cddpi_micro_batch *batch,
+                                                       uint64_t done);
+
+/** CDDP_ERR_STATE if the loss of step @p step is NaN or Inf. Not for skipped steps. */
+CDDP_CHECKED cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer,
+                                                  uint64_t step, double loss_sum);
+
+/** Append advice to an out-of-memory error: @p what says which setting needs less memory. Other
+ *  errors are returned unchanged. */
+CDDP_CHECKED cddp_status cddpi_trainer_add_advice(cddp_status status, const char *what);
+
+/* --- update.c: the end of a step --- */
+
+/** Clip the gradients and update the parameters of one model. The cursor has advanced past @p step
+ *  already.
+ *  @param collects  On a device: this update is the last of the step, so fetch the results of its
+ *                   forwards; they are read a step later.
+ *  @param out_norm  Of the gradients; set only if gradients are clipped or the step is reported. */
+CDDP_CHECKED cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer,
+                                              const struct cddpi_train_step *step, bool collects,
+                                              double *out_norm);
+
+/** On a device: wait for the results of all steps but the last @p keep ones, and add them to the
+ *  interval. Does nothing on the processor.
+ *  @param out_norm  The last one's gradient norm; may be NULL. */
+CDDP_CHECKED cddp_status cddpi_trainer_collect_results(struct cddpi_trainer *trainer, int keep,
+                                                       double *out_norm);
 
 #endif

@@ -2,9 +2,7 @@
 #include "train/step_batches.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/error.h"
-#include "group/watch/group_trace.h"
 #include "train/batch_sizes.h"
 
 #include <string.h>
@@ -46,17 +44,6 @@ static struct step_batches_sizes sizes_of(const struct cddpi_trainer *trainer,
     return sizes;
 }
 
-static bool allocate_one(struct cddpi_stored_batch *batch, const struct step_batches_sizes *sizes,
-                         size_t samples)
-{
-    batch->input = cddpi_alloc_aligned(samples * sizes->input * sizeof *batch->input + 1);
-    batch->tokens = cddpi_alloc_aligned(samples * sizes->tokens * sizeof *batch->tokens + 1);
-    batch->label = cddpi_alloc_aligned(samples * sizes->labels * sizeof *batch->label + 1);
-    batch->ids = cddpi_alloc_aligned(samples * sizeof *batch->ids + 1);
-    return batch->input != NULL && batch->tokens != NULL && batch->label != NULL &&
-           batch->ids != NULL;
-}
-
 static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
                             struct cddpi_step_batches *all)
 {
@@ -71,7 +58,14 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
     all->room = count;
     done = all->stored != NULL && all->batches != NULL && all->scales != NULL;
     for (int m = 0; done && m < count; m++) {
-        done = allocate_one(&all->stored[m], &sizes, samples);
+        struct cddpi_stored_batch *batch = &all->stored[m];
+
+        batch->input = cddpi_alloc_aligned(samples * sizes.input * sizeof *batch->input + 1);
+        batch->tokens = cddpi_alloc_aligned(samples * sizes.tokens * sizeof *batch->tokens + 1);
+        batch->label = cddpi_alloc_aligned(samples * sizes.labels * sizeof *batch->label + 1);
+        batch->ids = cddpi_alloc_aligned(samples * sizeof *batch->ids + 1);
+        done = batch->input != NULL && batch->tokens != NULL && batch->label != NULL &&
+               batch->ids != NULL;
     }
     if (!done) {
         cddpi_step_batches_fini(all);
@@ -80,8 +74,9 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
     return CDDP_OK;
 }
 
-static struct cddpi_batch store(const struct step_batches_sizes *sizes,
-                                struct cddpi_stored_batch *to, const struct cddpi_micro_batch *from)
+static struct cddpi_batch store_batch(const struct step_batches_sizes *sizes,
+                                      struct cddpi_stored_batch *to,
+                                      const struct cddpi_micro_batch *from)
 {
     struct cddpi_batch batch = cddpi_prefetcher_batch(from);
     size_t count = (size_t)batch.count;
@@ -105,38 +100,21 @@ static struct cddpi_batch store(const struct step_batches_sizes *sizes,
     return batch;
 }
 
-static void trace_batch(const struct cddpi_trainer *trainer, const struct cddpi_micro_batch *batch)
-{
-    int64_t now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
-
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - batch->waited_ns, now, -1, 0);
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_LOADER, batch->begun_ns, batch->made_ns, -1, 0);
-}
-
 cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi_train_step *step,
                                      int multiple, bool logs, struct cddpi_step_batches *all)
 {
     struct cddpi_micro_batch batch = {.last = false};
     struct step_batches_sizes sizes = sizes_of(trainer, all);
-    cddp_status status = all->stored == NULL ? allocate(trainer, multiple, all) : CDDP_OK;
 
-    all->count = 0;
-    while (status == CDDP_OK && !batch.last) {
-        status = cddpi_prefetcher_next(trainer->train.prefetcher, &batch);
-        if (status == CDDP_OK) {
-            trainer->records.interval.data_ns += batch.waited_ns;
-            trace_batch(trainer, &batch);
-            if (logs) {
-                cddpi_sample_log_take(trainer->records.sample_log, batch.sample_ids,
-                                      (size_t)batch.count);
-            }
-            step->predictions += batch.count * trainer->predictions;
-            all->batches[all->count] = store(&sizes, &all->stored[all->count], &batch);
-            all->count++;
-            status = cddpi_prefetcher_release(trainer->train.prefetcher);
-        }
+    if (all->stored == NULL) {
+        CDDPI_TRY(allocate(trainer, multiple, all));
     }
-    while (status == CDDP_OK && all->count % multiple != 0) {
+    for (all->count = 0; !batch.last; all->count++) {
+        CDDPI_TRY(cddpi_trainer_take_batch(trainer, step, logs, &batch));
+        all->batches[all->count] = store_batch(&sizes, &all->stored[all->count], &batch);
+        CDDPI_TRY(cddpi_prefetcher_release(trainer->train.prefetcher));
+    }
+    while (all->count % multiple != 0) {
         all->batches[all->count] = all->batches[0];
         all->batches[all->count++].count = 0;
     }
@@ -144,5 +122,5 @@ cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi
     for (int m = 0; m < all->count; m++) {
         all->scales[m] = all->share > 0 ? 1.0 / ((double)all->share * trainer->predictions) : 1.0;
     }
-    return status;
+    return CDDP_OK;
 }

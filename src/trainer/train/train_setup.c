@@ -9,18 +9,31 @@
 #include "ddp/copies.h"
 #include "group/device/group_device.h"
 #include "group/watch/dump.h"
+#include "group/watch/group_trace.h"
 #include "train/batch_sizes.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
-#include "train/generate/during_run.h"
-#include "train/lone_norm.h"
+#include "train/generate/generate_model.h"
 #include "train/resume.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
-#include "train/telemetry/report_run.h"
-#include "train/telemetry/trace_steps.h"
+#include "train/telemetry/train_report.h"
+
+/* Check the syntax of train.trace. */
+static cddp_status check_trace(const struct cddpi_config *config)
+{
+    uint64_t first;
+    uint64_t last;
+
+    if (config->train.trace[0] != '\0' &&
+        cddpi_trace_parse(config->train.trace, &first, &last) != CDDP_OK) {
+        return cddpi_config_fail(config, "train.trace", "\"%.40s\" are not steps: \"10-20\" is",
+                                 config->train.trace);
+    }
+    return CDDP_OK;
+}
 
 cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
 {
@@ -28,15 +41,13 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
 
     CDDPI_TRY(engine->check(config, world_size));
     CDDPI_TRY(engine->check_batch(config, world_size / config->parallel.pipeline));
-    CDDPI_TRY(cddpi_trainer_check_trace(config));
+    CDDPI_TRY(check_trace(config));
     CDDPI_TRY(cddpi_trainer_check_files(config));
     return cddpi_trainer_check_model(config);
 }
 
 cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
 {
-    cddp_status status;
-
     options->device = trainer->config->train.device == CDDPI_TRAIN_ON_AUTO
                           ? NULL /* decided by $CDDP_DEVICE */
                           : cddpi_config_word(trainer->config, "train.device");
@@ -44,10 +55,7 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
         options->device = "cpu"; /* for exchanges between ranks, whatever train.devices are */
     }
     options->deterministic = trainer->config->ddp.deterministic;
-    status = cddp_group_create(options, &trainer->group);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddp_group_create(options, &trainer->group));
     trainer->device = cddpi_group_on_device(trainer->group);
     trainer->rank = cddp_group_rank(trainer->group);
     trainer->world_size = cddp_group_world_size(trainer->group);
@@ -84,46 +92,39 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-    cddp_status status;
 
     options.timeout_ms = (uint32_t)(config->train.timeout * 1000.0);
     if (options.timeout_ms == 0 && config->train.timeout > 0.0) {
         options.timeout_ms = 1;
     }
-    status = check_init_method(config);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_init_method(config));
     if (config->train.init_method[0] != '\0') {
         options.rendezvous = config->train.init_method;
         options.rank = config->train.rank;
         options.world_size = config->train.world_size;
     }
-    status = cddpi_trainer_join(trainer, &options);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_trainer_join(trainer, &options));
     cddpi_dump_set_folder(trainer->group, NULL); /* until the run has a folder */
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
-    CDDPI_TRY(trainer->engine->join(trainer));
+    CDDPI_TRY(cddpi_engine_call(trainer->engine->join, trainer));
     CDDPI_TRY(trainer->engine->check_batch(config, trainer->replica_count));
-    return cddpi_trainer_check_trace(config);
+    return check_trace(config);
 }
 
 static cddp_status open_data(struct cddpi_trainer *trainer)
 {
-    cddp_status status = cddpi_trainer_open_data(trainer->config, trainer->group,
-                                                 &trainer->train.data, &trainer->test.data);
     char note[2048] = "";
 
-    if (status == CDDP_OK && trainer->rank == 0) {
+    CDDPI_TRY(cddpi_trainer_open_data(trainer->config, trainer->group, &trainer->train.data,
+                                      &trainer->test.data));
+    if (trainer->rank == 0) {
         cddpi_trainer_note_classes(trainer->config, &trainer->train.data, note, sizeof note);
     }
     if (note[0] != '\0') {
         cddpi_trainer_warn(trainer, "%s", note);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static void plan_steps(struct cddpi_trainer *trainer)
@@ -193,49 +194,97 @@ static cddp_status open_records(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_prometheus *prometheus = NULL;
-    cddp_status status;
 
     cddpi_dump_set_folder(trainer->group, config->train.run_dir);
     if (trainer->rank != 0) {
         return CDDP_OK;
     }
-    status = cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
-                                config->train.tensorboard, &trainer->records.metrics);
-    if (status == CDDP_OK && config->train.prometheus[0] != '\0') {
-        status = cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
-                                       trainer->world_size, &prometheus);
+    CDDPI_TRY(cddpi_metrics_open(config->train.run_dir, trainer->cursor.step,
+                                 config->train.tensorboard, &trainer->records.metrics));
+    if (config->train.prometheus[0] != '\0') {
+        CDDPI_TRY(cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
+                                        trainer->world_size, &prometheus));
     }
-    if (status == CDDP_OK) {
-        cddpi_metrics_export(trainer->records.metrics, prometheus);
+    cddpi_metrics_export(trainer->records.metrics, prometheus);
+    return CDDP_OK;
+}
+
+/* Prepare to trace the configured steps. The run has its folder. */
+static cddp_status open_trace(struct cddpi_trainer *trainer)
+{
+    const char *text = trainer->config->train.trace;
+    uint64_t first;
+    uint64_t last;
+    cddp_status status;
+
+    if (text[0] == '\0') {
+        text = cddpi_env(CDDPI_ENV_TRACE);
     }
-    return status;
+    if (text == NULL) {
+        return CDDP_OK;
+    }
+    status = cddpi_trace_parse(text, &first, &last);
+    return status == CDDP_OK ? cddpi_trace_open(trainer->group, first, last)
+                             : cddpi_fail_prefix(status, "CDDP_TRACE");
+}
+
+/* Warn if a batch_norm of the trainer's models will normalise a single value: the variance is 0, so
+ * the output is the bias for any input, and no gradient passes. PyTorch refuses that. */
+static void warn_lone_norm(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    int64_t batch = config->train.batch_size;
+    int64_t rest = (int64_t)(trainer->train.data.count % (uint64_t)batch);
+    bool always = cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, batch) == 1;
+    bool at_end = rest > 0 &&
+                  cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, rest) == 1;
+
+    /* The ranks of one replica together have all layers. */
+    if ((!always && !at_end) || trainer->replica != 0) {
+        return;
+    }
+    for (int m = 0; m < trainer->model_count; m++) {
+        const char *name = cddpi_model_lone_norm(trainer->models[m].model);
+
+        if (name != NULL) {
+            cddpi_trainer_warn(
+                trainer,
+                "batch_norm \"%s\" has one value a channel in a sample, and %s micro-batches of "
+                "one sample: of these nothing is left but the bias, and what is before learns "
+                "nothing (PyTorch refuses them). Let train.batch_size give each rank two samples "
+                "at least, or normalise over all ranks (sync)",
+                name, always ? "each step has" : "the last step of an epoch has");
+            return;
+        }
+    }
 }
 
 static cddp_status complete_engine(struct cddpi_trainer *trainer)
 {
-    return trainer->engine->complete(trainer);
+    return cddpi_engine_call(trainer->engine->complete, trainer);
 }
 
 cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
 {
     /* The order is fixed, so that all ranks call collectives in the same order. */
-    static cddp_status (*const parts[])(struct cddpi_trainer *) = {join_group,
-                                                                   open_data,
-                                                                   cddpi_trainer_build_model,
-                                                                   cddpi_trainer_prepare_text,
-                                                                   cddpi_trainer_build_ddp,
-                                                                   cddpi_trainer_build_optimizer,
-                                                                   cddpi_trainer_build_device,
-                                                                   complete_engine,
-                                                                   cddpi_trainer_find_peak_flops,
-                                                                   cddpi_trainer_build_data,
-                                                                   cddpi_trainer_resume,
-                                                                   open_sample_log,
-                                                                   open_arrivals,
-                                                                   open_records,
-                                                                   cddpi_trainer_open_trace};
+    static cddp_status (*const parts[])(struct cddpi_trainer *) = {
+        join_group,
+        open_data,
+        cddpi_trainer_build_model,
+        cddpi_trainer_prepare_text,
+        cddpi_trainer_build_ddp,
+        cddpi_trainer_build_optimizer,
+        cddpi_trainer_build_device,
+        complete_engine,
+        cddpi_trainer_find_peak_flops,
+        cddpi_trainer_build_data,
+        cddpi_trainer_resume,
+        open_sample_log,
+        open_arrivals,
+        open_records,
+        open_trace,
+    };
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
-    cddp_status status = CDDP_OK;
 
     *out = trainer;
     if (trainer == NULL) {
@@ -245,20 +294,19 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;
     trainer->records.began_ns = cddpi_now_ns();
-    status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir,
-                                   trainer->records.began_ns);
-    for (size_t i = 0; status == CDDP_OK && i < sizeof parts / sizeof parts[0]; i++) {
-        status = parts[i](trainer);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(
+        cddpi_run_folder_init(&trainer->folder, config->train.run_dir, trainer->records.began_ns));
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        CDDPI_TRY(parts[i](trainer));
     }
     if (trainer->cursor.step > 0) { /* the optimizer has state already */
         cddpi_ddp_keep_plan(trainer->ddp);
     }
     plan_steps(trainer);
-    cddpi_trainer_warn_lone_norm(trainer);
-    trainer->engine->begin(trainer);
+    warn_lone_norm(trainer);
+    if (trainer->engine->begin != NULL) {
+        trainer->engine->begin(trainer);
+    }
     return CDDP_OK;
 }
 

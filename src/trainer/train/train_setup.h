@@ -1,4 +1,4 @@
-/* train_setup.h - builds a trainer from its configuration, and destroys it. */
+/* train_setup.h - builds a trainer from its configuration, runs it, and destroys it. */
 #ifndef CDDPI_TRAIN_SETUP_H
 #define CDDPI_TRAIN_SETUP_H
 
@@ -21,5 +21,8 @@ CDDP_CHECKED cddp_status cddpi_trainer_validate(const struct cddpi_config *confi
  *  needs it. Sets the group, device, rank and world_size of @p trainer. */
 CDDP_CHECKED cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer,
                                             cddp_group_options *options);
+
+/** Train until the last step or a signal, evaluate, and write the last checkpoint. Collective. */
+CDDP_CHECKED cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer);
 
 #endif

@@ -50,3 +50,25 @@ struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *conf
         .epsilon = config->optimizer.epsilon,
     };
 }
+
+cddp_status cddpi_agreement_begin(struct cddpi_agreement *agreement, cddp_group *group,
+                                  enum cddpi_request request, bool stale)
+{
+    agreement->own.request = (uint8_t)request;
+    agreement->own.stale = stale;
+    return cddp_all_reduce(group, &agreement->own, &agreement->agreed, sizeof agreement->own,
+                           CDDP_U8, CDDP_OP_MAX, &agreement->work);
+}
+
+cddp_status cddpi_agreement_end(struct cddpi_agreement *agreement)
+{
+    CDDPI_TRY(cddp_work_wait(agreement->work, 0));
+    cddpi_agreement_fini(agreement);
+    return CDDP_OK;
+}
+
+void cddpi_agreement_fini(struct cddpi_agreement *agreement)
+{
+    cddp_work_destroy(agreement->work);
+    agreement->work = NULL;
+}

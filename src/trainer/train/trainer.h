@@ -20,11 +20,23 @@
 #include "train/cursor.h"
 #include "train/device/prefetcher.h"
 #include "train/evaluate.h"
-#include "train/keep_run_dir.h"
-#include "train/train_agree.h"
+#include "train/run_dir.h"
 
 struct cddpi_engine;
 struct cddpi_trainer;
+
+/* What a rank may request. All ranks do the greatest request of any rank. */
+enum cddpi_request { CDDPI_REQUEST_NONE, CDDPI_REQUEST_SAVE, CDDPI_REQUEST_STOP };
+
+/* Must not move while the group exists: a collective writes into it, even after the run has
+ * failed. */
+struct cddpi_agreement {
+    struct {
+        uint8_t request; /* enum cddpi_request */
+        uint8_t stale;   /* captured steps are outdated */
+    } own, agreed;       /* this rank's values, and the maximum over all ranks */
+    cddp_work *work;     /* the collective that computes agreed; NULL: none is under way */
+};
 
 /* One of the model parts on this rank: the whole model, a chunk of a pipeline stage, or the part on
  * one device. */
@@ -60,7 +72,7 @@ struct cddpi_trainer_records {
     struct cddpi_sample_log *sample_log; /* NULL: not configured */
     struct cddpi_arrivals *arrivals;     /* rank 0; NULL: not configured */
     bool told_memory;                    /* the devices' memory was reported (once per process) */
-    int64_t told_broken;                 /* replaced samples covered by warnings (broken_files.h) */
+    int64_t told_broken;                 /* replaced samples covered by warnings (evaluate.h) */
 };
 
 struct cddpi_trainer {
@@ -122,5 +134,15 @@ CDDP_CHECKED cddp_status cddpi_trainer_name_config(const struct cddpi_trainer *t
 /** Print a line to stderr in every progress mode. */
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* While they compute, ranks agree on whether to save, to stop, and to drop captured steps. */
+
+/** Start the collective. Collective. */
+CDDP_CHECKED cddp_status cddpi_agreement_begin(struct cddpi_agreement *agreement, cddp_group *group,
+                                               enum cddpi_request request, bool stale);
+/** Wait for the collective; then agreement->agreed is set. */
+CDDP_CHECKED cddp_status cddpi_agreement_end(struct cddpi_agreement *agreement);
+/** Release a collective that is under way; accepts a zeroed agreement. */
+void cddpi_agreement_fini(struct cddpi_agreement *agreement);
 
 #endif

@@ -7,8 +7,6 @@
 #include "base/folder.h"
 #include "nn/model.h"
 #include "train/config/config_file.h"
-#include "train/config/include.h"
-#include "train/config/syntax.h"
 #include "train/config/value.h"
 
 #include <assert.h>
@@ -130,25 +128,25 @@ static cddp_status read_scalar(const struct cddpi_config_source *source,
                     value[0] != '[' && value[0] != '(');
     bool bare = is_word && value[0] != '"';
     char *text = bare ? cddpi_strdup("value = \"\";") : cddpi_format("value = %s;", value);
-    cddp_status status = CDDP_OK;
-    config_t parsed;
+    config_setting_t *root;
     config_setting_t *setting;
+    config_t parsed;
+    cddp_status status;
 
     if (text == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
     }
     config_init(&parsed);
-    if (cddpi_config_parse(&parsed, text) != CONFIG_TRUE ||
-        config_setting_length(config_root_setting(&parsed)) != 1) {
+    root = cddpi_config_parse(&parsed, text) == CONFIG_TRUE ? config_root_setting(&parsed) : NULL;
+    setting = root != NULL && config_setting_length(root) == 1 ? config_setting_get_elem(root, 0)
+                                                               : NULL;
+    if (setting == NULL) {
         status = cddpi_config_fail_at(source, NULL, "%s expects %s", key->path,
                                       cddpi_key_expects(key));
+    } else if (bare && config_setting_set_string(setting, value) != CONFIG_TRUE) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
     } else {
-        setting = config_setting_get_elem(config_root_setting(&parsed), 0);
-        if (bare && config_setting_set_string(setting, value) != CONFIG_TRUE) {
-            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
-        } else {
-            status = store_key(source, setting, key, config);
-        }
+        status = store_key(source, setting, key, config);
     }
     config_destroy(&parsed);
     cddpi_free(text);
@@ -223,12 +221,9 @@ static void quote_choices(const struct cddpi_key *key, const int *choices, char 
     size_t used = 0;
 
     for (int i = 0; choices[i] != CDDPI_NO_CHOICE && used < bytes; i++) {
-        bool last = choices[i + 1] == CDDPI_NO_CHOICE;
+        const char *between = choices[i + 1] == CDDPI_NO_CHOICE ? " or " : ", ";
 
-        used += (size_t)snprintf(out + used, bytes - used, "%s\"%s\"",
-                                 i == 0 ? ""
-                                 : last ? " or "
-                                        : ", ",
+        used += (size_t)snprintf(out + used, bytes - used, "%s\"%s\"", i == 0 ? "" : between,
                                  cddpi_key_word(key, choices[i]));
     }
 }
@@ -294,15 +289,14 @@ static cddp_status check_gpt2(const struct cddpi_config *config)
 /* Conditions on several keys of image folders. */
 static cddp_status check_folders(const struct cddpi_config *config)
 {
+    const struct cddpi_text_list *lists[] = {&config->data.train, &config->data.test};
     const struct cddpi_real_list *area = &config->data.crop_area;
 
-    if (config->data.train.count != 1) {
-        return cddpi_config_fail(config, "data.train", "%d folders, but images lie in one",
-                                 config->data.train.count);
-    }
-    if (config->data.test.count != 1) {
-        return cddpi_config_fail(config, "data.test", "%d folders, but images lie in one",
-                                 config->data.test.count);
+    for (int i = 0; i < 2; i++) {
+        if (lists[i]->count != 1) {
+            return cddpi_config_fail(config, i == 0 ? "data.train" : "data.test",
+                                     "%d folders, but images lie in one", lists[i]->count);
+        }
     }
     if (config->data.resize != 0 && config->data.resize < config->data.size) {
         return cddpi_config_fail(config, "data.resize",
@@ -320,33 +314,26 @@ static cddp_status check_folders(const struct cddpi_config *config)
  * given: a run writes all keys to RUN_DIR/train.conf, which must load again. */
 static cddp_status check_dcgan(const struct cddpi_config *config)
 {
+    const char *whole = "dcgan has both of its networks whole on every rank, on one device: leave "
+                        "this out";
+    const struct cddpi_config_rule rules[] = {
+        {config->model.loss != 0, "model.loss",
+         "dcgan has a loss of its own, binary cross-entropy: leave this out"},
+        {config->train.precision != 0, "train.precision", "dcgan is computed in f32 only"},
+        {config->train.accumulate > 1, "train.accumulate",
+         "dcgan computes a rank's share of a step at once: leave this out"},
+        {config->train.cuda_graph == CDDPI_GRAPH_ALWAYS, "train.cuda_graph",
+         "steps of dcgan are not replayed: leave this out"},
+        {config->parallel.pipeline > 1, "parallel.pipeline", whole},
+        {config->parallel.type != CDDPI_PARALLEL_RANKS, "parallel.type", whole},
+    };
+
     if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
         return cddpi_config_fail(config, "model.type",
                                  "\"dcgan\" takes images, but data.type = \"%s\" are tokens",
                                  cddpi_config_word(config, "data.type"));
     }
-    if (config->model.loss != 0) {
-        return cddpi_config_fail(
-            config, "model.loss",
-            "dcgan has a loss of its own, binary cross-entropy: leave this out");
-    }
-    if (config->train.precision != 0) {
-        return cddpi_config_fail(config, "train.precision", "dcgan is computed in f32 only");
-    }
-    if (config->train.accumulate > 1) {
-        return cddpi_config_fail(config, "train.accumulate",
-                                 "dcgan computes a rank's share of a step at once: leave this out");
-    }
-    if (config->train.cuda_graph == CDDPI_GRAPH_ALWAYS) {
-        return cddpi_config_fail(config, "train.cuda_graph",
-                                 "steps of dcgan are not replayed: leave this out");
-    }
-    if (config->parallel.type != CDDPI_PARALLEL_RANKS || config->parallel.pipeline > 1) {
-        return cddpi_config_fail(
-            config, config->parallel.pipeline > 1 ? "parallel.pipeline" : "parallel.type",
-            "dcgan has both of its networks whole on every rank, on one device: leave this out");
-    }
-    return CDDP_OK;
+    return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
 }
 
 static cddp_status check_together(const struct cddpi_config *config)
@@ -441,6 +428,13 @@ void cddpi_config_fini(struct cddpi_config *config)
     memset(config, 0, sizeof *config);
 }
 
+bool cddpi_config_names_stages(const struct cddpi_config *config)
+{
+    const struct cddpi_stage_names *stages = &config->parallel.stages;
+
+    return stages->count > 0 && !(stages->count == 1 && strcmp(stages->values[0], "auto") == 0);
+}
+
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
                               const char *format, ...)
 {
@@ -455,4 +449,22 @@ cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key
     va_end(arguments);
     return cddpi_fail(CDDP_ERR_CONFIG, "%s: %s%s: %s", where != NULL ? where : config->path, key,
                       where != NULL ? "" : " (its default)", text);
+}
+
+cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,
+                                  cddp_status status)
+{
+    return status == CDDP_ERR_CONFIG ? cddpi_config_fail(config, key, "%s", cddp_last_error())
+                                     : status;
+}
+
+cddp_status cddpi_config_check_rules(const struct cddpi_config *config,
+                                     const struct cddpi_config_rule *rules, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (rules[i].is_broken) {
+            return cddpi_config_fail(config, rules[i].key, "%s", rules[i].text);
+        }
+    }
+    return CDDP_OK;
 }

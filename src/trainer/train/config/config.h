@@ -241,6 +241,11 @@ CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overri
                                            int override_count, struct cddpi_config *out);
 void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
 
+/** All keys and their values, in a form from which cddpi_config_load() reads the same
+ *  configuration. NULL: no memory.
+ *  @param shared_only  Leave out the keys that may differ between ranks. */
+char *cddpi_config_text(const struct cddpi_config *config, bool shared_only);
+
 /** The word that @p config has for the key @p path, whose value is a choice. */
 const char *cddpi_config_word(const struct cddpi_config *config, const char *path);
 
@@ -250,9 +255,26 @@ static inline bool cddpi_config_is_language_model(const struct cddpi_config *con
     return config->model.type == CDDPI_MODEL_GPT2 || config->model.type == CDDPI_MODEL_LSTM_LM;
 }
 
+/** Whether parallel.stages names layers; if not, the division into stages is chosen. */
+bool cddpi_config_names_stages(const struct cddpi_config *config);
+
 /** Fail with CDDP_ERR_CONFIG and the text "WHERE: KEY: ...", where WHERE is the place that set @p
  *  key. */
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
                               const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* What a configuration must not have. */
+struct cddpi_config_rule {
+    bool is_broken;
+    const char *key, *text;
+};
+/** Fail as cddpi_config_fail() with the key and the text of the first broken one of @p count
+ *  rules. */
+CDDP_CHECKED cddp_status cddpi_config_check_rules(const struct cddpi_config *config,
+                                                  const struct cddpi_config_rule *rules,
+                                                  size_t count);
+/** If @p status is CDDP_ERR_CONFIG, begin its text with the place that set @p key, and the key.
+ *  Returns @p status. */
+CDDP_CHECKED cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,
+                                               cddp_status status);
 
 #endif

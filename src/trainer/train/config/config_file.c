@@ -1,5 +1,6 @@
-/* config_file.c - reads a configuration file, and parses it into libconfig's tree without
- * truncating its numbers. */
+/* config_file.c - reads a configuration file, checks the files that it includes, and parses it into
+ * libconfig's tree without truncating its numbers. libconfig reads included files itself, but does
+ * not say which one it could not open, and truncates whole numbers to 32 bits. */
 #include "train/config/config_file.h"
 
 #include "base/alloc.h"
@@ -15,7 +16,17 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FILE_BYTES_MAX = 1 << 20 };
+#if LIBCONFIG_VER_MAJOR == 1 && LIBCONFIG_VER_MINOR < 7
+enum { JOINS_ALL = 1 }; /* libconfig prefixes the folder even to absolute paths */
+#else
+enum { JOINS_ALL = 0 };
+#endif
+enum {
+    DEPTH_MAX = 10, /* libconfig's limit; deeper includes make it fail */
+    FILE_BYTES_MAX = 1 << 20,
+    FILES_MAX = 100,
+    BYTES_MAX = 4 << 20 /* of all files; a file that is included twice counts twice */
+};
 
 /* Read @p fd to its end and close it. */
 static cddp_status read_all(int fd, const char *path, char **out)
@@ -50,30 +61,30 @@ static cddp_status read_all(int fd, const char *path, char **out)
     return CDDP_OK;
 }
 
-/* As cddpi_config_opaque_length(). @p out_open: the string or comment has no end, so it takes the
- * rest of the text. */
-static size_t opaque_length(const char *text, bool *out_open)
+size_t cddpi_config_opaque_length(const char *text, bool *out_is_open)
 {
     const char *end;
+    bool is_open = false;
+    size_t length = 0;
 
     if (text[0] == '"') {
-        size_t length = 1;
-
+        length = 1;
         while (text[length] != '\0' && text[length] != '"') {
             length += text[length] == '\\' && text[length + 1] != '\0' ? 2 : 1;
         }
-        *out_open = text[length] == '\0';
-        return *out_open ? length : length + 1;
-    }
-    if (text[0] == '#' || (text[0] == '/' && text[1] == '/')) {
-        return strcspn(text, "\n");
-    }
-    if (text[0] == '/' && text[1] == '*') {
+        is_open = text[length] == '\0';
+        length += is_open ? 0 : 1;
+    } else if (text[0] == '#' || (text[0] == '/' && text[1] == '/')) {
+        length = strcspn(text, "\n");
+    } else if (text[0] == '/' && text[1] == '*') {
         end = strstr(text + 2, "*/");
-        *out_open = end == NULL;
-        return end != NULL ? (size_t)(end - text) + 2 : strlen(text);
+        is_open = end == NULL;
+        length = end != NULL ? (size_t)(end - text) + 2 : strlen(text);
     }
-    return 0;
+    if (out_is_open != NULL) {
+        *out_is_open = is_open;
+    }
+    return length;
 }
 
 /* Refuse a comment or a string that does not end: libconfig would silently drop the rest of the
@@ -84,7 +95,7 @@ static cddp_status check_ends(const char *path, const char *text)
 
     while (*text != '\0') {
         bool is_open = false;
-        size_t length = opaque_length(text, &is_open);
+        size_t length = cddpi_config_opaque_length(text, &is_open);
 
         if (is_open) {
             return cddpi_fail(CDDP_ERR_CONFIG, "%s:%d: the %s that begins here has no end", path,
@@ -144,14 +155,7 @@ cddp_status cddpi_config_read_included(const char *path, char **out)
     return pass_text(path, text, out);
 }
 
-size_t cddpi_config_opaque_length(const char *text)
-{
-    bool is_open = false;
-
-    return opaque_length(text, &is_open);
-}
-
-static const char word[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.";
+static const char word_bytes[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.";
 
 /* Whether the word is a whole number that may need more than 32 bits and does not end in L. */
 static bool is_wide(const char *text, size_t length)
@@ -162,13 +166,15 @@ static bool is_wide(const char *text, size_t length)
     return length >= 10 && strspn(text, "0123456789") == length;
 }
 
-int cddpi_config_wide_line(const char *text)
+/* The line of the first whole number in @p text that libconfig would truncate to 32 bits; 0: no
+ * such number. */
+static int wide_line(const char *text)
 {
     int line = 1;
 
     while (*text != '\0') {
-        size_t opaque = cddpi_config_opaque_length(text);
-        size_t length = opaque > 0 ? opaque : strspn(text, word);
+        size_t opaque = cddpi_config_opaque_length(text, NULL);
+        size_t length = opaque > 0 ? opaque : strspn(text, word_bytes);
 
         if (opaque == 0 && is_wide(text, length)) {
             return line;
@@ -191,8 +197,8 @@ static char *widen_integers(const char *text)
         return NULL;
     }
     while (*text != '\0') {
-        size_t opaque = cddpi_config_opaque_length(text);
-        size_t length = opaque > 0 ? opaque : strspn(text, word);
+        size_t opaque = cddpi_config_opaque_length(text, NULL);
+        size_t length = opaque > 0 ? opaque : strspn(text, word_bytes);
         bool wide = opaque == 0 && is_wide(text, length);
 
         length = length > 0 ? length : 1;
@@ -214,4 +220,112 @@ int cddpi_config_parse(config_t *parsed, const char *text)
 
     free(wide);
     return result;
+}
+
+/* The files checked so far. */
+struct include_walk {
+    const char *folder; /* the user's file's; libconfig resolves names against it */
+    int folder_bytes;
+    int files;
+    size_t bytes;
+};
+
+static cddp_status check_text(struct include_walk *walk, const char *from, const char *text,
+                              int depth);
+
+static cddp_status check_file(struct include_walk *walk, const char *from, int line,
+                              const char *name, int name_bytes, int depth)
+{
+    const char *folder = walk->folder;
+    int folder_bytes = walk->folder_bytes;
+    char *path = cddpi_format("%.*s%.*s", name[0] == '/' ? 0 : folder_bytes, folder, name_bytes,
+                              name);
+    char *text = NULL;
+    int wide;
+    cddp_status status;
+
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", from);
+    }
+    if (name[0] == '/' && folder_bytes > 0 && JOINS_ALL) {
+        status = cddpi_fail(CDDP_ERR_CONFIG,
+                            "%s:%d: %.*s: give an included file relative to the folder %.*s", from,
+                            line, name_bytes, name, folder_bytes, folder);
+        goto out;
+    }
+    status = cddpi_config_read_included(path, &text);
+    if (status != CDDP_OK) {
+        status = status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s:%d", from, line)
+                                           : status;
+        goto out;
+    }
+    walk->files++;
+    walk->bytes += strlen(text);
+    if (walk->files > FILES_MAX || walk->bytes > BYTES_MAX) { /* a few files that include each
+                                                                 other could cause billions */
+        status = cddpi_fail(CDDP_ERR_CONFIG,
+                            "%s:%d: with this one %d files of %zu bytes are included, one that is "
+                            "included several times counted as often; at most %d of %d bytes may "
+                            "be",
+                            from, line, walk->files, walk->bytes, FILES_MAX, BYTES_MAX);
+        goto out;
+    }
+    wide = wide_line(text);
+    if (wide > 0) {
+        status = cddpi_fail(CDDP_ERR_CONFIG,
+                            "%s:%d: in an included file a whole number that may need more than 32 "
+                            "bits has to end in L, as in 10000000000L",
+                            path, wide);
+        goto out;
+    }
+    status = check_text(walk, path, text, depth + 1);
+out:
+    cddpi_free(text);
+    cddpi_free(path);
+    return status;
+}
+
+/* The file name if @p text begins with @include "NAME", else NULL. */
+static const char *included_name(const char *text, int *out_bytes)
+{
+    static const char include[] = "@include";
+    const char *name = text + sizeof include - 1;
+    const char *end;
+
+    if (strncmp(text, include, sizeof include - 1) != 0) {
+        return NULL;
+    }
+    name += strspn(name, " \t");
+    end = *name == '"' ? strchr(name + 1, '"') : NULL;
+    *out_bytes = end != NULL ? (int)(end - name - 1) : 0;
+    return end != NULL ? name + 1 : NULL;
+}
+
+static cddp_status check_text(struct include_walk *walk, const char *from, const char *text,
+                              int depth)
+{
+    int line = 1;
+
+    while (*text != '\0' && depth <= DEPTH_MAX) {
+        size_t length = cddpi_config_opaque_length(text, NULL);
+        int name_bytes = 0;
+        const char *name = length == 0 ? included_name(text, &name_bytes) : NULL;
+
+        if (name != NULL) {
+            CDDPI_TRY(check_file(walk, from, line, name, name_bytes, depth));
+        }
+        for (length = length > 0 ? length : 1; length > 0; length--) {
+            line += *text++ == '\n';
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_config_check_includes(const char *path, const char *text)
+{
+    const char *slash = strrchr(path, '/');
+    struct include_walk walk = {.folder = path,
+                                .folder_bytes = slash != NULL ? (int)(slash - path) + 1 : 0};
+
+    return check_text(&walk, path, text, 1);
 }

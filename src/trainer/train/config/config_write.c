@@ -1,10 +1,9 @@
 /* config_write.c - writes the resolved configuration as text. */
-#include "train/config/config_write.h"
+#include "train/config/schema.h"
 
 #include "base/alloc.h"
 #include "base/number.h"
 #include "nn/model.h"
-#include "train/config/schema.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -90,18 +89,19 @@ static void write_layers(FILE *file, const struct cddpi_config_layers *list)
     fputs(list->count > 0 ? "\n  )" : ")", file);
 }
 
-static void write_stages(FILE *file, const struct cddpi_stage_names *list)
+/* Write a list of names: ["a", "b"], or with @p pairs ( ["a", "b"] ). */
+static void write_names(FILE *file, char *const *names, int count, bool pairs)
 {
-    fputc(list->pairs ? '(' : '[', file);
-    for (int i = 0; i < list->count; i++) {
-        bool begins = list->pairs && i % 2 == 0;
+    fputc(pairs ? '(' : '[', file);
+    for (int i = 0; i < count; i++) {
+        bool begins = pairs && i % 2 == 0;
 
         fputs(i > 0 ? ", " : "", file);
         fputs(begins ? "[" : "", file);
-        write_string(file, list->values[i]);
-        fputs(list->pairs && !begins ? "]" : "", file);
+        write_string(file, names[i]);
+        fputs(pairs && !begins ? "]" : "", file);
     }
-    fputc(list->pairs ? ')' : ']', file);
+    fputc(pairs ? ')' : ']', file);
 }
 
 static void write_value(FILE *file, const struct cddpi_key *key, const void *base)
@@ -110,6 +110,7 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
     const struct cddpi_int_list *integers = member;
     const struct cddpi_real_list *reals = member;
     const struct cddpi_text_list *texts = member;
+    const struct cddpi_stage_names *stages = member;
 
     switch (key->type) {
     case CDDPI_KEY_BOOL:
@@ -147,15 +148,10 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
         fputc(']', file);
         break;
     case CDDPI_KEY_TEXTS:
-        fputc('[', file);
-        for (int i = 0; i < texts->count; i++) {
-            fputs(i > 0 ? ", " : "", file);
-            write_string(file, texts->values[i]);
-        }
-        fputc(']', file);
+        write_names(file, texts->values, texts->count, false);
         break;
     case CDDPI_KEY_STAGES:
-        write_stages(file, member);
+        write_names(file, stages->values, stages->count, stages->pairs);
         break;
     case CDDPI_KEY_LAYERS:
         write_layers(file, member);
@@ -166,17 +162,6 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
 static void indent(FILE *file, int depth)
 {
     fprintf(file, "%*s", 2 * depth, "");
-}
-
-/* The number of groups (all words but the last) that the paths @p a and @p b have in common. */
-static int common_groups(const char *a, const char *b)
-{
-    int groups = 0;
-
-    for (size_t i = 0; a[i] != '\0' && a[i] == b[i]; i++) {
-        groups += a[i] == '.';
-    }
-    return groups;
 }
 
 static int depth_of(const char *path)
@@ -192,9 +177,12 @@ static int depth_of(const char *path)
 /* Close the groups of @p last and open those of @p path, where they differ. */
 static void change_group(FILE *file, const char *last, const char *path)
 {
-    int common = common_groups(last, path);
+    int common = 0; /* groups, all words but the last, that both have in common */
     int depth = 0;
 
+    for (size_t i = 0; last[i] != '\0' && last[i] == path[i]; i++) {
+        common += last[i] == '.';
+    }
     for (int open = depth_of(last); open > common; open--) {
         indent(file, open - 1);
         fputs("};\n", file);

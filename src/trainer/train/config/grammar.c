@@ -1,9 +1,8 @@
 /* grammar.c - owns a second grammar of configurations, which only finds where a text is wrong.
  * libconfig decides what is read, but its errors are a line and two words. */
-#include "train/config/syntax.h"
+#include "train/config/config_file.h"
 
 #include "base/utf8.h"
-#include "train/config/config_file.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -39,7 +38,7 @@ note_fault(struct scan *scan, const char *at, const char *format, ...)
     scan->fault = at;
 }
 
-static bool is_name(char c)
+bool cddpi_config_is_name(char c)
 {
     return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '*';
 }
@@ -61,7 +60,7 @@ static void skip_blanks(struct scan *scan)
     static const char include[] = "@include";
 
     for (;;) {
-        size_t opaque = scan->at[0] != '"' ? cddpi_config_opaque_length(scan->at) : 0;
+        size_t opaque = scan->at[0] != '"' ? cddpi_config_opaque_length(scan->at, NULL) : 0;
 
         if (opaque > 0) {
             scan->at += opaque;
@@ -82,8 +81,7 @@ static const char *shown_at(const struct scan *scan, char out[64])
                                          "\xE2\x80\x98", "\xE2\x80\x99", "\xC2\xAB",
                                          "\xC2\xBB"};
     size_t length = strspn(scan->at,
-                           "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                           "_-.+*");
+                           "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-.+*");
 
     if (scan->at[0] == '\0') {
         return "the end of the file";
@@ -117,7 +115,7 @@ static void scan_settings(struct scan *scan, char end)
         const char *key = scan->at;
         int bytes;
 
-        while (is_name(scan->at[0])) {
+        while (cddpi_config_is_name(scan->at[0])) {
             scan->at++;
         }
         if (scan->at == key || (!isalpha((unsigned char)key[0]) && key[0] != '*')) {
@@ -191,7 +189,8 @@ static void scan_word(struct scan *scan)
 {
     size_t length = 0;
 
-    while (is_name(scan->at[length]) || scan->at[length] == '.' || scan->at[length] == '/') {
+    while (cddpi_config_is_name(scan->at[length]) || scan->at[length] == '.' ||
+           scan->at[length] == '/') {
         length++;
     }
     if (!(length == 4 && strncasecmp(scan->at, "true", 4) == 0) &&
@@ -255,7 +254,7 @@ static void scan_value(struct scan *scan, const char *key, int key_bytes)
 
     if (c == '"') {
         while (scan->at[0] == '"') { /* adjacent strings are joined */
-            scan->at += cddpi_config_opaque_length(scan->at);
+            scan->at += cddpi_config_opaque_length(scan->at, NULL);
             skip_blanks(scan);
         }
     } else if (c == '{' || c == '[' || c == '(') {

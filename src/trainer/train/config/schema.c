@@ -1,13 +1,10 @@
-/* schema.c - owns the table of all keys of train.conf, and the lookups in it. */
+/* schema.c - owns the table of all keys of train.conf. */
 #include "train/config/schema.h"
 
 #include "base/choices.h"
 #include "nn/model.h"
 #include "optim/optim.h"
 #include "parallel/pipeline/pipeline_schedule.h"
-
-#include <stdio.h>
-#include <string.h>
 
 #define BIG 9.0e18 /* below INT64_MAX, exact enough as a bound */
 #define GIB 1073741824.0
@@ -48,29 +45,26 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.dropout), CDDPI_KEY_REAL, "0.0", 0, 0.999,
      ONLY(model.type, CDDPI_MODEL_MLP, CDDPI_MODEL_CNN, CDDPI_MODEL_GPT2, CDDPI_MODEL_ALEXNET,
           CDDPI_MODEL_VGG11, CDDPI_MODEL_LSTM_LM),
-     .text =
-         "mlp, cnn: probability that an output of a hidden layer is zeroed in training; alexnet, "
-         "vgg11: of the first two of the three linear layers. gpt2: of "
-         "the embedding's outputs and of what attention and perceptron of a block put out; "
-         "probabilities of attention are never dropped. lstm_lm: of the embedding's outputs and of "
-         "those of each LSTM layer."},
+     .text = "mlp, cnn: probability that an output of a hidden layer is zeroed in training; "
+             "alexnet, vgg11: of the first two of the three linear layers. gpt2: of the "
+             "embedding's outputs and of what attention and perceptron of a block put out; "
+             "probabilities of attention are never dropped. lstm_lm: of the embedding's outputs "
+             "and of those of each LSTM layer."},
     {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
      ONLY(model.type, CDDPI_MODEL_RESNET20, CDDPI_MODEL_RESNET50),
      .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
     {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", GPT2,
-     .text =
-         "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are where "
-         "they are 0; empty: each is given."},
+     .text = "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are "
+             "where they are 0; empty: each is given."},
     {KEY(model.blocks), CDDPI_KEY_INT, "0", 0, 256, GPT2,
-     .text =
-         "gpt2: number of blocks, each of attention and a perceptron; 0: that of *model.size*."},
+     .text = "gpt2: number of blocks, each of attention and a perceptron; 0: that of "
+             "*model.size*."},
     {KEY(model.heads), CDDPI_KEY_INT, "0", 0, 1024, GPT2,
      .text = "gpt2: heads of attention, which divide *model.embed*; 0: those of *model.size*."},
     {KEY(model.embed), CDDPI_KEY_INT, "0", 0, 1 << 16,
      ONLY(model.type, CDDPI_MODEL_GPT2, CDDPI_MODEL_LSTM_LM),
-     .text =
-         "gpt2: features of a token; 0: those of *model.size*. lstm_lm: likewise; 0: as many as "
-         "the last of *model.hidden*."},
+     .text = "gpt2: features of a token; 0: those of *model.size*. lstm_lm: likewise; 0: as many "
+             "as the last of *model.hidden*."},
     {KEY(model.recompute), CDDPI_KEY_BOOL, "false",
      ONLY(model.type, CDDPI_MODEL_GPT2, CDDPI_MODEL_RESNET20, CDDPI_MODEL_RESNET50),
      .text = "gpt2, resnet20, resnet50: keep only what goes into each block, and run it once more "
@@ -90,10 +84,10 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
              "error, or the mean binary cross-entropy of the outputs as logits."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"", .is_path = true,
-     .text =
-         "A safetensors file with the initial parameters; empty: drawn from *train.seed*. gpt2: "
-         "also Hugging Face's, llm.c's model files and folders with a model.safetensors or the "
-         "index of its shards, see *cddp-convert*(1); *model.context* may be shorter than theirs."},
+     .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*. "
+             "gpt2: also Hugging Face's, llm.c's model files and folders with a model.safetensors "
+             "or the index of its shards, see *cddp-convert*(1); *model.context* may be shorter "
+             "than theirs."},
 
     {KEY(model.latent), CDDPI_KEY_INT, "100", 1, 1 << 16, DCGAN,
      .text = "dcgan: numbers of a latent vector, of which the generator makes an image."},
@@ -101,15 +95,14 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "dcgan: channels of the generator's last layer but one; each one before has twice as "
              "many."},
     {KEY(model.discriminator_units), CDDPI_KEY_INT, "64", 1, 1024, DCGAN,
-     .text =
-         "dcgan: channels of the discriminator's first layer; each one behind has twice as many."},
+     .text = "dcgan: channels of the discriminator's first layer; each one behind has twice as "
+             "many."},
     {KEY(model.towers), CDDPI_KEY_INT, "1", 1, 2, ONLY(model.type, CDDPI_MODEL_ALEXNET),
-     .text =
-         "alexnet: *1*: its two towers are groups of channels of the same layers. *2*: they are "
-         "layers of their own, which *parallel.placement* can put on a device each: a1 and b1 "
-         "(two convolutions), a3 and b3 (three, of which the first reads both towers), a6, b6, "
-         "a7, b7 (linear layers, which read both) and fc8; each tower's "
-         "normalisation sees its own channels."},
+     .text = "alexnet: *1*: its two towers are groups of channels of the same layers. *2*: they "
+             "are layers of their own, which *parallel.placement* can put on a device each: a1 and "
+             "b1 (two convolutions), a3 and b3 (three, of which the first reads both towers), a6, "
+             "b6, a7, b7 (linear layers, which read both) and fc8; each tower's normalisation sees "
+             "its own channels."},
 
     {KEY(data.type), CDDPI_KEY_ENUM, "\"idx\"", CHOICES(CDDPI_DATA_TYPE_MAP),
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
@@ -125,10 +118,9 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: their classes."},
     {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16, IMAGES,
-     .text =
-         "idx: number of classes, at most 256: a label beyond it is an error that names its file "
-         "and sample; 0: one more than the largest label of the training data. There is a "
-         "warning about classes without a sample. synthetic: of images; 0: 10."},
+     .text = "idx: number of classes, at most 256: a label beyond it is an error that names its "
+             "file and sample; 0: one more than the largest label of the training data. There is a "
+             "warning about classes without a sample. synthetic: of images; 0: 10."},
     {KEY(data.samples), CDDPI_KEY_LONG, "1024", 1, 1e9, ONLY(data.type, CDDPI_DATA_SYNTHETIC),
      .text = "synthetic: samples to train on; a tenth as many are evaluated on. A model of tokens "
              "gets sequences of *model.context* tokens out of *model.vocab*, others get images."},
@@ -137,10 +129,9 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "synthetic: channels (at most 4), height and width of images."},
     {KEY(data.train), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
      NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER),
-     .text =
-         "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
-         "them; the files of a pattern are taken in the order of their names. image_folder: the "
-         "folder that has those of the classes to train on."},
+     .text = "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
+             "them; the files of a pattern are taken in the order of their names. image_folder: "
+             "the folder that has those of the classes to train on."},
     {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
      NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_IMAGE_FOLDER),
      .text = "tokens, text: files to evaluate on, likewise; text: without any, the end of those to "
@@ -149,17 +140,16 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "text: how much of the tokens is held back for evaluation where there is no "
              "*data.test*."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
-     .text =
-         "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
-         "tokens: the one by which they were made, if it is known: it says how many there are, and "
-         "what they stand for."},
+     .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
+             "tokens: the one by which they were made, if it is known: it says how many there are, "
+             "and what they stand for."},
     {KEY(data.size), CDDPI_KEY_INT, "224", 1, 4096, FOLDERS,
      .text = "image_folder: height and width of what the model gets. In training, a random part of "
              "an image is resized to it, as torchvision's RandomResizedCrop does."},
     {KEY(data.resize), CDDPI_KEY_INT, "0", 0, 8192, FOLDERS,
      .text = "image_folder: in evaluation, an image's shorter side is resized to so many pixels, "
-             "and the middle of *data.size* is cut out; 0: an eighth more than it, rounded up "
-             "(256 for 224)."},
+             "and the middle of *data.size* is cut out; 0: an eighth more than it, rounded up (256 "
+             "for 224)."},
     {KEY(data.crop_area), CDDPI_KEY_REALS, "[0.08, 1.0]", 1e-6, 1, FOLDERS,
      .text = "image_folder: the smallest and the largest part of an image's area that is cut out "
              "in training; its sides have a ratio of 3:4 to 4:3."},
@@ -179,9 +169,8 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(data.flip), CDDPI_KEY_BOOL, "false", ALL_IMAGES,
      .text = "images: training images are mirrored with probability 1/2."},
     {KEY(data.threads), CDDPI_KEY_INT, "-1", -1, 64, .local = true,
-     .text =
-         "Threads of a rank that prepare batches; 0: the compute thread does it; -1: one thread if "
-         "the rank may run on more than one core, else none."},
+     .text = "Threads of a rank that prepare batches; 0: the compute thread does it; -1: one "
+             "thread if the rank may run on more than one core, else none."},
     {KEY(data.prefetch), CDDPI_KEY_INT, "4", 1, 1024, .local = true,
      .text = "Batches that are kept ready."},
     {KEY(data.order), CDDPI_KEY_ENUM, "\"random\"", CHOICES(CDDPI_DATA_ORDER_MAP),
@@ -192,12 +181,11 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "End the run after this step; 0: after the last epoch. The learning rate schedule is "
              "that of all epochs."},
     {KEY(train.batch_size), CDDPI_KEY_LONG, "256", 1, 1 << 24,
-     .text =
-         "Samples of a step, of all ranks together; a sample of text is *model.context* tokens."},
+     .text = "Samples of a step, of all ranks together; a sample of text is *model.context* "
+             "tokens."},
     {KEY(train.accumulate), CDDPI_KEY_LONG, "1", 1, 1 << 24,
-     .text =
-         "Each rank computes its share of a step in so many micro-batches, one after the other, "
-         "for want of memory: gradients add up, and are exchanged once."},
+     .text = "Each rank computes its share of a step in so many micro-batches, one after the "
+             "other, for want of memory: gradients add up, and are exchanged once."},
     {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
      .text = "Samples evaluated at a time, of all ranks together; tokens, text: in pieces that are "
              "no larger than a rank's micro-batch in training."},
@@ -212,10 +200,9 @@ const struct cddpi_key cddpi_config_keys[] = {
              "to go on from, or of a run: its newest whole one. A job that its launcher starts "
              "again always goes on with what it has saved itself."},
     {KEY(train.resume_data), CDDPI_KEY_ENUM, "\"same\"", CHOICES(CDDPI_RESUME_DATA_MAP),
-     .text =
-         "Whether a run may go on with data of other contents, but as many samples: *same*: "
-         "that is an error; *any*: it is a warning, and checkpoints from then on are of the new "
-         "data."},
+     .text = "Whether a run may go on with data of other contents, but as many samples: *same*: "
+             "that is an error; *any*: it is a warning, and checkpoints from then on are of the "
+             "new data."},
     {KEY(train.checkpoint_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Write a checkpoint every so many steps; 0: not by steps."},
     {KEY(train.checkpoint_seconds), CDDPI_KEY_REAL, "600.0", 0, 1e9,
@@ -232,10 +219,9 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate after every so many epochs, and at the end."},
     {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_TRAIN_DEVICE_MAP),
-     .text =
-         "Where the ranks compute: *cpu*; *cuda*, each on a GPU of its own, or with "
-         "$CDDP_BACKEND = host several on one; *auto*: as *cddp-run --nproc gpu* or $CDDP_DEVICE "
-         "says, else *cpu*."},
+     .text = "Where the ranks compute: *cpu*; *cuda*, each on a GPU of its own, or with "
+             "$CDDP_BACKEND = host several on one; *auto*: as *cddp-run --nproc gpu* or "
+             "$CDDP_DEVICE says, else *cpu*."},
     {KEY(train.devices), CDDPI_KEY_TEXTS, "[]",
      ONLY(parallel.type, CDDPI_PARALLEL_MODEL, CDDPI_PARALLEL_DATA),
      .text = "The devices that each rank works with, in order: *cpu:N* is the N-th processor that "
@@ -243,51 +229,45 @@ const struct cddpi_key cddpi_config_keys[] = {
              "GPU, *cuda* the one that the rank would have alone; none: those that "
              "*parallel.placement* names. See SEVERAL DEVICES."},
     {KEY(train.offload_optimizer), CDDPI_KEY_BOOL, "false",
-     .text =
-         "On GPUs: the optimizer, with the moments, its own copy of the parameters and the mean "
-         "of their gradients, is in the processor's memory, and the GPU has parameters and "
-         "gradients only; with *train.device* = cuda. The results are the same. See SEVERAL "
-         "DEVICES for what it costs; with *train.devices* it is always so."},
+     .text = "On GPUs: the optimizer, with the moments, its own copy of the parameters and the "
+             "mean of their gradients, is in the processor's memory, and the GPU has parameters "
+             "and gradients only; with *train.device* = cuda. The results are the same. See "
+             "SEVERAL DEVICES for what it costs; with *train.devices* it is always so."},
     {KEY(train.init_method), CDDPI_KEY_TEXT, "\"\"", .local = true,
-     .text =
-         "Where ranks meet that no launcher has started, as PyTorch's init_process_group() takes "
-         "it: \"tcp://127.0.0.1:2568\", where rank 0 listens; \"file:///path\", on a file "
-         "system of all; \"env://\", as MASTER_ADDR and MASTER_PORT say; empty: as the launcher "
-         "says."},
+     .text = "Where ranks meet that no launcher has started, as PyTorch's init_process_group() "
+             "takes it: \"tcp://127.0.0.1:2568\", where rank 0 listens; \"file:///path\", on a "
+             "file system of all; \"env://\", as MASTER_ADDR and MASTER_PORT say; empty: as the "
+             "launcher says."},
     {KEY(train.rank), CDDPI_KEY_INT, "0", 0, 65535, .local = true,
      .text = "This process's rank, if *train.world_size* is given; each process has its own."},
     {KEY(train.world_size), CDDPI_KEY_INT, "0", 0, 65536, .local = true,
-     .text =
-         "How many processes meet at *train.init_method*; 0: rank and size are the launcher's, or "
-         "RANK's and WORLD_SIZE's."},
+     .text = "How many processes meet at *train.init_method*; 0: rank and size are the launcher's, "
+             "or RANK's and WORLD_SIZE's."},
     {KEY(train.precision), CDDPI_KEY_ENUM, "\"f32\"", CHOICES(CDDPI_PRECISION_MAP),
      .text = "Type of the factors of products; on a GPU that of all activations. *bf16* is several "
              "times faster on a processor with AMX; without it, and in heads wider than 64, "
              "attention stays f32 there, as LSTMs always do. *fp16* is for GPUs, and does as "
-             "torch.amp.GradScaler: "
-             "losses are scaled, by a factor that starts at 65536, halves when a gradient or an "
-             "activation overflows, which skips that step on all ranks, and doubles after 2000 "
-             "steps without. Metrics leave out the loss and accuracy of skipped steps. The factor "
-             "does not fall below 1; there, a run of which 50 steps in a row were skipped ends "
-             "with an error. Parameters, their gradients and sums are f32 in all (see *ddp.wire* "
-             "for what is sent)."},
+             "torch.amp.GradScaler: losses are scaled, by a factor that starts at 65536, halves "
+             "when a gradient or an activation overflows, which skips that step on all ranks, and "
+             "doubles after 2000 steps without. Metrics leave out the loss and accuracy of skipped "
+             "steps. The factor does not fall below 1; there, a run of which 50 steps in a row "
+             "were skipped ends with an error. Parameters, their gradients and sums are f32 in all "
+             "(see *ddp.wire* for what is sent)."},
     {KEY(train.products), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_MATMUL_MODE_MAP),
      .text = "How products of f32 factors are made: *auto* uses AMX where a product is large, the "
              "processor has it and $CDDP_THREADS is 1: with each factor the sum of three bf16 "
              "parts, as exact as f32 and nearly twice as fast. *fma*: always plain f32 arithmetic, "
              "for comparisons and for numbers below 1e-33 that matter."},
     {KEY(train.cuda_graph), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_CUDA_GRAPH_MAP),
-     .text =
-         "On GPUs: capture a step as CUDA graphs and replay them, which costs the processor next "
-         "to nothing. The results are the same. *auto*: after 5 steps, 5 are timed that "
-         "are not replayed and 5 that are, in turns and on all ranks, and what was faster stays; "
-         "the choice "
-         "and both times are told. Steps that have fewer samples, at an epoch's end, are never "
-         "replayed. *always*: from the third step on, without timing; an error that says why "
-         "where it cannot be: on the processor, and between several ranks with $CDDP_BACKEND *ipc* "
-         "or *staged*. "
-         "*never*: not. Of replayed steps, *forward_ms*, *backward_ms*, *exposed_comm_ms* and "
-         "*optimizer_ms* are not known: metrics have means over the others, or null."},
+     .text = "On GPUs: capture a step as CUDA graphs and replay them, which costs the processor "
+             "next to nothing. The results are the same. *auto*: after 5 steps, 5 are timed that "
+             "are not replayed and 5 that are, in turns and on all ranks, and what was faster "
+             "stays; the choice and both times are told. Steps that have fewer samples, at an "
+             "epoch's end, are never replayed. *always*: from the third step on, without timing; "
+             "an error that says why where it cannot be: on the processor, and between several "
+             "ranks with $CDDP_BACKEND *ipc* or *staged*. *never*: not. Of replayed steps, "
+             "*forward_ms*, *backward_ms*, *exposed_comm_ms* and *optimizer_ms* are not known: "
+             "metrics have means over the others, or null."},
     {KEY(train.eval_steps), CDDPI_KEY_LONG, "0", 0, BIG,
      .text = "Evaluate after every so many steps instead; 0: by epochs."},
     {KEY(train.eval_batches), CDDPI_KEY_LONG, "0", 0, BIG,
@@ -329,11 +309,10 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(ddp.bucket_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
      .text = "Size from which each other bucket is closed. 0: between hosts this size, the first "
              "bucket's and that of parts are chosen from the link's measured latency and "
-             "bandwidth, so that as little as possible is left to send when backward ends; "
-             "once more with the times of the first backward, unless a sharded optimizer goes on "
-             "from a checkpoint or is a pipeline's ($CDDP_LOG=info tells). On one host, on GPUs, "
-             "or if one of the three is given: "
-             "26214400. Results are the same."},
+             "bandwidth, so that as little as possible is left to send when backward ends; once "
+             "more with the times of the first backward, unless a sharded optimizer goes on from a "
+             "checkpoint or is a pipeline's ($CDDP_LOG=info tells). On one host, on GPUs, or if "
+             "one of the three is given: 26214400. Results are the same."},
     {KEY(ddp.part_bytes), CDDPI_KEY_LONG, "0", 0, 4 * GIB,
      .text = "A larger gradient is cut in parts of about so many bytes, at most 64, each a bucket "
              "of its own: one is sent while the next is copied or cast (*ddp.wire*). 0: not, or as "
@@ -345,22 +324,21 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(ddp.allow_unused), CDDPI_KEY_BOOL, "false",
      .text = "Parameters may get no gradient in a step."},
     {KEY(ddp.deterministic), CDDPI_KEY_BOOL, "true",
-     .text =
-         "On GPUs: sums over ranks are taken in one order, in f32 for 16-bit types, and sums of "
-         "attention, convolutions and products, too, so that two runs give the same bits; false: "
-         "in the order that is fastest. On the processor they always are."},
+     .text = "On GPUs: sums over ranks are taken in one order, in f32 for 16-bit types, and sums "
+             "of attention, convolutions and products, too, so that two runs give the same bits; "
+             "false: in the order that is fastest. On the processor they always are."},
     {KEY(ddp.shard_optimizer), CDDPI_KEY_BOOL, "true",
-     .text =
-         "Each rank updates its part of the parameters, and keeps the optimizer's state of that "
-         "part alone (ZeRO stage 1); the results are the same. Behind an update ranks send each "
-         "other their parts, on GPUs in 16 bits where products read them so (*train.precision*)."},
+     .text = "Each rank updates its part of the parameters, and keeps the optimizer's state of "
+             "that part alone (ZeRO stage 1); the results are the same. Behind an update ranks "
+             "send each other their parts, on GPUs in 16 bits where products read them so "
+             "(*train.precision*)."},
 
     {KEY(parallel.type), CDDPI_KEY_ENUM, "\"ranks\"", CHOICES(CDDPI_PARALLEL_TYPE_MAP),
-     .text =
-         "*ranks*: a rank works on one device, with the whole model or, with "
-         "*parallel.pipeline*, with a stage; *model_parallel*: each rank has the layers of the "
-         "whole model on several devices, *train.devices*; *data_parallel*: each rank has a copy "
-         "of the model on several devices, as PyTorch's DataParallel. See SEVERAL DEVICES."},
+     .text = "*ranks*: a rank works on one device, with the whole model or, with "
+             "*parallel.pipeline*, with a stage; *model_parallel*: each rank has the layers of the "
+             "whole model on several devices, *train.devices*; *data_parallel*: each rank has a "
+             "copy of the model on several devices, as PyTorch's DataParallel. See SEVERAL "
+             "DEVICES."},
     {KEY(parallel.devices), CDDPI_KEY_TEXTS, "[]", ONLY(parallel.type, CDDPI_PARALLEL_DATA),
      .text = "The devices that have a copy of the model, as in *train.devices*, of which they are "
              "some if both are given; none: *train.devices*. The first has the parameters."},
@@ -372,30 +350,27 @@ const struct cddpi_key cddpi_config_keys[] = {
              "loss, are on the first device. None: all layers have copies."},
     {KEY(parallel.placement), CDDPI_KEY_TEXT, "\"\"", MODEL_PARALLEL,
      .text = "Which layers are on which device: \"layer1=cpu:0, fc=cpu:1\", or \"embedding=cpu, "
-             "fc=cuda:0\". A layer is named by its "
-             "name, by what names begin with (*layer1* for *layer1.0.conv1* and the like), or by "
-             "its number from 0. Layers without parameters that are not named go with the layer "
-             "before them."},
+             "fc=cuda:0\". A layer is named by its name, by what names begin with (*layer1* for "
+             "*layer1.0.conv1* and the like), or by its number from 0. Layers without parameters "
+             "that are not named go with the layer before them."},
     {KEY(parallel.pipeline), CDDPI_KEY_INT, "1", 1, 4096,
      .text = "Divide the model into so many stages, each on a rank of its own; the world size is a "
              "multiple of it, and ranks with the same stage are replicas. 1: every rank has the "
              "whole model. See PIPELINES."},
     {KEY(parallel.schedule), CDDPI_KEY_ENUM, "\"1f1b\"", CHOICES(CDDPI_PIPELINE_SCHEDULE_MAP),
-     .text =
-         "The order of forwards and backwards: *1f1b*, a backward as soon as there can be one, "
-         "so that the first stage keeps the activations of as many micro-batches as there are "
-         "stages; *gpipe*, all forwards first, which keeps those of all; *interleaved*, as 1f1b "
-         "with *parallel.chunks* on each rank, so that ranks wait less; *zero_bubble*, as 1f1b, "
-         "but "
-         "gradients of parameters are made where ranks would wait (ZB-H1), for which the later "
-         "stages keep more."},
+     .text = "The order of forwards and backwards: *1f1b*, a backward as soon as there can be one, "
+             "so that the first stage keeps the activations of as many micro-batches as there are "
+             "stages; *gpipe*, all forwards first, which keeps those of all; *interleaved*, as "
+             "1f1b with *parallel.chunks* on each rank, so that ranks wait less; *zero_bubble*, as "
+             "1f1b, but gradients of parameters are made where ranks would wait (ZB-H1), for which "
+             "the later stages keep more."},
     {KEY(parallel.chunks), CDDPI_KEY_INT, "1", 1, CDDPI_TRAINER_CHUNKS,
      .text = "interleaved: chunks of layers on each rank: stages are dealt out to the ranks in so "
              "many rounds."},
     {KEY(parallel.micro_batches), CDDPI_KEY_LONG, "0", 0, 1 << 16,
      .text = "Into how many micro-batches a pipeline's share of a step is cut, which are in "
-             "different stages at once; 0: *train.accumulate*. With P stages, each waits for "
-             "(P - 1) / (micro-batches + P - 1) of the time; zero_bubble: where each of its three "
+             "different stages at once; 0: *train.accumulate*. With P stages, each waits for (P - "
+             "1) / (micro-batches + P - 1) of the time; zero_bubble: where each of its three "
              "passes takes as long, (P - 1) / (3 x micro-batches + P - 1)."},
     {KEY(parallel.stages), CDDPI_KEY_STAGES, "[]",
      .text = "The first layer of each stage but the first, by name; or *auto*, or none: they are "
@@ -404,18 +379,17 @@ const struct cddpi_key cddpi_config_keys[] = {
              "also the first and the last layer of each device's stage, as ( [\"input\", "
              "\"layer2\"], [\"layer3\", \"fc\"] )."},
     {KEY(parallel.balance), CDDPI_KEY_ENUM, "\"time\"", CHOICES(CDDPI_BALANCE_MAP),
-     .text =
-         "How stages are chosen: *time*, so that all take as equally long as can be, which rank "
-         "0 measures; *memory*, so that the one that takes most takes as little as can be: "
-         "parameters, gradients, the optimizer's state (without *ddp.shard_optimizer*), and "
-         "the outputs of layers for all micro-batches that the stage keeps."},
+     .text = "How stages are chosen: *time*, so that all take as equally long as can be, which "
+             "rank 0 measures; *memory*, so that the one that takes most takes as little as can "
+             "be: parameters, gradients, the optimizer's state (without *ddp.shard_optimizer*), "
+             "and the outputs of layers for all micro-batches that the stage keeps."},
     {KEY(parallel.memory_bytes), CDDPI_KEY_LONG, "0", 0, 1e18,
      .text = "What the stages of a rank may take, counted as for *parallel.balance* = *memory*: an "
              "error names one that alone does not fit. 0: any."},
     {KEY(parallel.recompute), CDDPI_KEY_INTS, "[]", 0, 1 << 16,
-     .text =
-         "Stages, numbered from 0, that keep of each block its input alone and compute the rest "
-         "again for backward, as *model.recompute* lets all do (gpt2, resnet20, resnet50)."},
+     .text = "Stages, numbered from 0, that keep of each block its input alone and compute the "
+             "rest again for backward, as *model.recompute* lets all do (gpt2, resnet20, "
+             "resnet50)."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", CHOICES(CDDPI_OPTIM_TYPE_MAP),
      .text = "The rule by which parameters are updated."},
@@ -470,18 +444,16 @@ const struct cddpi_key cddpi_layer_keys[] = {
      .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
     {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
     {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text =
-         "linear, lstm: outputs; conv2d, conv_transpose2d: output channels; embedding: features "
-         "of a token."},
+     .text = "linear, lstm: outputs; conv2d, conv_transpose2d: output channels; embedding: "
+             "features of a token."},
     {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
      .text = "conv2d, conv_transpose2d, pools: height and width; pools default to 2. "
              "local_response_norm: channels around each, default 5."},
     {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
      .text = "conv2d, conv_transpose2d: default 1; pools: default the kernel."},
     {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024,
-     .text =
-         "conv2d, conv_transpose2d, pools: default 0. conv_transpose2d: so much of each side of "
-         "the output is left out, which has (side - 1) stride + kernel - 2 padding pixels."},
+     .text = "conv2d, conv_transpose2d, pools: default 0. conv_transpose2d: so much of each side "
+             "of the output is left out, which has (side - 1) stride + kernel - 2 padding pixels."},
     {LAYER("bias", no_bias), CDDPI_KEY_BOOL, "", .negated = true,
      .text = "linear, conv2d, conv_transpose2d, lstm: whether there is one; default true."},
     {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
@@ -501,10 +473,9 @@ const struct cddpi_key cddpi_layer_keys[] = {
     {LAYER("positions", positions), CDDPI_KEY_TEXT, "",
      .text = "embedding: name of the table of positions that is added; default: none."},
     {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
-     .text =
-         "linear, embedding, conv2d, conv_transpose2d, batch_norm: standard deviation of the "
-         "first weights, whose mean is 0, or of batch_norm 1; default: linear and convolutions, "
-         "uniform as in PyTorch; embedding, 1; batch_norm, 0."},
+     .text = "linear, embedding, conv2d, conv_transpose2d, batch_norm: standard deviation of the "
+             "first weights, whose mean is 0, or of batch_norm 1; default: linear and "
+             "convolutions, uniform as in PyTorch; embedding, 1; batch_norm, 0."},
     {LAYER("groups", groups), CDDPI_KEY_INT, "", 1, 1 << 20,
      .text = "conv2d: input and output channels are divided into so many groups, each convolved "
              "with filters of its own; default 1."},
@@ -522,114 +493,3 @@ const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_laye
 
 _Static_assert(sizeof cddpi_config_keys / sizeof cddpi_config_keys[0] <= CDDPI_KEYS_MAX,
                "struct cddpi_config has a place for each key");
-
-const char *cddpi_key_type_word(enum cddpi_key_type type)
-{
-#define TYPE_WORD(id, word, expects) word,
-    static const char *const words[] = {CDDPI_KEY_TYPE_MAP(TYPE_WORD)};
-
-    return words[type];
-}
-
-const char *cddpi_key_expects(const struct cddpi_key *key)
-{
-#define TYPE_EXPECTS(id, word, expects) expects,
-    static const char *const texts[] = {CDDPI_KEY_TYPE_MAP(TYPE_EXPECTS)};
-
-    return texts[key->type];
-}
-
-const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t count, const char *path)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(keys[i].path, path) == 0) {
-            return &keys[i];
-        }
-    }
-    return NULL;
-}
-
-const char *cddpi_key_word(const struct cddpi_key *key, int value)
-{
-    const struct cddpi_choice *choice = key->choices;
-
-    while (choice->word != NULL && choice->value != value) {
-        choice++;
-    }
-    return choice->word;
-}
-
-const char *cddpi_config_word(const struct cddpi_config *config, const char *path)
-{
-    const struct cddpi_key *key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
-
-    return cddpi_key_word(key, cddpi_key_choice(key, config));
-}
-
-int cddpi_key_choice(const struct cddpi_key *key, const struct cddpi_config *config)
-{
-    return *(const int *)(const void *)((const char *)config + key->offset);
-}
-
-bool cddpi_choices_have(const int *choices, int value)
-{
-    while (*choices != CDDPI_NO_CHOICE && *choices != value) {
-        choices++;
-    }
-    return *choices == value;
-}
-
-const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
-                                          const struct cddpi_config *config)
-{
-    const struct cddpi_key *owner = cddpi_config_keys;
-
-    if (key->of_choices == NULL) {
-        return NULL;
-    }
-    while (owner->offset != key->of) {
-        owner++;
-    }
-    return cddpi_choices_have(key->of_choices, cddpi_key_choice(owner, config)) ? NULL : owner;
-}
-
-static const char *last_word(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-
-    return dot != NULL ? dot + 1 : path;
-}
-
-/* The number of edits between two paths; the right word in the wrong group is close, too. */
-static unsigned path_distance(const char *known, const char *path)
-{
-    unsigned whole = cddpi_edit_distance(known, path);
-    unsigned word = 1 + 2 * cddpi_edit_distance(last_word(known), last_word(path));
-
-    return whole < word ? whole : word;
-}
-
-void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
-                       char out[CDDPI_KEY_BYTES])
-{
-    unsigned least = ~0u;
-
-    for (size_t i = 0; i < count; i++) {
-        char known[CDDPI_KEY_BYTES];
-        char *dot;
-
-        snprintf(known, sizeof known, "%s", keys[i].path);
-        do { /* the key itself, then the groups around it */
-            unsigned distance = path_distance(known, path);
-
-            if (distance < least) {
-                least = distance;
-                memcpy(out, known, sizeof known);
-            }
-            dot = strrchr(known, '.');
-            if (dot != NULL) {
-                *dot = '\0';
-            }
-        } while (dot != NULL);
-    }
-}

@@ -52,9 +52,6 @@ extern const size_t cddpi_config_key_count;
 extern const struct cddpi_key cddpi_layer_keys[];
 extern const size_t cddpi_layer_key_count;
 
-/** A type's name in --keys: "bool", "int", "strings" ... */
-const char *cddpi_key_type_word(enum cddpi_key_type type);
-
 /** What @p key expects: "true or false", "a whole number" ... */
 const char *cddpi_key_expects(const struct cddpi_key *key);
 
@@ -69,9 +66,6 @@ void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *p
 /** The word of choice @p value of @p key; NULL: no such choice. */
 const char *cddpi_key_word(const struct cddpi_key *key, int value);
 
-/** The value of @p key, which is a choice, in @p config. */
-int cddpi_key_choice(const struct cddpi_key *key, const struct cddpi_config *config);
-
 /** Whether @p value is among @p choices, which end with CDDPI_NO_CHOICE. */
 bool cddpi_choices_have(const int *choices, int value);
 
@@ -79,5 +73,9 @@ bool cddpi_choices_have(const int *choices, int value);
  *  a meaning. */
 const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
                                           const struct cddpi_config *config);
+
+/** Print all keys in scdoc format: cddp-train --keys, and the sections KEYS and KEYS OF A LAYER of
+ *  train.conf(5). */
+void cddpi_config_print_keys(FILE *file);
 
 #endif

@@ -1,20 +1,14 @@
 /* syntax.c - owns the error texts for a configuration that libconfig rejects: file, line, and the
  * line itself with a mark. */
-#include "train/config/syntax.h"
+#include "train/config/config_file.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
-#include "train/config/config_file.h"
 
 #include <ctype.h>
 #include <stdbool.h>
 #include <string.h>
-
-static bool is_name(char c)
-{
-    return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '*';
-}
 
 static const char *line_of(const char *text, int line)
 {
@@ -80,7 +74,8 @@ static int count_key(const char *text, int line, const char *name)
         const char *behind = begin + at + length;
 
         behind += strspn(behind, " \t");
-        count += memcmp(begin + at, name, length) == 0 && (at == 0 || !is_name(begin[at - 1])) &&
+        count += memcmp(begin + at, name, length) == 0 &&
+                 (at == 0 || !cddpi_config_is_name(begin[at - 1])) &&
                  (behind[0] == '=' || behind[0] == ':');
     }
     return count;
@@ -124,27 +119,14 @@ static cddp_status fail_twice(const config_t *parsed, const char *path, const ch
     } else if (file != NULL) {
         (void)cddpi_fail(
             CDDP_ERR_CONFIG,
-            "%s:%d: %s is in the included file %s already (line %u), and a file cannot "
-            "change what it includes: give it on the command line, as KEY=VALUE, or "
-            "take it out of one of them",
+            "%s:%d: %s is in the included file %s already (line %u), and a file cannot change what "
+            "it includes: give it on the command line, as KEY=VALUE, or take it out of one of them",
             path, line, config_setting_name(first), file, config_setting_source_line(first));
     } else {
         (void)cddpi_fail(CDDP_ERR_CONFIG, "%s:%d: %s is there twice; the first is in line %u", path,
                          line, config_setting_name(first), config_setting_source_line(first));
     }
     return add_line(text, line_of(text, line), false);
-}
-
-/* The path of an included file. libconfig reports the @include's @p name, which is relative to the
- * folder of @p path. NULL: no memory. */
-static char *included_path(const char *path, const char *name)
-{
-    const char *slash = strrchr(path, '/');
-    int folder_bytes = slash != NULL && name[0] != '/' ? (int)(slash + 1 - path) : 0;
-
-    return strncmp(name, path, (size_t)folder_bytes) == 0
-               ? cddpi_strdup(name)
-               : cddpi_format("%.*s%s", folder_bytes, path, name);
 }
 
 static cddp_status fail_in(const config_t *parsed, const char *path, const char *text)
@@ -176,13 +158,20 @@ static cddp_status fail_in(const config_t *parsed, const char *path, const char 
 cddp_status cddpi_config_fail_syntax(const config_t *parsed, const char *path, const char *text)
 {
     const char *name = config_error_file(parsed);
-    char *file = name != NULL ? included_path(path, name) : NULL;
+    const char *slash = strrchr(path, '/');
     char *included = NULL;
+    char *file;
+    int folder_bytes;
     cddp_status status;
 
     if (name == NULL) {
         return fail_in(parsed, path, text);
     }
+    /* libconfig reports the name in the @include, which is relative to the folder of path. */
+    folder_bytes = slash != NULL && name[0] != '/' ? (int)(slash + 1 - path) : 0;
+    file = strncmp(name, path, (size_t)folder_bytes) == 0
+               ? cddpi_strdup(name)
+               : cddpi_format("%.*s%s", folder_bytes, path, name);
     status = file != NULL && cddpi_config_read_included(file, &included) == CDDP_OK
                  ? fail_in(parsed, file, included)
                  : cddpi_fail(CDDP_ERR_CONFIG, "%s:%d: %s", name, config_error_line(parsed),

@@ -58,72 +58,72 @@ const char *cddpi_config_kind(const config_setting_t *setting)
     }
 }
 
-static cddp_status fail_type(const struct cddpi_config_source *source,
-                             const config_setting_t *setting, const struct cddpi_key *key)
+/* What is read: the setting, and the key that it is of. */
+struct value_at {
+    const struct cddpi_config_source *source;
+    const config_setting_t *setting;
+    const struct cddpi_key *key;
+};
+
+static cddp_status fail_type(const struct value_at *at)
 {
-    return cddpi_config_fail_at(source, setting, "%s expects %s, not %s", key->path,
-                                cddpi_key_expects(key), cddpi_config_kind(setting));
+    return cddpi_config_fail_at(at->source, at->setting, "%s expects %s, not %s", at->key->path,
+                                cddpi_key_expects(at->key), cddpi_config_kind(at->setting));
 }
 
-static cddp_status fail_memory(const struct cddpi_key *key)
+static cddp_status fail_memory(const struct value_at *at)
 {
-    return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", at->key->path);
 }
 
-static cddp_status read_integer(const struct cddpi_config_source *source,
-                                const config_setting_t *setting, const struct cddpi_key *key,
-                                int64_t *out)
+static cddp_status read_integer(const struct value_at *at, int64_t *out)
 {
-    int type = config_setting_type(setting);
+    int type = config_setting_type(at->setting);
     int64_t value;
 
     if (type != CONFIG_TYPE_INT && type != CONFIG_TYPE_INT64) {
-        return fail_type(source, setting, key);
+        return fail_type(at);
     }
-    value = config_setting_get_int64(setting);
-    if ((double)value < key->low || (double)value > key->high) {
-        return cddpi_config_fail_at(source, setting, "%s: %lld is outside %.0f to %.0f", key->path,
-                                    (long long)value, key->low, key->high);
+    value = config_setting_get_int64(at->setting);
+    if ((double)value < at->key->low || (double)value > at->key->high) {
+        return cddpi_config_fail_at(at->source, at->setting, "%s: %lld is outside %.0f to %.0f",
+                                    at->key->path, (long long)value, at->key->low, at->key->high);
     }
     *out = value;
     return CDDP_OK;
 }
 
-static cddp_status read_real(const struct cddpi_config_source *source,
-                             const config_setting_t *setting, const struct cddpi_key *key,
-                             double *out)
+static cddp_status read_real(const struct value_at *at, double *out)
 {
-    int type = config_setting_type(setting);
+    int type = config_setting_type(at->setting);
     double value;
 
     if (type == CONFIG_TYPE_INT || type == CONFIG_TYPE_INT64) {
-        value = (double)config_setting_get_int64(setting);
+        value = (double)config_setting_get_int64(at->setting);
     } else if (type == CONFIG_TYPE_FLOAT) {
-        value = config_setting_get_float(setting);
+        value = config_setting_get_float(at->setting);
     } else {
-        return fail_type(source, setting, key);
+        return fail_type(at);
     }
-    if (!(value >= key->low && value <= key->high)) {
-        return cddpi_config_fail_at(source, setting, "%s: %g is outside %g to %g", key->path, value,
-                                    key->low, key->high);
+    if (!(value >= at->key->low && value <= at->key->high)) {
+        return cddpi_config_fail_at(at->source, at->setting, "%s: %g is outside %g to %g",
+                                    at->key->path, value, at->key->low, at->key->high);
     }
     *out = value;
     return CDDP_OK;
 }
 
-static cddp_status read_choice(const struct cddpi_config_source *source,
-                               const config_setting_t *setting, const struct cddpi_key *key,
-                               int *out)
+static cddp_status read_choice(const struct value_at *at, int *out)
 {
-    const char *text = config_setting_get_string(setting);
+    const char *text = config_setting_get_string(at->setting);
     const char *nearest = "";
     char all[512] = "";
     unsigned least = ~0u;
 
-    if (config_setting_type(setting) != CONFIG_TYPE_STRING) {
-        return fail_type(source, setting, key);
+    if (config_setting_type(at->setting) != CONFIG_TYPE_STRING) {
+        return fail_type(at);
     }
-    for (const struct cddpi_choice *choice = key->choices; choice->word != NULL; choice++) {
+    for (const struct cddpi_choice *choice = at->key->choices; choice->word != NULL; choice++) {
         unsigned distance = cddpi_edit_distance(choice->word, text);
         size_t used = strlen(all);
 
@@ -137,41 +137,37 @@ static cddp_status read_choice(const struct cddpi_config_source *source,
         }
         snprintf(all + used, sizeof all - used, "%s%s", used > 0 ? ", " : "", choice->word);
     }
-    return cddpi_config_fail_at(source, setting,
-                                "%s: \"%s\" is not one of: %s; the nearest is \"%s\"", key->path,
-                                text, all, nearest);
+    return cddpi_config_fail_at(at->source, at->setting,
+                                "%s: \"%s\" is not one of: %s; the nearest is \"%s\"",
+                                at->key->path, text, all, nearest);
 }
 
 /* Copy @p text. In a path, a leading ~/ becomes $HOME. */
-static cddp_status copy_text(const struct cddpi_config_source *source,
-                             const config_setting_t *setting, const struct cddpi_key *key,
-                             const char *text, char **out)
+static cddp_status copy_text(const struct value_at *at, const char *text, char **out)
 {
     char reason[1024];
     cddp_status status;
 
-    if (!key->is_path) {
+    if (!at->key->is_path) {
         *out = cddpi_strdup(text);
-        return *out != NULL ? CDDP_OK : fail_memory(key);
+        return *out != NULL ? CDDP_OK : fail_memory(at);
     }
     status = cddpi_user_path(text, out);
     if (status == CDDP_ERR_ARGUMENT) {
         snprintf(reason, sizeof reason, "%s", cddp_last_error());
-        status = cddpi_config_fail_at(source, setting, "%s: %s", key->path, reason);
+        status = cddpi_config_fail_at(at->source, at->setting, "%s: %s", at->key->path, reason);
     }
     return status;
 }
 
-static cddp_status read_text(const struct cddpi_config_source *source,
-                             const config_setting_t *setting, const struct cddpi_key *key,
-                             char **out)
+static cddp_status read_text(const struct value_at *at, char **out)
 {
     char *copy = NULL;
 
-    if (config_setting_type(setting) != CONFIG_TYPE_STRING) {
-        return fail_type(source, setting, key);
+    if (config_setting_type(at->setting) != CONFIG_TYPE_STRING) {
+        return fail_type(at);
     }
-    CDDPI_TRY(copy_text(source, setting, key, config_setting_get_string(setting), &copy));
+    CDDPI_TRY(copy_text(at, config_setting_get_string(at->setting), &copy));
     cddpi_free(*out);
     *out = copy;
     return CDDP_OK;
@@ -183,24 +179,28 @@ static bool is_list(const config_setting_t *setting)
            config_setting_type(setting) == CONFIG_TYPE_LIST;
 }
 
-static cddp_status read_integers(const struct cddpi_config_source *source,
-                                 const config_setting_t *setting, const struct cddpi_key *key,
-                                 struct cddpi_int_list *out)
+static struct value_at element_of(const struct value_at *at, int index)
 {
-    int count = config_setting_length(setting);
+    return (struct value_at){at->source, config_setting_get_elem(at->setting, (unsigned)index),
+                             at->key};
+}
+
+static cddp_status read_integers(const struct value_at *at, struct cddpi_int_list *out)
+{
+    int count = config_setting_length(at->setting);
     int *values;
 
-    if (!is_list(setting)) {
-        return fail_type(source, setting, key);
+    if (!is_list(at->setting)) {
+        return fail_type(at);
     }
     values = cddpi_zalloc_array((size_t)count, sizeof *values);
     if (values == NULL) {
-        return fail_memory(key);
+        return fail_memory(at);
     }
     for (int i = 0; i < count; i++) {
-        const config_setting_t *element = config_setting_get_elem(setting, (unsigned)i);
+        struct value_at element = element_of(at, i);
         int64_t value = 0;
-        cddp_status status = read_integer(source, element, key, &value);
+        cddp_status status = read_integer(&element, &value);
 
         if (status != CDDP_OK) {
             cddpi_free(values);
@@ -214,25 +214,25 @@ static cddp_status read_integers(const struct cddpi_config_source *source,
     return CDDP_OK;
 }
 
-static cddp_status read_reals(const struct cddpi_config_source *source,
-                              const config_setting_t *setting, const struct cddpi_key *key,
-                              struct cddpi_real_list *out)
+static cddp_status read_reals(const struct value_at *at, struct cddpi_real_list *out)
 {
     struct cddpi_real_list list = {.count = 1};
 
-    if (!is_list(setting)) {
-        CDDPI_TRY(read_real(source, setting, key, &list.values[0]));
+    if (!is_list(at->setting)) {
+        CDDPI_TRY(read_real(at, &list.values[0]));
         *out = list;
         return CDDP_OK;
     }
-    list.count = config_setting_length(setting);
+    list.count = config_setting_length(at->setting);
     if (list.count < 1 || list.count > 4) {
-        return cddpi_config_fail_at(source, setting, "%s: 1 to 4 numbers are expected, not %d",
-                                    key->path, list.count);
+        return cddpi_config_fail_at(at->source, at->setting,
+                                    "%s: 1 to 4 numbers are expected, not %d", at->key->path,
+                                    list.count);
     }
     for (int i = 0; i < list.count; i++) {
-        CDDPI_TRY(
-            read_real(source, config_setting_get_elem(setting, (unsigned)i), key, &list.values[i]));
+        struct value_at element = element_of(at, i);
+
+        CDDPI_TRY(read_real(&element, &list.values[i]));
     }
     *out = list;
     return CDDP_OK;
@@ -248,31 +248,28 @@ void cddpi_config_texts_fini(struct cddpi_text_list *list)
 }
 
 /* A single string is a list of one; an empty string is an empty list. */
-static cddp_status read_texts(const struct cddpi_config_source *source,
-                              const config_setting_t *setting, const struct cddpi_key *key,
-                              struct cddpi_text_list *out)
+static cddp_status read_texts(const struct value_at *at, struct cddpi_text_list *out)
 {
-    bool several = is_list(setting);
+    bool several = is_list(at->setting);
     struct cddpi_text_list list = {NULL, 0};
-    const char *alone = several ? NULL : config_setting_get_string(setting);
-    int count = several ? config_setting_length(setting) : alone != NULL && alone[0] != '\0';
+    const char *alone = several ? NULL : config_setting_get_string(at->setting);
+    int count = several ? config_setting_length(at->setting) : alone != NULL && alone[0] != '\0';
     cddp_status status;
 
     if (!several && alone == NULL) {
-        return fail_type(source, setting, key);
+        return fail_type(at);
     }
     if (count > 0) {
         list.values = cddpi_zalloc_array((size_t)count, sizeof *list.values);
         if (list.values == NULL) {
-            return fail_memory(key);
+            return fail_memory(at);
         }
         list.count = count;
     }
     for (int i = 0; i < count; i++) {
-        CDDPI_TRY_GOTO(fail, status,
-                       read_text(source,
-                                 several ? config_setting_get_elem(setting, (unsigned)i) : setting,
-                                 key, &list.values[i]));
+        struct value_at element = several ? element_of(at, i) : *at;
+
+        CDDPI_TRY_GOTO(fail, status, read_text(&element, &list.values[i]));
     }
     cddpi_config_texts_fini(out);
     *out = list;
@@ -284,51 +281,46 @@ fail:
 }
 
 /* Append the first and the last layer's name of one stage to @p list, which has room for them. */
-static cddp_status read_pair(const struct cddpi_config_source *source,
-                             const config_setting_t *setting, const struct cddpi_key *key,
-                             struct cddpi_stage_names *list)
+static cddp_status read_pair(const struct value_at *at, struct cddpi_stage_names *list)
 {
-    int length = is_list(setting) ? config_setting_length(setting) : 0;
+    int length = is_list(at->setting) ? config_setting_length(at->setting) : 0;
 
     if (length < 1 || length > 2) {
-        return cddpi_config_fail_at(source, setting,
+        return cddpi_config_fail_at(at->source, at->setting,
                                     "%s: each stage is the names of its first and its last layer, "
                                     "as in ( [\"input\", \"layer2\"], [\"layer3\", \"fc\"] )",
-                                    key->path);
+                                    at->key->path);
     }
     for (int end = 0; end < 2; end++) {
-        unsigned index = end == 1 && length == 2;
+        struct value_at element = element_of(at, end == 1 && length == 2);
 
-        CDDPI_TRY(read_text(source, config_setting_get_elem(setting, index), key,
-                            &list->values[list->count]));
+        CDDPI_TRY(read_text(&element, &list->values[list->count]));
         list->count++;
     }
     return CDDP_OK;
 }
 
 /* Read a list of names, or a list of stages with one or two names each. */
-static cddp_status read_stages(const struct cddpi_config_source *source,
-                               const config_setting_t *setting, const struct cddpi_key *key,
-                               struct cddpi_stage_names *out)
+static cddp_status read_stages(const struct value_at *at, struct cddpi_stage_names *out)
 {
     struct cddpi_stage_names list = {NULL, 0, true};
-    int stages = is_list(setting) ? config_setting_length(setting) : 0;
+    int stages = is_list(at->setting) ? config_setting_length(at->setting) : 0;
     cddp_status status;
 
-    if (stages == 0 || !is_list(config_setting_get_elem(setting, 0))) {
+    if (stages == 0 || !is_list(config_setting_get_elem(at->setting, 0))) {
         struct cddpi_text_list names = {NULL, 0};
 
-        CDDPI_TRY(read_texts(source, setting, key, &names));
+        CDDPI_TRY(read_texts(at, &names));
         list = (struct cddpi_stage_names){names.values, names.count, false};
     } else {
         list.values = cddpi_zalloc_array(2 * (size_t)stages, sizeof *list.values);
         if (list.values == NULL) {
-            return fail_memory(key);
+            return fail_memory(at);
         }
         for (int i = 0; i < stages; i++) {
-            CDDPI_TRY_GOTO(
-                fail, status,
-                read_pair(source, config_setting_get_elem(setting, (unsigned)i), key, &list));
+            struct value_at pair = element_of(at, i);
+
+            CDDPI_TRY_GOTO(fail, status, read_pair(&pair, &list));
         }
     }
     cddpi_config_stages_fini(out);
@@ -346,50 +338,6 @@ void cddpi_config_stages_fini(struct cddpi_stage_names *list)
 
     cddpi_config_texts_fini(&texts);
     *list = (struct cddpi_stage_names){NULL, 0, false};
-}
-
-static cddp_status read_layers(const struct cddpi_config_source *source,
-                               const config_setting_t *setting, const struct cddpi_key *key,
-                               struct cddpi_config_layers *out);
-
-cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
-                                    const config_setting_t *setting, const struct cddpi_key *key,
-                                    void *base)
-{
-    void *member = (char *)base + key->offset;
-    int64_t integer = 0;
-
-    switch (key->type) {
-    case CDDPI_KEY_BOOL:
-        if (config_setting_type(setting) != CONFIG_TYPE_BOOL) {
-            return fail_type(source, setting, key);
-        }
-        *(bool *)member = (config_setting_get_bool(setting) != 0) != key->negated;
-        return CDDP_OK;
-    case CDDPI_KEY_INT:
-        CDDPI_TRY(read_integer(source, setting, key, &integer));
-        *(int *)member = (int)integer;
-        return CDDP_OK;
-    case CDDPI_KEY_LONG:
-        return read_integer(source, setting, key, member);
-    case CDDPI_KEY_REAL:
-        return read_real(source, setting, key, member);
-    case CDDPI_KEY_TEXT:
-        return read_text(source, setting, key, member);
-    case CDDPI_KEY_ENUM:
-        return read_choice(source, setting, key, member);
-    case CDDPI_KEY_INTS:
-        return read_integers(source, setting, key, member);
-    case CDDPI_KEY_TEXTS:
-        return read_texts(source, setting, key, member);
-    case CDDPI_KEY_REALS:
-        return read_reals(source, setting, key, member);
-    case CDDPI_KEY_STAGES:
-        return read_stages(source, setting, key, member);
-    case CDDPI_KEY_LAYERS:
-        return read_layers(source, setting, key, member);
-    }
-    return CDDP_ERR_CONFIG;
 }
 
 void cddpi_config_layers_fini(struct cddpi_config_layers *list)
@@ -429,31 +377,30 @@ static cddp_status read_layer(const struct cddpi_config_source *source,
     return typed ? CDDP_OK : cddpi_config_fail_at(source, group, "a layer has no type");
 }
 
-static cddp_status read_layers(const struct cddpi_config_source *source,
-                               const config_setting_t *setting, const struct cddpi_key *key,
-                               struct cddpi_config_layers *out)
+static cddp_status read_layers(const struct value_at *at, struct cddpi_config_layers *out)
 {
     struct cddpi_config_layers list = {NULL, 0};
-    int count = config_setting_length(setting);
+    int count = config_setting_length(at->setting);
     cddp_status status;
 
-    if (!is_list(setting)) {
-        return fail_type(source, setting, key);
+    if (!is_list(at->setting)) {
+        return fail_type(at);
     }
     list.values = cddpi_zalloc_array((size_t)count, sizeof *list.values);
     if (list.values == NULL) {
-        return fail_memory(key);
+        return fail_memory(at);
     }
     list.count = count;
     for (int i = 0; i < count; i++) {
-        const config_setting_t *layer = config_setting_get_elem(setting, (unsigned)i);
+        const config_setting_t *layer = element_of(at, i).setting;
 
         if (config_setting_type(layer) != CONFIG_TYPE_GROUP) {
-            status = cddpi_config_fail_at(source, layer, "%s: each layer is a group in { }, not %s",
-                                          key->path, cddpi_config_kind(layer));
+            status = cddpi_config_fail_at(at->source, layer,
+                                          "%s: each layer is a group in { }, not %s", at->key->path,
+                                          cddpi_config_kind(layer));
             goto fail;
         }
-        CDDPI_TRY_GOTO(fail, status, read_layer(source, layer, &list.values[i]));
+        CDDPI_TRY_GOTO(fail, status, read_layer(at->source, layer, &list.values[i]));
     }
     cddpi_config_layers_fini(out);
     *out = list;
@@ -462,4 +409,45 @@ static cddp_status read_layers(const struct cddpi_config_source *source,
 fail:
     cddpi_config_layers_fini(&list);
     return status;
+}
+
+cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
+                                    const config_setting_t *setting, const struct cddpi_key *key,
+                                    void *base)
+{
+    const struct value_at at = {source, setting, key};
+    void *member = (char *)base + key->offset;
+    int64_t integer = 0;
+
+    switch (key->type) {
+    case CDDPI_KEY_BOOL:
+        if (config_setting_type(setting) != CONFIG_TYPE_BOOL) {
+            return fail_type(&at);
+        }
+        *(bool *)member = (config_setting_get_bool(setting) != 0) != key->negated;
+        return CDDP_OK;
+    case CDDPI_KEY_INT:
+        CDDPI_TRY(read_integer(&at, &integer));
+        *(int *)member = (int)integer;
+        return CDDP_OK;
+    case CDDPI_KEY_LONG:
+        return read_integer(&at, member);
+    case CDDPI_KEY_REAL:
+        return read_real(&at, member);
+    case CDDPI_KEY_TEXT:
+        return read_text(&at, member);
+    case CDDPI_KEY_ENUM:
+        return read_choice(&at, member);
+    case CDDPI_KEY_INTS:
+        return read_integers(&at, member);
+    case CDDPI_KEY_TEXTS:
+        return read_texts(&at, member);
+    case CDDPI_KEY_REALS:
+        return read_reals(&at, member);
+    case CDDPI_KEY_STAGES:
+        return read_stages(&at, member);
+    case CDDPI_KEY_LAYERS:
+        return read_layers(&at, member);
+    }
+    return CDDP_ERR_CONFIG;
 }

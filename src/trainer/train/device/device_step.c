@@ -89,43 +89,40 @@ static cddp_status bind_copies(const struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
+static cddp_status init_step(struct cddpi_device_step *step)
+{
+    const struct cddpi_device_ops *ops = step->device->ops;
+    void *memory = NULL;
+
+    CDDPI_TRY(ops->alloc(step->device, sizeof *step->scalars, "the end of a step", &memory));
+    step->scalars = memory;
+    CDDPI_TRY(ops->pin(step->device, SLOTS * sizeof *step->host_scalars, &memory));
+    step->host_scalars = memory;
+    CDDPI_TRY(ops->clear(step->device, CDDPI_STREAM_COMPUTE, step->scalars, sizeof *step->scalars));
+    for (int i = 0; i < SLOTS; i++) {
+        CDDPI_TRY(ops->event_create(step->device, false, &step->copied[i]));
+        CDDPI_TRY(make_times(step, &step->times[i]));
+    }
+    if (step->scales) {
+        CDDPI_TRY(cddpi_device_step_send_scale(step));
+    }
+    return bind_copies(step->trainer);
+}
+
 cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
                                      struct cddpi_device_step **out)
 {
-    const struct cddpi_device_ops *ops = trainer->device->ops;
+    int forwards = trainer->engine->forwards > 0 ? trainer->engine->forwards
+                                                 : (int)trainer->config->train.accumulate;
     struct cddpi_device_step *step = cddpi_zalloc(sizeof *step);
-    void *memory = NULL;
     cddp_status status;
 
     if (step == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu bytes", sizeof *step);
     }
     *step = (struct cddpi_device_step){
-        .trainer = trainer, .device = trainer->device, .scales = scales};
-    step->max_marks = 2 * (trainer->engine->forwards > 0 ? trainer->engine->forwards
-                                                         : (int)trainer->config->train.accumulate);
-    status = ops->alloc(step->device, sizeof *step->scalars, "the end of a step", &memory);
-    if (status == CDDP_OK) {
-        step->scalars = memory;
-        status = ops->pin(step->device, SLOTS * sizeof *step->host_scalars, &memory);
-    }
-    if (status == CDDP_OK) {
-        step->host_scalars = memory;
-        status = ops->clear(step->device, CDDPI_STREAM_COMPUTE, step->scalars,
-                            sizeof *step->scalars);
-    }
-    for (int i = 0; status == CDDP_OK && i < SLOTS; i++) {
-        status = ops->event_create(step->device, false, &step->copied[i]);
-        if (status == CDDP_OK) {
-            status = make_times(step, &step->times[i]);
-        }
-    }
-    if (status == CDDP_OK && scales) {
-        status = cddpi_device_step_send_scale(step);
-    }
-    if (status == CDDP_OK) {
-        status = bind_copies(trainer);
-    }
+        .trainer = trainer, .device = trainer->device, .scales = scales, .max_marks = 2 * forwards};
+    status = init_step(step);
     if (status != CDDP_OK) {
         cddpi_device_step_destroy(step);
         return status;
@@ -171,28 +168,15 @@ static cddp_status find_factor(struct cddpi_device_step *step)
 {
     struct cddpi_trainer *trainer = step->trainer;
     struct step_scalars *scalars = step->scalars;
-    cddp_status status = cddpi_optim_device_squares(trainer->optim, &scalars->squares);
 
-    if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
-        status = cddp_all_reduce(trainer->group, &scalars->squares, &scalars->squares, 1, CDDP_F64,
-                                 CDDP_OP_SUM, NULL);
+    CDDPI_TRY(cddpi_optim_device_squares(trainer->optim, &scalars->squares));
+    if (trainer->config->ddp.shard_optimizer) {
+        CDDPI_TRY(cddp_all_reduce(trainer->group, &scalars->squares, &scalars->squares, 1, CDDP_F64,
+                                  CDDP_OP_SUM, NULL));
     }
-    return status == CDDP_OK
-               ? step->device->kernels->clip(step->device, &scalars->squares,
-                                             cddpi_device_step_loss_scale(step),
-                                             trainer->config->train.clip_norm, &scalars->factor,
-                                             &scalars->skip, &scalars->norm)
-               : status;
-}
-
-static cddp_status move_scale(struct cddpi_device_step *step)
-{
-    const struct cddpi_loss_scale *rule = &step->trainer->loss_scale;
-    struct step_scalars *scalars = step->scalars;
-
-    return step->device->kernels->scale_loss(step->device, &scalars->skip, rule->growth,
-                                             rule->backoff, rule->least, (int32_t)rule->interval,
-                                             &scalars->loss_scale, &scalars->good_steps);
+    return step->device->kernels->clip(
+        step->device, &scalars->squares, cddpi_device_step_loss_scale(step),
+        trainer->config->train.clip_norm, &scalars->factor, &scalars->skip, &scalars->norm);
 }
 
 /* Start copying the results to the host. */
@@ -253,18 +237,21 @@ cddp_status cddpi_device_step_prepare(struct cddpi_device_step *step, double lr)
 
 cddp_status cddpi_device_step_work(struct cddpi_device_step *step, bool wants_norm)
 {
+    const struct cddpi_loss_scale *rule = &step->trainer->loss_scale;
+    struct step_scalars *scalars = step->scalars;
     bool has_factor = cddpi_device_step_has_factor(step);
-    cddp_status status = CDDP_OK;
 
     if (has_factor || wants_norm) {
-        status = find_factor(step);
+        CDDPI_TRY(find_factor(step));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_optim_device_update(step->trainer->optim,
-                                           has_factor ? &step->scalars->factor : NULL,
-                                           step->scales ? &step->scalars->skip : NULL);
+    CDDPI_TRY(cddpi_optim_device_update(step->trainer->optim, has_factor ? &scalars->factor : NULL,
+                                        step->scales ? &scalars->skip : NULL));
+    if (!step->scales) {
+        return CDDP_OK;
     }
-    return status == CDDP_OK && step->scales ? move_scale(step) : status;
+    return step->device->kernels->scale_loss(step->device, &scalars->skip, rule->growth,
+                                             rule->backoff, rule->least, (int32_t)rule->interval,
+                                             &scalars->loss_scale, &scalars->good_steps);
 }
 
 cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_norm,
@@ -272,16 +259,16 @@ cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_nor
 {
     struct cddpi_trainer *trainer = step->trainer;
     struct device_step_times *times = &step->times[step->put % SLOTS];
-    cddp_status status = step->device->ops->record(step->device, times->ended,
-                                                   CDDPI_STREAM_COMPUTE);
+    cddp_status status;
 
     times->mode = mode;
-    if (status == CDDP_OK) {
-        status = send_back(step, cddpi_device_step_has_factor(step) || wants_norm);
-    }
-    if (status == CDDP_OK && trainer->config->ddp.shard_optimizer) {
+    CDDPI_TRY_GOTO(end, status,
+                   step->device->ops->record(step->device, times->ended, CDDPI_STREAM_COMPUTE));
+    CDDPI_TRY_GOTO(end, status, send_back(step, cddpi_device_step_has_factor(step) || wants_norm));
+    if (trainer->config->ddp.shard_optimizer) {
         status = cddp_ddp_updated(trainer->ddp);
     }
+end:
     cddpi_model_params_changed(trainer->model, true);
     return status;
 }
@@ -312,20 +299,20 @@ static cddp_status take_times(const struct cddpi_device_step *step, struct devic
                               struct cddpi_step_result *out)
 {
     int parts = times->mode.replays ? 0 : times->marks;
-    cddp_status status = add_time(step, times->begun[0], times->ended, &out->step_ns);
 
-    if (status == CDDP_OK && !times->mode.replays) {
-        status = add_time(step, times->updating, times->ended, &out->optimizer_ns);
-    }
-    for (int i = 0; status == CDDP_OK && i < parts; i++) {
-        struct cddpi_event *next = i + 1 < parts ? times->begun[i + 1] : times->updating;
-
-        status = add_time(step, times->begun[i], next,
-                          i % 2 == 0 ? &out->forward_ns : &out->backward_ns);
-    }
     times->marks = 0;
     out->mode = times->mode;
-    return status;
+    CDDPI_TRY(add_time(step, times->begun[0], times->ended, &out->step_ns));
+    if (!times->mode.replays) {
+        CDDPI_TRY(add_time(step, times->updating, times->ended, &out->optimizer_ns));
+    }
+    for (int i = 0; i < parts; i++) {
+        struct cddpi_event *next = i + 1 < parts ? times->begun[i + 1] : times->updating;
+
+        CDDPI_TRY(add_time(step, times->begun[i], next,
+                           i % 2 == 0 ? &out->forward_ns : &out->backward_ns));
+    }
+    return CDDP_OK;
 }
 
 int cddpi_device_step_pending(const struct cddpi_device_step *step)
@@ -338,22 +325,15 @@ cddp_status cddpi_device_step_take(struct cddpi_device_step *step, struct cddpi_
     struct cddpi_trainer *trainer = step->trainer;
     int slot = (int)(step->got % SLOTS);
     const struct step_scalars *scalars = &step->host_scalars[slot];
-    cddp_status status;
 
     if (step->got == step->put) {
         return cddpi_fail(CDDP_ERR_STATE,
                           "trainer: the results of all updates are collected already");
     }
-    status = step->device->ops->wait(step->device, step->copied[slot],
-                                     cddp_group_timeout_ms(trainer->group));
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(step->device->ops->wait(step->device, step->copied[slot],
+                                      cddp_group_timeout_ms(trainer->group)));
     *out = (struct cddpi_step_result){0};
-    status = take_times(step, &step->times[slot], out);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(take_times(step, &step->times[slot], out));
     step->got++;
     out->norm = step->has_norm[slot] ? scalars->norm : NAN;
     out->skipped = step->scales && scalars->skip != 0;

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/shape.h"
+#include "parallel/parallel_memory.h"
 
 #include <string.h>
 
@@ -18,11 +18,6 @@ static const cddp_param *tensor_at(const struct cddpi_trainer *trainer, size_t i
 static size_t tensor_count(const struct cddpi_trainer *trainer)
 {
     return trainer->param_count + trainer->buffer_count;
-}
-
-static size_t bytes_of(const cddp_param *tensor)
-{
-    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
 }
 
 static void destroy_copy(struct cddpi_trainer *trainer)
@@ -43,7 +38,7 @@ static cddp_status create_copy(struct cddpi_trainer *trainer)
     }
     trainer->host_copy = cddpi_zalloc_array(count, sizeof *trainer->host_copy);
     for (size_t i = 0; trainer->host_copy != NULL && i < count; i++) {
-        trainer->host_copy[i] = cddpi_alloc_aligned(bytes_of(tensor_at(trainer, i)));
+        trainer->host_copy[i] = cddpi_alloc_aligned(cddpi_tensors_bytes(tensor_at(trainer, i), 1));
         if (trainer->host_copy[i] == NULL) {
             destroy_copy(trainer);
         }
@@ -81,42 +76,28 @@ static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
     for (size_t i = 0; i < tensor_count(trainer); i++) {
         const cddp_param *tensor = tensor_at(trainer, i);
 
-        CDDPI_TRY(ops->copy(trainer->device, CDDPI_STREAM_COMPUTE,
-                            fetch ? trainer->host_copy[i] : tensor->data,
-                            fetch ? tensor->data : trainer->host_copy[i], bytes_of(tensor)));
+        CDDPI_TRY(ops->copy(
+            trainer->device, CDDPI_STREAM_COMPUTE, fetch ? trainer->host_copy[i] : tensor->data,
+            fetch ? tensor->data : trainer->host_copy[i], cddpi_tensors_bytes(tensor, 1)));
     }
     return ops->finish(trainer->device, timeout_ms);
 }
 
-static cddp_status copy_to_host(struct cddpi_trainer *trainer)
-{
-    return cddpi_device_is_async(trainer->device) ? copy_all(trainer, true) : CDDP_OK;
-}
-
 cddp_status cddpi_trainer_copy_to_host(struct cddpi_trainer *trainer)
 {
-    for (; trainer != NULL; trainer = trainer->next) {
-        CDDPI_TRY(copy_to_host(trainer));
+    for (; trainer != NULL && cddpi_device_is_async(trainer->device); trainer = trainer->next) {
+        CDDPI_TRY(copy_all(trainer, true));
     }
     return CDDP_OK;
 }
 
-static cddp_status copy_to_device(struct cddpi_trainer *trainer)
-{
-    cddp_status status;
-
-    if (!cddpi_device_is_async(trainer->device)) {
-        return CDDP_OK;
-    }
-    status = copy_all(trainer, false);
-    cddpi_model_params_changed(trainer->model, false);
-    return status;
-}
-
 cddp_status cddpi_trainer_copy_to_device(struct cddpi_trainer *trainer)
 {
-    for (; trainer != NULL; trainer = trainer->next) {
-        CDDPI_TRY(copy_to_device(trainer));
+    for (; trainer != NULL && cddpi_device_is_async(trainer->device); trainer = trainer->next) {
+        cddp_status status = copy_all(trainer, false);
+
+        cddpi_model_params_changed(trainer->model, false);
+        CDDPI_TRY(status);
     }
     return CDDP_OK;
 }

@@ -163,25 +163,17 @@ static cddp_status send_batch(struct cddpi_prefetcher *prefetcher, struct prefet
     size_t count = (size_t)batch->count;
     size_t words = slot->draws != NULL ? cddpi_model_draw_words(prefetcher->model, batch->count)
                                        : 0;
-    cddp_status status = ops->order(prefetcher->device, CDDPI_STREAM_COPY, slot->used);
 
     if (words > 0) {
         cddpi_model_draws(prefetcher->model, batch->step, batch->sample_ids, batch->count,
                           slot->made_draws);
     }
-    if (status == CDDP_OK) {
-        status = copy_some(prefetcher, slot->input, input, count * prefetcher->input_bytes);
-    }
-    if (status == CDDP_OK) {
-        status = copy_some(prefetcher, slot->label, batch->label,
-                           count * prefetcher->labels * sizeof(int32_t));
-    }
-    if (status == CDDP_OK) {
-        status = copy_some(prefetcher, slot->draws, slot->made_draws, words * sizeof *slot->draws);
-    }
-    if (status == CDDP_OK) {
-        status = ops->record(prefetcher->device, slot->copied, CDDPI_STREAM_COPY);
-    }
+    CDDPI_TRY(ops->order(prefetcher->device, CDDPI_STREAM_COPY, slot->used));
+    CDDPI_TRY(copy_some(prefetcher, slot->input, input, count * prefetcher->input_bytes));
+    CDDPI_TRY(copy_some(prefetcher, slot->label, batch->label,
+                        count * prefetcher->labels * sizeof(int32_t)));
+    CDDPI_TRY(copy_some(prefetcher, slot->draws, slot->made_draws, words * sizeof *slot->draws));
+    CDDPI_TRY(ops->record(prefetcher->device, slot->copied, CDDPI_STREAM_COPY));
     memcpy(slot->sample_ids, batch->sample_ids, count * sizeof *slot->sample_ids);
     batch->sample_ids = slot->sample_ids;
     batch->label = slot->label;
@@ -191,7 +183,7 @@ static cddp_status send_batch(struct cddpi_prefetcher *prefetcher, struct prefet
     } else {
         batch->input = slot->input;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Take the loader's next batch; if its label is NULL, there is no more. */
@@ -236,37 +228,32 @@ void cddpi_prefetcher_start(struct cddpi_prefetcher *prefetcher, uint64_t step)
 cddp_status cddpi_prefetcher_next(struct cddpi_prefetcher *prefetcher,
                                   struct cddpi_micro_batch *out)
 {
-    const struct prefetcher_slot *slot;
-    cddp_status status = CDDP_OK;
+    const struct prefetcher_slot *slot = &prefetcher->slots[prefetcher->taken % SLOTS];
 
     if (!cddpi_device_is_async(prefetcher->device)) {
         return load_batch(prefetcher, out);
     }
+    memset(out, 0, sizeof *out);
     if (prefetcher->fetched == prefetcher->taken && !prefetcher->ended) {
-        status = fetch_batch(prefetcher);
+        CDDPI_TRY(fetch_batch(prefetcher));
     }
-    if (status != CDDP_OK || prefetcher->fetched == prefetcher->taken) {
-        memset(out, 0, sizeof *out);
-        return status;
+    if (prefetcher->fetched == prefetcher->taken) {
+        return CDDP_OK;
     }
-    slot = &prefetcher->slots[prefetcher->taken % SLOTS];
-    status = prefetcher->device->ops->order(prefetcher->device, CDDPI_STREAM_COMPUTE, slot->copied);
-    if (status == CDDP_OK) {
-        prefetcher->taken++;
-        *out = slot->batch;
-    }
-    return status;
+    CDDPI_TRY(
+        prefetcher->device->ops->order(prefetcher->device, CDDPI_STREAM_COMPUTE, slot->copied));
+    prefetcher->taken++;
+    *out = slot->batch;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_prefetcher_release(struct cddpi_prefetcher *prefetcher)
 {
-    cddp_status status;
-
     if (!cddpi_device_is_async(prefetcher->device) || prefetcher->taken == 0) {
         return CDDP_OK;
     }
-    status = prefetcher->device->ops->record(
+    CDDPI_TRY(prefetcher->device->ops->record(
         prefetcher->device, prefetcher->slots[(prefetcher->taken - 1) % SLOTS].used,
-        CDDPI_STREAM_COMPUTE);
-    return status == CDDP_OK && !prefetcher->ended ? fetch_batch(prefetcher) : status;
+        CDDPI_STREAM_COMPUTE));
+    return prefetcher->ended ? CDDP_OK : fetch_batch(prefetcher);
 }

@@ -7,12 +7,11 @@
 #include "ddp/ddp_capture.h"
 #include "group/join/group_agree.h"
 #include "train/device/device_step.h"
-#include "train/device/graph_choice.h"
 #include "train/engines/engine.h"
-#include "train/micro_batch.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { MAX_KINDS = 16 };
 
@@ -40,14 +39,16 @@ struct cddpi_step_graphs {
     struct cddpi_failure failure; /* from capturing a micro-batch other than the last */
 };
 
-static void drop_graphs(struct cddpi_step_graphs *graphs)
+void cddpi_step_graphs_drop(struct cddpi_step_graphs *graphs)
 {
-    struct cddpi_device *device = graphs->trainer->device;
+    for (int i = 0; graphs != NULL && i < graphs->count; i++) {
+        struct cddpi_device *device = graphs->trainer->device;
 
-    for (int i = 0; i < graphs->count; i++) {
         device->ops->graph_destroy(device, graphs->captured[i].graph.work);
     }
-    graphs->count = 0;
+    if (graphs != NULL) {
+        graphs->count = 0;
+    }
 }
 
 cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi_step_graphs **out)
@@ -80,13 +81,83 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
 
 void cddpi_step_graphs_destroy(struct cddpi_step_graphs *graphs)
 {
-    if (graphs != NULL) {
-        drop_graphs(graphs);
-    }
+    cddpi_step_graphs_drop(graphs);
     cddpi_free(graphs);
 }
 
 /* --- the choice --- */
+
+enum {
+    PLAIN_STEPS = 3,   /* not replayed and not timed, because kernels are chosen in them */
+    BEFORE_ALWAYS = 2, /* the same if nothing is timed: buckets are rebuilt in the first */
+    FIRST_REPLAYS = 2, /* not timed: they capture, one per slot of the prefetcher */
+    FIRST_TIMED = PLAIN_STEPS + FIRST_REPLAYS,
+    END_TIMED = FIRST_TIMED + 2 * CDDPI_GRAPH_TIMED_STEPS
+};
+
+static int compare_times(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(struct cddpi_step_times *times)
+{
+    int middle = times->count / 2;
+
+    if (times->count == 0) {
+        return INFINITY;
+    }
+    qsort(times->ms, (size_t)times->count, sizeof times->ms[0], compare_times);
+    return times->count % 2 != 0 ? times->ms[middle]
+                                 : (times->ms[middle - 1] + times->ms[middle]) / 2;
+}
+
+bool cddpi_graph_choice_is_due(const struct cddpi_graph_choice *choice, bool whole)
+{
+    return !choice->off && !choice->always && whole && choice->steps == END_TIMED;
+}
+
+cddp_status cddpi_graph_choice_make(struct cddpi_graph_choice *choice, cddp_group *group,
+                                    double out_ms[2])
+{
+    double ms[] = {median(&choice->plain), median(&choice->replayed)};
+
+    CDDPI_TRY(cddp_all_reduce(group, ms, ms, 2, CDDP_F64, CDDP_OP_MAX, NULL));
+    choice->off = !isfinite(ms[0]) || !isfinite(ms[1]) || ms[1] >= ms[0];
+    out_ms[0] = ms[0];
+    out_ms[1] = ms[1];
+    return CDDP_OK;
+}
+
+struct cddpi_step_mode cddpi_graph_choice_next(struct cddpi_graph_choice *choice, bool whole)
+{
+    struct cddpi_step_mode mode = {false, false};
+    uint64_t step;
+
+    if (choice->off || !whole) {
+        return mode;
+    }
+    step = choice->steps++;
+    if (choice->always) {
+        mode.replays = step >= BEFORE_ALWAYS;
+    } else {
+        mode.timed = step >= FIRST_TIMED && step < END_TIMED;
+        mode.replays = step >= PLAIN_STEPS && (!mode.timed || (step - FIRST_TIMED) % 2 != 0);
+    }
+    return mode;
+}
+
+void cddpi_graph_choice_time(struct cddpi_graph_choice *choice, bool replayed, int64_t step_ns)
+{
+    struct cddpi_step_times *times = replayed ? &choice->replayed : &choice->plain;
+
+    if (times->count < CDDPI_GRAPH_TIMED_STEPS) {
+        times->ms[times->count++] = (double)step_ns * 1e-6;
+    }
+}
 
 static void tell(struct cddpi_trainer *trainer, bool replay, const double *ms)
 {
@@ -110,18 +181,15 @@ static void tell(struct cddpi_trainer *trainer, bool replay, const double *ms)
 static cddp_status choose(struct cddpi_step_graphs *graphs)
 {
     double ms[2];
-    cddp_status status = cddpi_graph_choice_make(&graphs->choice, graphs->trainer->group, ms);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_graph_choice_make(&graphs->choice, graphs->trainer->group, ms));
     if (isfinite(ms[0]) && isfinite(ms[1])) {
         tell(graphs->trainer, !graphs->choice.off, ms);
     } else {
         cddpi_log(CDDPI_LOG_INFO, "steps are not replayed: there was none to be timed");
     }
     if (graphs->choice.off) {
-        drop_graphs(graphs);
+        cddpi_step_graphs_drop(graphs);
     }
     return CDDP_OK;
 }
@@ -134,13 +202,14 @@ bool cddpi_step_graphs_chooses(const struct cddpi_step_graphs *graphs, bool whol
 cddp_status cddpi_step_graphs_decide(struct cddpi_step_graphs *graphs, bool whole,
                                      struct cddpi_step_mode *out)
 {
-    cddp_status status = cddpi_step_graphs_chooses(graphs, whole) ? choose(graphs) : CDDP_OK;
-
     *out = (struct cddpi_step_mode){false, false};
-    if (status == CDDP_OK && graphs != NULL) {
+    if (cddpi_step_graphs_chooses(graphs, whole)) {
+        CDDPI_TRY(choose(graphs));
+    }
+    if (graphs != NULL) {
         *out = cddpi_graph_choice_next(&graphs->choice, whole);
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_step_graphs_time(struct cddpi_step_graphs *graphs, bool replayed, int64_t step_ns)
@@ -152,35 +221,23 @@ void cddpi_step_graphs_time(struct cddpi_step_graphs *graphs, bool replayed, int
 
 bool cddpi_step_graphs_are_stale(struct cddpi_step_graphs *graphs)
 {
-    bool stale;
-
-    if (graphs == NULL || graphs->count == 0) {
+    if (graphs == NULL || graphs->count == 0 ||
+        graphs->version == cddpi_model_memory_version(graphs->trainer->model)) {
         return false;
     }
-    stale = graphs->version != cddpi_model_memory_version(graphs->trainer->model);
-    if (stale) {
-        drop_graphs(graphs);
-    }
-    return stale;
+    cddpi_step_graphs_drop(graphs);
+    return true;
 }
 
-void cddpi_step_graphs_drop(struct cddpi_step_graphs *graphs)
-{
-    if (graphs != NULL) {
-        drop_graphs(graphs);
-    }
-}
-
-static bool same_kind(const struct step_graphs_kind *a, const struct step_graphs_kind *b)
-{
-    return a->slot == b->slot && a->first == b->first && a->last == b->last && a->even == b->even &&
-           a->norm == b->norm && a->count == b->count && a->share == b->share;
-}
-
-static struct captured *find(struct cddpi_step_graphs *graphs, const struct step_graphs_kind *kind)
+static struct captured *find_captured(struct cddpi_step_graphs *graphs,
+                                      const struct step_graphs_kind *kind)
 {
     for (int i = 0; i < graphs->count; i++) {
-        if (same_kind(&graphs->captured[i].kind, kind)) {
+        const struct step_graphs_kind *own = &graphs->captured[i].kind;
+
+        if (own->slot == kind->slot && own->first == kind->first && own->last == kind->last &&
+            own->even == kind->even && own->norm == kind->norm && own->count == kind->count &&
+            own->share == kind->share) {
             return &graphs->captured[i];
         }
     }
@@ -190,11 +247,8 @@ static struct captured *find(struct cddpi_step_graphs *graphs, const struct step
 static cddp_status put_work(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                             const struct cddpi_micro_batch *batch, uint64_t done)
 {
-    cddp_status status = cddpi_trainer_run_micro_batch(trainer, step, batch, done);
-
-    return status == CDDP_OK && batch->last
-               ? cddpi_device_step_work(trainer->device_step, step->reported)
-               : status;
+    CDDPI_TRY(cddpi_trainer_run_micro_batch(trainer, step, batch, done));
+    return batch->last ? cddpi_device_step_work(trainer->device_step, step->reported) : CDDP_OK;
 }
 
 /* Make the first micro-batch cast the parameter copies that updates do not write. It must do so
@@ -204,15 +258,6 @@ static void want_copies(struct cddpi_trainer *trainer, const struct step_graphs_
     if (kind->first) {
         cddpi_model_params_changed(trainer->model, true);
     }
-}
-
-/* Begin a replay. Updates write the other copies, so here they are made only if parameters have
- * changed without an update. */
-static cddp_status begin(struct cddpi_trainer *trainer)
-{
-    cddp_status status = cddpi_device_step_begin_replay(trainer->device_step);
-
-    return status == CDDP_OK ? cddpi_model_refresh_copies(trainer->model) : status;
 }
 
 /* Capture on this rank only. */
@@ -249,18 +294,14 @@ static cddp_status capture(struct cddpi_step_graphs *graphs, const struct cddpi_
     return status;
 }
 
-/* Find out on all ranks whether a rank failed, and why. */
+/* Find out on all ranks whether a rank failed, and why. Fails if the group does. */
 static cddp_status compare_outcomes(struct cddpi_trainer *trainer, cddp_status own,
                                     bool *out_failed, cddp_status *out_failure)
 {
     uint8_t failed = own != CDDP_OK;
     struct cddpi_failure why = *cddpi_last_failure();
-    cddp_status status;
 
-    status = cddp_all_reduce(trainer->group, &failed, &failed, 1, CDDP_U8, CDDP_OP_MAX, NULL);
-    if (status != CDDP_OK) {
-        return status; /* the group's error */
-    }
+    CDDPI_TRY(cddp_all_reduce(trainer->group, &failed, &failed, 1, CDDP_U8, CDDP_OP_MAX, NULL));
     *out_failed = failed != 0;
     if (*out_failed) {
         *out_failure = cddpi_agree(trainer->group,
@@ -281,7 +322,7 @@ static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
                           "train.cuda_graph = \"always\", but a step cannot be captured: %s", why);
     }
     graphs->choice.off = true;
-    drop_graphs(graphs);
+    cddpi_step_graphs_drop(graphs);
     if (trainer->rank == 0) {
         cddpi_trainer_warn(trainer,
                            "steps are not replayed: they cannot be captured: %s (train.cuda_graph "
@@ -339,27 +380,22 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
     struct step_graphs_kind kind = {batch->slot, done == 0,    batch->last, batch->even,
                                     false,       batch->count, batch->share};
     struct captured *captured;
-    cddp_status status = CDDP_OK;
 
     if (batch->last) { /* values for the device, before the step's last work */
-        status = cddpi_device_step_prepare(trainer->device_step, step->lr);
+        CDDPI_TRY(cddpi_device_step_prepare(trainer->device_step, step->lr));
     }
-    if (status == CDDP_OK && done == 0) {
-        status = begin(trainer);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    if (done == 0) { /* updates write the other copies, so here copies of parameters are made only
+                        if they have changed without an update */
+        CDDPI_TRY(cddpi_device_step_begin_replay(trainer->device_step));
+        CDDPI_TRY(cddpi_model_refresh_copies(trainer->model));
     }
     kind.norm = batch->last && step->reported &&
                 !cddpi_device_step_has_factor(trainer->device_step);
-    captured = find(graphs, &kind);
+    captured = find_captured(graphs, &kind);
     *out = CDDPI_REPLAYED;
     if (captured == NULL && !graphs->choice.off) {
         *out = CDDPI_CAPTURED;
-        status = add(graphs, step, &kind, batch, done, &captured);
-    }
-    if (status != CDDP_OK) {
-        return status;
+        CDDPI_TRY(add(graphs, step, &kind, batch, done, &captured));
     }
     if (captured != NULL && batch->last && graphs->choice.always &&
         graphs->failure.status != CDDP_OK) {
@@ -369,9 +405,9 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
         *out = CDDPI_NOT_REPLAYED;
         return put_work(trainer, step, batch, done);
     }
-    status = cddpi_ddp_replay(trainer->ddp, &captured->graph, batch->last);
-    if (status == CDDP_OK && kind.first) {
+    CDDPI_TRY(cddpi_ddp_replay(trainer->ddp, &captured->graph, batch->last));
+    if (kind.first) {
         cddpi_model_replayed(trainer->model);
     }
-    return status;
+    return CDDP_OK;
 }

@@ -22,8 +22,7 @@ CDDP_CHECKED cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer,
                                                   struct cddpi_step_graphs **out);
 void cddpi_step_graphs_destroy(struct cddpi_step_graphs *graphs); /* accepts NULL */
 
-/** Whether the choice for all later steps is due before the next step, whose batch is @p whole or
- *  not. All measured times must have been passed in before. @p graphs may be NULL. */
+/** As cddpi_graph_choice_is_due(). @p graphs may be NULL. */
 bool cddpi_step_graphs_chooses(const struct cddpi_step_graphs *graphs, bool whole);
 /** Decide how the step that begins runs. @p graphs may be NULL. Collective. */
 CDDP_CHECKED cddp_status cddpi_step_graphs_decide(struct cddpi_step_graphs *graphs, bool whole,
@@ -49,5 +48,35 @@ CDDP_CHECKED cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs 
                                                        const struct cddpi_train_step *step,
                                                        const struct cddpi_micro_batch *batch,
                                                        uint64_t done, enum cddpi_replay *out);
+
+/* --- the choice, by timing a few steps of both ways and taking the faster --- */
+
+/* Of each way, alternating: a device's speed changes over time. */
+enum { CDDPI_GRAPH_TIMED_STEPS = 5 };
+
+/* Times of one of the two ways. */
+struct cddpi_step_times {
+    double ms[CDDPI_GRAPH_TIMED_STEPS];
+    int count;
+};
+
+struct cddpi_graph_choice {
+    bool always;    /* replay always; there is no choice */
+    bool off;       /* do not replay any more */
+    uint64_t steps; /* whole steps since the run began */
+    struct cddpi_step_times plain, replayed;
+};
+
+/** Whether the choice for all later steps is due before the next step, whose batch is @p whole or
+ *  not. All measured times must have been passed in before. */
+bool cddpi_graph_choice_is_due(const struct cddpi_graph_choice *choice, bool whole);
+/** Choose by the times of the slowest rank. Collective.
+ *  @param out_ms  Its times per step: plain, and replayed; not finite: not timed. */
+CDDP_CHECKED cddp_status cddpi_graph_choice_make(struct cddpi_graph_choice *choice,
+                                                 cddp_group *group, double out_ms[2]);
+/** How the next step runs. */
+struct cddpi_step_mode cddpi_graph_choice_next(struct cddpi_graph_choice *choice, bool whole);
+/** Pass in the time of a step that was timed. */
+void cddpi_graph_choice_time(struct cddpi_graph_choice *choice, bool replayed, int64_t step_ns);
 
 #endif

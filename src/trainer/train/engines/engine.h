@@ -5,7 +5,7 @@
  * An engine is a folder here and a row: one struct cddpi_engine in the list of engines.c. The rest
  * of the trainer calls the row's functions and never asks which engine it has. An engine that does
  * something in the same way as the whole model on one device puts that function (single/single.h)
- * in its row. */
+ * in its row; where there is nothing to do, a function marked "optional" is NULL. */
 #ifndef CDDPI_TRAIN_ENGINES_ENGINE_H
 #define CDDPI_TRAIN_ENGINES_ENGINE_H
 
@@ -18,13 +18,14 @@ struct cddpi_report_line;
 struct cddpi_engine {
     /* --- the configuration alone --- */
 
-    /* Whether the engine can train @p config. The first matching row of the list is taken. */
+    /* Whether the engine can train @p config; NULL: any. The first matching row of the list is
+     * taken. */
     bool (*fits)(const struct cddpi_config *config);
     /* CDDP_ERR_CONFIG: this engine does not support the configuration for this world size; for a
      * batch that is divided among @p replicas of the model. */
     cddp_status (*check)(const struct cddpi_config *config, int world_size);
     cddp_status (*check_batch)(const struct cddpi_config *config, int replicas);
-    /* Print the engine's part of a dry run.
+    /* Print the engine's part of a dry run. Optional.
      * @param samples  Of a micro-batch. */
     cddp_status (*describe)(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
                             int samples, FILE *file);
@@ -36,7 +37,7 @@ struct cddpi_engine {
 
     /* --- from the group to the first step, called in this order --- */
 
-    /* The trainer has its group: make further groups, and set the trainer's replicas.
+    /* The trainer has its group: make further groups, and set the trainer's replicas. Optional.
      * Collective. */
     cddp_status (*join)(struct cddpi_trainer *trainer);
     /* Build the model that @p spec describes: set engine_state, model, models, params and buffers.
@@ -44,12 +45,12 @@ struct cddpi_engine {
     cddp_status (*build)(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec);
     /* Load model.weights on rank 0. The reducer broadcasts them to replicas. Collective. */
     cddp_status (*load_weights)(struct cddpi_trainer *trainer);
-    /* The trainer has made its optimizer, or a new one. Collective. */
+    /* The trainer has made its optimizer, or a new one. Optional. Collective. */
     cddp_status (*optimizer_made)(struct cddpi_trainer *trainer);
     /* The trainer has its model, reducer and optimizer: make whatever else the engine needs.
-     * Collective. */
+     * Optional. Collective. */
     cddp_status (*complete)(struct cddpi_trainer *trainer);
-    /* The cursor and the learning rate have their first values. */
+    /* The cursor and the learning rate have their first values. Optional. */
     void (*begin)(struct cddpi_trainer *trainer);
     /* Release what the functions above made, even if only some were called or succeeded. */
     void (*destroy)(struct cddpi_trainer *trainer);
@@ -95,7 +96,7 @@ struct cddpi_engine {
                             struct cddpi_loss_result *out);
     /* Print trainer->evaluation for the user. */
     cddp_status (*show_evaluation)(struct cddpi_trainer *trainer, uint64_t epoch);
-    /* Add the means since the last report that only this engine has. Collective. */
+    /* Add the means since the last report that only this engine has. Optional. Collective. */
     cddp_status (*add_metrics)(struct cddpi_trainer *trainer, struct cddpi_report_line *line);
     /* Print the last line of a run. */
     void (*print_result)(const struct cddpi_trainer *trainer, FILE *file);
@@ -110,15 +111,23 @@ struct cddpi_engine {
 
     /* Rank 0: list a checkpoint's tensors. Release with cddpi_checkpoint_release(). */
     cddp_status (*list_tensors)(struct cddpi_trainer *trainer, cddp_snapshot *out);
-    /* Rank 0, before it writes: @p out supplies the tensors that have no data in this process. */
+    /* Rank 0, before it writes: @p out supplies the tensors that have no data in this process.
+     * Optional. */
     cddp_status (*prepare_save)(struct cddpi_trainer *trainer, struct cddpi_snapshot_source *out);
-    /* All ranks, after rank 0 has tried to write. Collective. */
+    /* All ranks, after rank 0 has tried to write. Optional. Collective. */
     cddp_status (*end_save)(struct cddpi_trainer *trainer);
     /* Rank 0: load the checkpoint at @p path, including the optimizer's full state. */
     cddp_status (*load)(struct cddpi_trainer *trainer, const char *path);
-    /* Send what rank 0 has loaded to the ranks of the first replica. Collective. */
+    /* Send what rank 0 has loaded to the ranks of the first replica. Optional. Collective. */
     cddp_status (*scatter)(struct cddpi_trainer *trainer);
 };
+
+/** Call @p hook, an optional member of the trainer's engine. */
+static inline cddp_status cddpi_engine_call(cddp_status (*hook)(struct cddpi_trainer *trainer),
+                                            struct cddpi_trainer *trainer)
+{
+    return hook != NULL ? hook(trainer) : CDDP_OK;
+}
 
 /** The engine that trains @p config. Only this function chooses an engine. */
 const struct cddpi_engine *cddpi_engine_of(const struct cddpi_config *config);

@@ -9,7 +9,7 @@ const struct cddpi_engine *cddpi_engine_of(const struct cddpi_config *config)
                                                       &cddpi_engine_gan, &cddpi_engine_single};
     size_t i = 0;
 
-    while (!rows[i]->fits(config)) {
+    while (rows[i]->fits != NULL && !rows[i]->fits(config)) {
         i++;
     }
     return rows[i];

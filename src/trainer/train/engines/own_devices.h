@@ -4,7 +4,7 @@
 #define CDDPI_TRAIN_ENGINES_OWN_DEVICES_H
 
 #include "device/parallel.h"
-#include "train/engines/engine.h"
+#include "train/engines/single/single.h"
 
 /* The state of such an engine begins with this struct. */
 struct cddpi_own_devices {
@@ -59,5 +59,17 @@ void cddpi_own_devices_name(const struct cddpi_trainer *trainer, int device, cha
 /** Add the memory held for parameter @p index, whose layer is on device @p device. */
 void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t index, int device,
                                  struct cddpi_held_memory *all);
+
+/** The members of struct cddpi_engine that are the same for every engine whose ranks open several
+ *  devices. */
+#define CDDPI_OWN_DEVICES_ROW                                                                      \
+    .check_batch = cddpi_single_check_batch, .owns_devices = true, .replays = true,                \
+    .load_weights = cddpi_single_load_weights, .update = cddpi_single_update,                      \
+    .square_sum = cddpi_single_square_sum, .update_finds_squares = true,                           \
+    .take_result = cddpi_single_take_result, .evaluate = cddpi_single_evaluate,                    \
+    .show_evaluation = cddpi_single_show_evaluation, .print_result = cddpi_single_print_result,    \
+    .reader = cddpi_single_reader, .device_count = cddpi_own_devices_count,                        \
+    .name_device = cddpi_own_devices_name, .list_tensors = cddpi_single_list_tensors,              \
+    .load = cddpi_single_load
 
 #endif

@@ -24,57 +24,50 @@ static cddp_status be_alone(struct cddpi_trainer *trainer)
     return cddpi_trainer_join(trainer, &options);
 }
 
-/* Find the checkpoint that train.resume names, else the newest one. *out is NULL if there is
- * none. */
-static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out)
-{
-    const char *wanted = trainer->config->train.resume;
-
-    if (strcmp(wanted, "none") == 0 || strcmp(wanted, "auto") == 0) {
-        return cddpi_trainer_find_newest(trainer, out);
-    }
-    return cddpi_trainer_find_named(trainer, out);
-}
-
+/* Load only the model: the optimizer's state, which is twice as large, is not needed. */
 static cddp_status load_model(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
     char *file = cddpi_format("%s/model.safetensors", path);
-    cddp_status status = tensors != NULL && file != NULL
-                             ? cddp_safetensors_load(file, tensors,
-                                                     cddpi_trainer_model_tensor_count(trainer))
-                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+    cddp_tensor *tensors = NULL;
+    cddp_status status;
 
+    CDDPI_TRY_GOTO(end, status, cddpi_trainer_create_host_copy(trainer));
+    CDDPI_TRY_GOTO(end, status, cddp_snapshot_read_state(path, NULL, &trainer->cursor.step));
+    tensors = cddpi_trainer_model_tensors(trainer);
+    if (tensors == NULL || file == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+        goto end;
+    }
+    CDDPI_TRY_GOTO(end, status,
+                   cddp_safetensors_load(file, tensors, cddpi_trainer_model_tensor_count(trainer)));
+    status = cddpi_trainer_copy_to_device(trainer);
+end:
     cddpi_free(tensors);
     cddpi_free(file);
     return status;
 }
 
-/* Load only the model: the optimizer's state, which is twice as large, is not needed. */
-static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *path)
-{
-    CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
-    CDDPI_TRY(cddp_snapshot_read_state(path, NULL, &trainer->cursor.step));
-    CDDPI_TRY(load_model(trainer, path));
-    return cddpi_trainer_copy_to_device(trainer);
-}
-
-/* Load the newest checkpoint of the run, if it has one; otherwise keep model.weights, which are
- * loaded already. */
+/* Load the checkpoint that train.resume names, else the newest one of the run, if it has one;
+ * otherwise keep model.weights, which are loaded already. */
 static cddp_status load_newest(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
+    const char *wanted = config->train.resume;
     char *path = NULL;
-    cddp_status status = find_checkpoint(trainer, &path);
+    cddp_status status;
 
-    if (status == CDDP_OK && path != NULL) {
-        status = load_checkpoint(trainer, path);
-    } else if (status == CDDP_OK && config->model.weights[0] == '\0') {
-        status = cddpi_fail(CDDP_ERR_NOT_FOUND,
-                            "%s has no checkpoint, and model.weights names no file: there is "
-                            "nothing to generate from",
-                            trainer->folder.checkpoints);
+    CDDPI_TRY(strcmp(wanted, "none") == 0 || strcmp(wanted, "auto") == 0
+                  ? cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, &path)
+                  : cddpi_trainer_find_named(trainer, &path));
+    if (path == NULL) {
+        return config->model.weights[0] != '\0'
+                   ? CDDP_OK
+                   : cddpi_fail(CDDP_ERR_NOT_FOUND,
+                                "%s has no checkpoint, and model.weights names no file: there is "
+                                "nothing to generate from",
+                                trainer->folder.checkpoints);
     }
+    status = load_model(trainer, path);
     cddpi_free(path);
     return status;
 }
@@ -85,7 +78,6 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_dataset *data = &trainer->train.data;
-    cddp_status status = CDDP_OK;
 
     if (config->data.type != CDDPI_DATA_TOKENS && config->data.type != CDDPI_DATA_TEXT) {
         return cddpi_config_fail(
@@ -93,17 +85,15 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
             config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic" : "images");
     }
     if (config->data.type == CDDPI_DATA_TOKENS) {
-        status = cddpi_trainer_open_data(config, NULL, data, &trainer->test.data);
-        return status == CDDP_OK ? cddpi_trainer_open_tokenizer(trainer) : status;
+        CDDPI_TRY(cddpi_trainer_open_data(config, NULL, data, &trainer->test.data));
+        return cddpi_trainer_open_tokenizer(trainer);
     }
-    status = cddpi_trainer_open_tokenizer(trainer);
-    if (status == CDDP_OK) {
-        data->kind = CDDPI_DATASET_TOKENS;
-        data->context = config->model.context;
-        data->classes = config->model.vocab > 0 ? config->model.vocab
-                                                : cddpi_tokenizer_vocabulary(trainer->tokenizer);
-    }
-    return status;
+    CDDPI_TRY(cddpi_trainer_open_tokenizer(trainer));
+    data->kind = CDDPI_DATASET_TOKENS;
+    data->context = config->model.context;
+    data->classes = config->model.vocab > 0 ? config->model.vocab
+                                            : cddpi_tokenizer_vocabulary(trainer->tokenizer);
+    return CDDP_OK;
 }
 
 static cddp_status print_text(struct cddpi_trainer *trainer, const char *prompt, FILE *file)

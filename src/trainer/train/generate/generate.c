@@ -1,16 +1,73 @@
 /* generate.c - owns the state of generating: the tokens so far, the window of them that the model
- * sees, and the conversion from and to text. */
+ * sees, the choice of the next one, and the conversion from and to text. */
 #include "train/generate/generate.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/philox.h"
 #include "base/utf8.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The larger logit comes first; of equal ones, the smaller token. */
+static int compare(const void *a, const void *b)
+{
+    const struct cddpi_token_candidate *x = a;
+    const struct cddpi_token_candidate *y = b;
+
+    if (x->logit != y->logit) {
+        return x->logit > y->logit ? -1 : 1;
+    }
+    return x->token < y->token ? -1 : 1;
+}
+
+static double weight(const struct cddpi_token_sampling *sampling,
+                     const struct cddpi_token_candidate *candidate, float largest)
+{
+    return exp(((double)candidate->logit - (double)largest) / sampling->temperature);
+}
+
+int32_t cddpi_sample_token(const struct cddpi_token_sampling *sampling, uint32_t position,
+                           const float *logits, int count, struct cddpi_token_candidate *scratch)
+{
+    int best = 0;
+    double total = 0;
+    double left;
+    struct cddpi_philox stream = cddpi_philox_stream(sampling->seed, CDDPI_RANDOM_GENERATE,
+                                                     position);
+    uint32_t random[4];
+
+    for (int i = 0; i < count; i++) {
+        scratch[i].logit = isnan(logits[i]) ? -INFINITY : logits[i];
+        scratch[i].token = i;
+        best = scratch[i].logit > scratch[best].logit ? i : best;
+    }
+    if (sampling->temperature <= 0 || isinf(scratch[best].logit)) {
+        return best;
+    }
+    if (sampling->top_k > 0 && sampling->top_k < count) {
+        qsort(scratch, (size_t)count, sizeof *scratch, compare);
+        count = sampling->top_k;
+        best = 0;
+    }
+    for (int i = 0; i < count; i++) {
+        total += weight(sampling, &scratch[i], scratch[best].logit);
+    }
+    cddpi_philox4(&stream, sampling->step, random);
+    left = (double)((uint64_t)random[0] << 21 | random[1] >> 11) * 0x1p-53 * total; /* 53 bits */
+    for (int i = 0; i < count; i++) {
+        left -= weight(sampling, &scratch[i], scratch[best].logit);
+        if (left < 0) {
+            return scratch[i].token;
+        }
+    }
+    return scratch[best].token; /* only after rounding errors */
+}
 
 /* The state of a growing text. */
 struct course {
@@ -19,20 +76,6 @@ struct course {
     int32_t *window;
     struct cddpi_token_candidate *scratch;
 };
-
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-/* The number of tokens that can be drawn: a model may have more outputs than the vocabulary has
- * tokens. */
-static int choices(const struct cddpi_generator *generator)
-{
-    return generator->tokenizer == NULL
-               ? generator->vocabulary
-               : smaller(generator->vocabulary, cddpi_tokenizer_vocabulary(generator->tokenizer));
-}
 
 static cddp_status no_memory(void)
 {
@@ -48,8 +91,8 @@ static cddp_status read_numbers(const char *prompt, int32_t **out_tokens, size_t
     size_t count = 0;
     char *rest = NULL;
 
-    for (char *word = status == CDDP_OK ? strtok_r(text, " \t\n,", &rest) : NULL;
-         status == CDDP_OK && word != NULL; word = strtok_r(NULL, " \t\n,", &rest)) {
+    for (char *word = status == CDDP_OK ? strtok_r(text, " \t\n,", &rest) : NULL; word != NULL;
+         word = strtok_r(NULL, " \t\n,", &rest)) {
         int64_t number = 0;
 
         if (!cddpi_parse_integer(word, 0, INT32_MAX, &number)) {
@@ -57,9 +100,9 @@ static cddp_status read_numbers(const char *prompt, int32_t **out_tokens, size_t
                                 "the prompt has \"%.60s\", which is not the number of a token; to "
                                 "write words, say with data.vocabulary how they are encoded",
                                 word);
-        } else {
-            tokens[count++] = (int32_t)number;
+            break;
         }
+        tokens[count++] = (int32_t)number;
     }
     cddpi_free(text);
     if (status != CDDP_OK) {
@@ -85,67 +128,63 @@ static cddp_status check_tokens(const struct cddpi_generator *generator, const i
     return CDDP_OK;
 }
 
-/* The token before the first one: a text begins after the end of another. */
-static int32_t first_token(const struct cddpi_generator *generator)
+static cddp_status allocate(const struct cddpi_generator *generator, size_t count,
+                            struct course *course)
 {
-    int32_t end = generator->tokenizer != NULL ? cddpi_tokenizer_end(generator->tokenizer) : 0;
+    size_t room = (count > 0 ? count : 1) + (size_t)generator->count;
 
-    return end < generator->vocabulary ? end : 0;
+    course->tokens = cddpi_zalloc_array(room, sizeof *course->tokens);
+    course->window = cddpi_zalloc_array((size_t)generator->context, sizeof *course->window);
+    course->scratch = cddpi_zalloc_array((size_t)generator->vocabulary, sizeof *course->scratch);
+    return course->tokens != NULL && course->window != NULL && course->scratch != NULL
+               ? CDDP_OK
+               : no_memory();
 }
 
 static cddp_status begin(const struct cddpi_generator *generator, const char *prompt,
                          struct course *course)
 {
+    const struct cddpi_tokenizer *tokenizer = generator->tokenizer;
     int32_t *tokens = NULL;
     size_t count = 0;
-    cddp_status status = generator->tokenizer == NULL
-                             ? read_numbers(prompt, &tokens, &count)
-                             : cddpi_tokenizer_encode(generator->tokenizer, prompt, strlen(prompt),
-                                                      &tokens, &count);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = check_tokens(generator, tokens, count);
-    }
-    if (status == CDDP_OK) {
-        size_t room = (count > 0 ? count : 1) + (size_t)generator->count;
-
-        course->tokens = cddpi_zalloc_array(room, sizeof *tokens);
-        course->window = cddpi_zalloc_array((size_t)generator->context, sizeof *tokens);
-        course->scratch = cddpi_zalloc_array((size_t)generator->vocabulary,
-                                             sizeof *course->scratch);
-        status = course->tokens != NULL && course->window != NULL && course->scratch != NULL
-                     ? CDDP_OK
-                     : no_memory();
-    }
-    if (status == CDDP_OK && count > 0) {
+    CDDPI_TRY(tokenizer == NULL
+                  ? read_numbers(prompt, &tokens, &count)
+                  : cddpi_tokenizer_encode(tokenizer, prompt, strlen(prompt), &tokens, &count));
+    CDDPI_TRY_GOTO(end, status, check_tokens(generator, tokens, count));
+    CDDPI_TRY_GOTO(end, status, allocate(generator, count, course));
+    if (count > 0) {
         memcpy(course->tokens, tokens, count * sizeof *tokens);
-        course->prompt_count = count;
-    } else if (status == CDDP_OK) {
-        course->tokens[0] = first_token(generator);
-        course->prompt_count = 1;
+    } else if (tokenizer != NULL && cddpi_tokenizer_end(tokenizer) < generator->vocabulary) {
+        course->tokens[0] = cddpi_tokenizer_end(tokenizer); /* a text begins after another's end */
     }
+    course->prompt_count = count > 0 ? count : 1;
     course->count = course->prompt_count;
+end:
     cddpi_free(tokens);
     return status;
 }
 
-/* Draw the next token. The model no longer sees tokens that do not fit into the window. */
+/* Draw the next token. The model no longer sees tokens that do not fit into the window, and a model
+ * may have more outputs than the vocabulary has tokens. */
 static cddp_status add_token(const struct cddpi_generator *generator, struct course *course)
 {
     size_t seen = course->count < (size_t)generator->context ? course->count
                                                              : (size_t)generator->context;
+    uint32_t position = (uint32_t)(course->count - course->prompt_count);
+    int choices = generator->vocabulary;
     const float *logits = NULL;
-    cddp_status status;
 
-    memcpy(course->window, course->tokens + course->count - seen, seen * sizeof *course->window);
-    status = generator->logits(generator->model, course->window, (int)seen - 1, &logits);
-    if (status == CDDP_OK) {
-        uint32_t position = (uint32_t)(course->count - course->prompt_count);
-
-        course->tokens[course->count++] = cddpi_sample_token(&generator->sampling, position, logits,
-                                                             choices(generator), course->scratch);
+    if (generator->tokenizer != NULL &&
+        cddpi_tokenizer_vocabulary(generator->tokenizer) < choices) {
+        choices = cddpi_tokenizer_vocabulary(generator->tokenizer);
     }
-    return status;
+    memcpy(course->window, course->tokens + course->count - seen, seen * sizeof *course->window);
+    CDDPI_TRY(generator->logits(generator->model, course->window, (int)seen - 1, &logits));
+    course->tokens[course->count++] = cddpi_sample_token(&generator->sampling, position, logits,
+                                                         choices, course->scratch);
+    return CDDP_OK;
 }
 
 static bool is_over(const struct cddpi_generator *generator, const struct course *course)
@@ -183,45 +222,38 @@ static char *decode(const struct cddpi_generator *generator, const int32_t *toke
     return shown;
 }
 
-static cddp_status finish(const struct cddpi_generator *generator, const struct course *course,
-                          const char *prompt, struct cddpi_generated *out)
-{
-    size_t ends = is_over(generator, course) ? 1 : 0;
-
-    out->count = (int)(course->count - course->prompt_count - ends);
-    out->prompt = cddpi_utf8_clean(prompt, strlen(prompt));
-    out->text = decode(generator, course->tokens + course->prompt_count, (size_t)out->count);
-    return out->prompt != NULL && out->text != NULL ? CDDP_OK : no_memory();
-}
-
 cddp_status cddpi_generate(const struct cddpi_generator *generator, const char *prompt,
                            struct cddpi_generated *out)
 {
     struct course course = {0};
     struct cddpi_generated generated = {0};
-    cddp_status status = begin(generator, prompt, &course);
+    cddp_status status;
 
-    for (int i = 0; status == CDDP_OK && i < generator->count && !is_over(generator, &course);
-         i++) {
+    CDDPI_TRY_GOTO(end, status, begin(generator, prompt, &course));
+    for (int i = 0; i < generator->count && !is_over(generator, &course); i++) {
         if ((generator->deadline_ns != 0 && cddpi_now_ns() >= generator->deadline_ns) ||
             (generator->must_stop != NULL && generator->must_stop())) {
             generated.late = true;
             break;
         }
-        status = add_token(generator, &course);
+        CDDPI_TRY_GOTO(end, status, add_token(generator, &course));
     }
-    if (status == CDDP_OK) {
-        status = finish(generator, &course, prompt, &generated);
+    generated.count = (int)(course.count - course.prompt_count) -
+                      (is_over(generator, &course) ? 1 : 0);
+    generated.prompt = cddpi_utf8_clean(prompt, strlen(prompt));
+    generated.text = decode(generator, course.tokens + course.prompt_count,
+                            (size_t)generated.count);
+    if (generated.prompt == NULL || generated.text == NULL) {
+        status = no_memory();
+        cddpi_generated_fini(&generated);
+        goto end;
     }
+    *out = generated;
+end:
     cddpi_free(course.tokens);
     cddpi_free(course.window);
     cddpi_free(course.scratch);
-    if (status != CDDP_OK) {
-        cddpi_generated_fini(&generated);
-        return status;
-    }
-    *out = generated;
-    return CDDP_OK;
+    return status;
 }
 
 void cddpi_generated_fini(struct cddpi_generated *generated)

@@ -4,11 +4,23 @@
 #define CDDPI_TRAIN_GENERATE_GENERATE_H
 
 #include "data/tokenizer/tokenizer.h"
-#include "train/generate/token_sampling.h"
 
 #include <cddp/status.h>
 
 #include <stdbool.h>
+#include <stdint.h>
+
+struct cddpi_token_sampling {
+    double temperature; /* 0: always the most likely token (the first of equals) */
+    int top_k;          /* only the k most likely tokens; 0: all */
+    uint64_t seed;
+    uint64_t step; /* of the run; part of the key of the random numbers */
+};
+
+struct cddpi_token_candidate {
+    float logit;
+    int32_t token;
+};
 
 /** Compute the logits of the token after @p tokens[@p last], given all tokens up to it; later
  *  tokens are padding. @p out is valid until the next call. */
@@ -40,5 +52,12 @@ struct cddpi_generated {
 CDDP_CHECKED cddp_status cddpi_generate(const struct cddpi_generator *generator, const char *prompt,
                                         struct cddpi_generated *out);
 void cddpi_generated_fini(struct cddpi_generated *generated); /* accepts a zeroed one */
+
+/** Draw one of @p count > 0 tokens with the probabilities softmax(logits / temperature). Pure
+ *  function. A token whose logit is NaN is never drawn, unless all are.
+ *  @param position  Of the token in the generated text, for its random number.
+ *  @param scratch   Memory for @p count candidates. */
+int32_t cddpi_sample_token(const struct cddpi_token_sampling *sampling, uint32_t position,
+                           const float *logits, int count, struct cddpi_token_candidate *scratch);
 
 #endif

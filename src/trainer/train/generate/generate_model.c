@@ -1,7 +1,9 @@
-/* generate_model.c - connects a trainer's model to the generator as its source of logits. */
+/* generate_model.c - generates text with a trainer's model, which is the generator's source of
+ * logits; also during training. */
 #include "train/generate/generate_model.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "group/watch/stop.h"
 
@@ -49,20 +51,15 @@ static cddp_status read_logits(void *context, const int32_t *tokens, int last, c
                                 .step = reader->step,
                                 .sample_ids = &id};
     struct cddpi_loss_result result = {0};
-    cddp_status status = CDDP_OK;
 
     if (reader->tokens != NULL) {
-        status = reader->device->ops->copy(reader->device, CDDPI_STREAM_COMPUTE, reader->tokens,
-                                           tokens, (size_t)reader->context * sizeof *tokens);
+        CDDPI_TRY(reader->device->ops->copy(reader->device, CDDPI_STREAM_COMPUTE, reader->tokens,
+                                            tokens, (size_t)reader->context * sizeof *tokens));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_model_forward(reader->model, &batch, false, &result);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_model_read_outputs(reader->model, (size_t)last, 1, reader->logits);
-    }
+    CDDPI_TRY(cddpi_model_forward(reader->model, &batch, false, &result));
+    CDDPI_TRY(cddpi_model_read_outputs(reader->model, (size_t)last, 1, reader->logits));
     *out = reader->logits;
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reader *out)
@@ -70,7 +67,6 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
     struct cddpi_device *device = trainer->device;
     size_t bytes = (size_t)trainer->predictions * sizeof *out->tokens;
     void *memory = NULL;
-    cddp_status status;
 
     *out = (struct reader){.model = trainer->model,
                            .device = device,
@@ -81,27 +77,14 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
     if (out->logits == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
     }
-    status = device->ops->alloc(device, bytes, "labels of a text", &memory);
-    if (status == CDDP_OK) {
-        out->labels = memory;
-        status = device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes);
+    CDDPI_TRY(device->ops->alloc(device, bytes, "labels of a text", &memory));
+    out->labels = memory;
+    CDDPI_TRY(device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes));
+    if (cddpi_device_is_async(device)) {
+        CDDPI_TRY(device->ops->alloc(device, bytes, "tokens of a text", &memory));
+        out->tokens = memory;
     }
-    if (status == CDDP_OK && cddpi_device_is_async(trainer->device)) {
-        status = device->ops->alloc(device, bytes, "tokens of a text", &memory);
-        out->tokens = status == CDDP_OK ? memory : NULL;
-    }
-    return status;
-}
-
-/* Reset the sums of losses, which must not include generated text. */
-static cddp_status reader_fini(struct reader *reader)
-{
-    cddp_status status = cddpi_model_reset_sums(reader->model);
-
-    reader->device->ops->release(reader->device, reader->labels);
-    reader->device->ops->release(reader->device, reader->tokens);
-    cddpi_free(reader->logits);
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const char *prompt,
@@ -129,6 +112,69 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
     if (status == CDDP_OK) {
         status = cddpi_generate(&generator, prompt, out);
     }
-    ended = reader_fini(&reader);
+    ended = cddpi_model_reset_sums(reader.model); /* they must not include generated text */
+    reader.device->ops->release(reader.device, reader.labels);
+    reader.device->ops->release(reader.device, reader.tokens);
+    cddpi_free(reader.logits);
     return status == CDDP_OK ? ended : status;
+}
+
+cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)
+{
+    if (trainer->config->train.generate_steps == 0) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddpi_trainer_check_text(trainer));
+    return trainer->rank == 0 ? cddpi_trainer_open_tokenizer(trainer) : CDDP_OK;
+}
+
+/* Write the line of metrics. */
+static void record(struct cddpi_trainer *trainer, const struct cddpi_generated *generated,
+                   double took_ms)
+{
+    if (trainer->records.metrics == NULL) {
+        return;
+    }
+    cddpi_metrics_add_object(
+        trainer->records.metrics,
+        json_pack("{s:s, s:I, s:I, s:s, s:s, s:i, s:f}", "kind", "sample", "step",
+                  (json_int_t)trainer->cursor.step, "epoch",
+                  (json_int_t)(trainer->cursor.epoch + (trainer->cursor.position > 0)), "prompt",
+                  generated->prompt, "text", generated->text, "tokens", generated->count, "ms",
+                  took_ms));
+}
+
+cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
+{
+    const char *prompt = trainer->config->train.generate_prompt;
+    int64_t began = cddpi_now_ns();
+    int64_t half_ms = cddp_group_timeout_ms(trainer->group) / 2;
+    struct cddpi_generated generated = {0};
+    char heading[96];
+    char *text;
+
+    CDDPI_TRY(cddpi_config_name_key(
+        trainer->config, "train.generate_prompt",
+        cddpi_trainer_continue(trainer, prompt, began + half_ms * 1000000, &generated)));
+    if (generated.late && cddpi_stop_requested()) {
+        cddpi_generated_fini(&generated); /* asked to stop: the checkpoint comes first */
+        return CDDP_OK;
+    }
+    record(trainer, &generated, (double)(cddpi_now_ns() - began) * 1e-6);
+    snprintf(heading, sizeof heading, "step %llu: a text of %d tokens",
+             (unsigned long long)trainer->cursor.step, generated.count);
+    text = cddpi_format("%s%s%s", generated.prompt, trainer->tokenizer == NULL ? " " : "",
+                        generated.text);
+    if (text != NULL) {
+        cddpi_progress_text(&trainer->records.progress, heading, text);
+    }
+    if (generated.late) {
+        cddpi_trainer_warn(trainer,
+                           "train.generate_tokens: the text ends after %d of %d tokens, which took "
+                           "half of the time that the other ranks wait for it",
+                           generated.count, trainer->config->train.generate_tokens);
+    }
+    cddpi_free(text);
+    cddpi_generated_fini(&generated);
+    return CDDP_OK;
 }

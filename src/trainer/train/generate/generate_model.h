@@ -16,4 +16,12 @@ CDDP_CHECKED cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trai
                                                 const char *prompt, int64_t deadline_ns,
                                                 struct cddpi_generated *out);
 
+/* During a run, texts show users how training progresses. Rank 0 generates while the other ranks
+ * wait, so it must end before their deadline. */
+
+/** Check that the configured text can be generated, and open what that needs. */
+CDDP_CHECKED cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer);
+/** Generate a text, print it and add it to the metrics. Rank 0. */
+CDDP_CHECKED cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer);
+
 #endif

@@ -1,12 +1,211 @@
-/* train_report.c - writes the ranks' measurements as lines of metrics and progress. */
+/* train_report.c - writes lines of metrics and progress: about the run as a whole, the memory that
+ * training holds on each device of all ranks, and the ranks' measurements. */
 #include "train/telemetry/train_report.h"
 
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
+#include "base/shape.h"
+#include "report/metrics.h"
+#include "report/report_page.h"
 #include "train/engines/engine.h"
-#include "train/telemetry/device_memory.h"
 #include "train/telemetry/mfu.h"
 
+#include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
+
+void cddpi_trainer_add_param_memory(const struct cddpi_trainer *trainer, size_t index,
+                                    struct cddpi_held_memory *out)
+{
+    out->gradients += cddpi_tensors_bytes(&trainer->params[index], 1);
+    out->optimizer += cddpi_optim_state_bytes(trainer->optim, index);
+}
+
+/* @p device is one of this rank's: all ranks have devices of the same names. */
+static json_t *describe_memory(const struct cddpi_trainer *trainer, int rank, int device,
+                               const struct cddpi_held_memory *held)
+{
+    char name[32];
+
+    trainer->engine->name_device(trainer, device, name, sizeof name);
+    return json_pack("{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", rank, "device", name,
+                     "parameters_bytes", (json_int_t)held->parameters, "gradients_bytes",
+                     (json_int_t)held->gradients, "optimizer_bytes", (json_int_t)held->optimizer,
+                     "activations_bytes", (json_int_t)held->activations, "edges_bytes",
+                     (json_int_t)held->edges, "outputs_bytes", (json_int_t)held->outputs);
+}
+
+/* Rank 0 writes the line {"kind": "memory", "devices": [...]} for all ranks. */
+static cddp_status report_memory(struct cddpi_trainer *trainer)
+{
+    int count = trainer->engine->device_count(trainer);
+    int rows = count * trainer->world_size;
+    struct cddpi_held_memory *own = cddpi_zalloc_array((size_t)count, sizeof *own);
+    struct cddpi_held_memory *all = cddpi_zalloc_array((size_t)rows, sizeof *all);
+    json_t *devices;
+    cddp_status status;
+
+    if (own == NULL || all == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory for %d devices", rows);
+        goto end;
+    }
+    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        each->engine->add_memory(each, own);
+    }
+    CDDPI_TRY_GOTO(
+        end, status,
+        cddp_gather(trainer->group, own, all, (size_t)count * sizeof *own, CDDP_U8, 0, NULL));
+    if (trainer->records.metrics != NULL) {
+        devices = json_array();
+        for (int i = 0; i < rows; i++) { /* a row per device of each rank */
+            (void)json_array_append_new(devices,
+                                        describe_memory(trainer, i / count, i % count, &all[i]));
+        }
+        cddpi_metrics_add_object(trainer->records.metrics,
+                                 json_pack("{s:s, s:I, s:o}", "kind", "memory", "step",
+                                           (json_int_t)trainer->cursor.step, "devices", devices));
+    }
+end:
+    cddpi_free(all);
+    cddpi_free(own);
+    return status;
+}
+
+/* What a rank reports about its device. */
+struct report_run_place {
+    char unique[sizeof((struct cddpi_device *)NULL)->unique];
+    double flops;
+};
+
+cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
+{
+    struct report_run_place own = {.flops = 0};
+    struct report_run_place *all;
+    double sum = 0;
+    bool known = true;
+    int first;
+    cddp_status status;
+
+    if (!cddpi_device_is_async(trainer->device)) {
+        return CDDP_OK;
+    }
+    all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
+    if (all == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY,
+                          "trainer: no memory to describe the devices of %d ranks",
+                          trainer->world_size);
+    }
+    memcpy(own.unique, trainer->device->unique, sizeof own.unique);
+    own.flops = cddpi_peak_flops(trainer->device->title,
+                                 (enum cddpi_precision)trainer->config->train.precision);
+    status = cddp_all_gather(trainer->group, &own, all, sizeof own, CDDP_U8, NULL);
+    for (int rank = 0; status == CDDP_OK && rank < trainer->world_size; rank++) {
+        known = known && all[rank].flops > 0;
+        first = 0;
+        while (strcmp(all[first].unique, all[rank].unique) != 0) {
+            first++;
+        }
+        sum += first == rank ? all[rank].flops : 0; /* else ranks share this device */
+    }
+    trainer->records.peak_flops = known ? sum : 0;
+    cddpi_free(all);
+    return status;
+}
+
+/* Add the names by which a launcher will start the job again; "job" alone if the launcher is
+ * cddp-run. */
+static void add_jobs(json_t *line)
+{
+    struct cddpi_job_name names[CDDPI_JOB_NAMES];
+    int count = cddpi_job_names(names);
+    json_t *all = json_array();
+
+    for (int i = 0; i < count; i++) {
+        (void)json_array_append_new(all, json_string(names[i].text));
+    }
+    if (count > (cddpi_env(CDDPI_ENV_JOB) != NULL ? 1 : 0)) {
+        (void)json_object_set(line, "jobs", all);
+    }
+    json_decref(all);
+}
+
+void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+    const char *threads = cddpi_env(CDDPI_ENV_THREADS);
+    char host[256] = "";
+    size_t parameters = 0;
+    json_t *line;
+
+    if (trainer->records.metrics == NULL) {
+        return;
+    }
+    (void)gethostname(host, sizeof host - 1);
+    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        for (size_t i = 0; i < each->param_count; i++) {
+            parameters += cddpi_elements(each->params[i].dims, each->params[i].shape);
+        }
+    }
+    line = json_pack(
+        "{s:s, s:I, s:I, s:s, s:s*, s:i, s:s, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "kind", "run", "step", (json_int_t)trainer->cursor.step, "epoch",
+        (json_int_t)trainer->cursor.epoch, "version", cddp_version(), "job",
+        cddpi_env(CDDPI_ENV_JOB), "world_size", trainer->world_size, "backend",
+        cddp_group_backend(trainer->group), "device", trainer->device->title, "host", host,
+        "threads", threads, "products", cddpi_model_matmul_note(trainer->model), "seed",
+        (json_int_t)config->train.seed, "batch_size", (json_int_t)config->train.batch_size,
+        "accumulate", (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,
+        "train_samples", (json_int_t)trainer->train.data.count, "test_samples",
+        (json_int_t)trainer->test.data.count);
+    add_jobs(line);
+    if (trainer->records.peak_flops > 0) {
+        (void)json_object_set_new(line, "peak_tflops",
+                                  json_real(trainer->records.peak_flops * 1e-12));
+    }
+    cddpi_metrics_add_object(trainer->records.metrics, line);
+}
+
+/* Write the run's page. A run does not need it, so a failure only prints a warning, and the run's
+ * own failure stays this thread's last one. */
+static void write_page(struct cddpi_trainer *trainer)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+    char *dir = cddpi_strdup(cddpi_trainer_run_dir(trainer));
+    char *path = dir != NULL ? cddpi_format("%s/report.html", dir) : NULL;
+
+    if (path != NULL && cddpi_report_page_write(&dir, 1, path) != CDDP_OK) {
+        cddpi_trainer_warn(trainer, "no report: %s", cddp_last_error());
+    }
+    cddpi_free(path);
+    cddpi_free(dir);
+    (void)cddpi_fail_again((cddp_status)failure.status, &failure);
+}
+
+static double peak_rss_mib(void)
+{
+    struct rusage usage = {0};
+
+    (void)getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss / 1024.0;
+}
+
+void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
+{
+    cddpi_progress_end(&trainer->records.progress);
+    if (trainer->records.metrics == NULL) {
+        return;
+    }
+    cddpi_metrics_add_object(trainer->records.metrics,
+                             json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "end", "step",
+                                       (json_int_t)trainer->cursor.step, "epoch",
+                                       (json_int_t)trainer->cursor.epoch, "stopped",
+                                       trainer->stopped, "seconds",
+                                       (double)(cddpi_now_ns() - trainer->records.began_ns) * 1e-9,
+                                       "peak_rss_mib", peak_rss_mib()));
+    write_page(trainer);
+}
 
 void cddpi_report_line_put(struct cddpi_report_line *line, const char *name, double value)
 {
@@ -37,38 +236,25 @@ static void show_progress(struct cddpi_trainer *trainer, const struct cddpi_inte
     cddpi_progress_step(&trainer->records.progress, &state);
 }
 
-static double peak_rss_mib(void)
-{
-    struct rusage usage = {0};
-
-    (void)getrusage(RUSAGE_SELF, &usage);
-    return (double)usage.ru_maxrss / 1024.0;
-}
-
-/* Multiplications of one sample's forward in this rank's part of the model. */
-static double work_of(const struct cddpi_trainer *trainer)
-{
-    double work = 0;
-
-    for (int m = 0; m < trainer->model_count; m++) {
-        work += cddpi_model_work(trainer->models[m].model);
-    }
-    return work;
-}
-
 cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
 {
     struct cddpi_report_line line = {.count = 0};
     struct cddpi_interval_means means;
+    double work = 0; /* multiplications of a sample's forward in this rank's part of the model */
     double samples_per_s, mfu;
 
     CDDPI_TRY(
         cddpi_interval_close(&trainer->records.interval, trainer->group, trainer->ddp, &means));
     samples_per_s = means.predictions_per_s / trainer->predictions;
-    mfu = cddpi_mfu(work_of(trainer), samples_per_s, 1, trainer->records.peak_flops);
+    for (int m = 0; m < trainer->model_count; m++) {
+        work += cddpi_model_work(trainer->models[m].model);
+    }
+    mfu = cddpi_mfu(work, samples_per_s, 1, trainer->records.peak_flops);
     cddpi_report_line_put(&line, "loss", means.loss);
     cddpi_report_line_put(&line, "accuracy", means.accuracy);
-    CDDPI_TRY(trainer->engine->add_metrics(trainer, &line));
+    if (trainer->engine->add_metrics != NULL) {
+        CDDPI_TRY(trainer->engine->add_metrics(trainer, &line));
+    }
     cddpi_report_line_put(&line, "lr", lr);
     cddpi_report_line_put(&line, "grad_norm", grad_norm);
     cddpi_report_line_put(&line, "samples_per_s", samples_per_s);
@@ -105,5 +291,5 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
         return CDDP_OK;
     }
     trainer->records.told_memory = true;
-    return cddpi_trainer_report_memory(trainer);
+    return report_memory(trainer);
 }

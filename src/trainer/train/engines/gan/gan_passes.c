@@ -1,16 +1,92 @@
 /* gan_passes.c - owns the passes of a step: the discriminator on real and on generated images, and
- * the generator through the discriminator. */
+ * the generator through the discriminator; and their results, which a device returns a step later.
+ */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "base/philox.h"
 #include "group/watch/group_trace.h"
-#include "train/device/collect_results.h"
 #include "train/engines/gan/gan_state.h"
-#include "train/micro_batch.h"
-#include "train/update.h"
+#include "train/telemetry/train_report.h"
 
+#include <math.h>
 #include <string.h>
+
+enum { LOSS_D, LOSS_G, D_REAL, D_FAKE, COUNT, SUMS };
+
+/* The slot of the step after @p done others. A step's results are taken before the second step
+ * after it begins, so two slots are enough. */
+static struct cddpi_gan_slot *slot_of(struct cddpi_gan *gan, uint64_t done)
+{
+    return &gan->slots[done % CDDPI_GAN_SLOTS];
+}
+
+/* On a device: add the time of the generator's part of a step. */
+static cddp_status take_times(struct cddpi_trainer *trainer)
+{
+    struct cddpi_interval *interval = &trainer->records.interval;
+    struct cddpi_step_result ended = {0};
+    cddp_status status = cddpi_device_step_take(cddpi_gan_of(trainer)->generator->device_step,
+                                                &ended);
+
+    interval->forward_ns += ended.forward_ns;
+    interval->backward_ns += ended.backward_ns;
+    interval->optimizer_ns += ended.optimizer_ns;
+    return status;
+}
+
+static double probabilities(const float *logits, int count, double sum)
+{
+    for (int n = 0; n < count; n++) {
+        sum += 1 / (1 + exp(-(double)logits[n]));
+    }
+    return sum;
+}
+
+cddp_status cddpi_gan_take_result(struct cddpi_trainer *trainer, uint64_t step,
+                                  struct cddpi_loss_result *out)
+{
+    const struct cddpi_gan_slot *slot = slot_of(cddpi_gan_of(trainer), step - 1);
+    struct cddpi_interval *interval = &trainer->records.interval;
+    double *sums = cddpi_gan_of(trainer)->sums;
+    struct cddpi_loss_result found[CDDPI_GAN_PASSES] = {{0}};
+
+    (void)out;
+    for (int pass = 0; pass < CDDPI_GAN_PASSES; pass++) {
+        CDDPI_TRY(cddpi_model_result(trainer->model, &found[pass]));
+        CDDPI_TRY(cddpi_trainer_check_loss(trainer, step, found[pass].loss_sum));
+    }
+    if (cddpi_device_is_async(trainer->device)) {
+        CDDPI_TRY(take_times(trainer));
+    }
+    for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
+        interval->loss_sum += found[pass].loss_sum;
+        interval->correct += 0.5 * found[pass].correct; /* there are two judgements per sample */
+        sums[LOSS_D] += found[pass].loss_sum;
+    }
+    interval->count += slot->count;
+    sums[COUNT] += slot->count;
+    sums[LOSS_G] += found[CDDPI_GAN_CONVINCE].loss_sum;
+    sums[D_REAL] = probabilities(slot->logits[CDDPI_GAN_REAL], slot->count, sums[D_REAL]);
+    sums[D_FAKE] = probabilities(slot->logits[CDDPI_GAN_FAKE], slot->count, sums[D_FAKE]);
+    return CDDP_OK;
+}
+
+/* The means over the samples of all ranks. The discriminator's loss is the sum of its losses on
+ * real and on generated images. d_real and d_fake are its probabilities that a real, or a
+ * generated, image is real. */
+cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer, struct cddpi_report_line *line)
+{
+    double *sums = cddpi_gan_of(trainer)->sums;
+
+    CDDPI_TRY(cddp_all_reduce(trainer->group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL));
+    cddpi_report_line_put(line, "loss_d", sums[LOSS_D] / sums[COUNT]);
+    cddpi_report_line_put(line, "loss_g", sums[LOSS_G] / sums[COUNT]);
+    cddpi_report_line_put(line, "d_real", sums[D_REAL] / sums[COUNT]);
+    cddpi_report_line_put(line, "d_fake", sums[D_FAKE] / sums[COUNT]);
+    memset(sums, 0, SUMS * sizeof *sums);
+    return CDDP_OK;
+}
 
 cddp_status cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_random_purpose purpose,
                            uint64_t step, const uint64_t *sample_ids, int count)
@@ -18,7 +94,7 @@ cddp_status cddpi_gan_draw(const struct cddpi_trainer *trainer, enum cddpi_rando
     struct cddpi_philox stream = cddpi_philox_stream((uint64_t)trainer->config->train.seed, purpose,
                                                      (uint32_t)step);
     const struct cddpi_gan *gan = cddpi_gan_of(trainer);
-    float *noise = cddpi_gan_slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->noise;
+    float *noise = slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->noise;
     size_t latent = gan->latent;
     uint64_t quads = (latent + 3) / 4;
 
@@ -73,21 +149,15 @@ cddp_status cddpi_gan_evaluate(struct cddpi_trainer *trainer, const struct cddpi
     return judge_images(trainer, batch->input, true, batch->count, false, out);
 }
 
-static cddp_status grad_ready(void *context, size_t index)
-{
-    struct cddpi_trainer *trainer = context;
-
-    return cddp_ddp_grad_ready(trainer->ddp, index);
-}
-
 static double scale_of(int share)
 {
     return share > 0 ? 1.0 / share : 1.0;
 }
 
 /* Add a pass's times to the interval: it began at @p begun, and its backward at @p forwarded. On a
- * device, the device measures instead. */
-static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t forwarded)
+ * device, the device measures instead. Unless the pass failed with @p status, wait for @p ddp. */
+static cddp_status end_pass(struct cddpi_trainer *trainer, int64_t begun, int64_t forwarded,
+                            cddp_status status, cddp_ddp *ddp)
 {
     int64_t now = cddpi_now_ns();
 
@@ -97,6 +167,7 @@ static void note_times(struct cddpi_trainer *trainer, int64_t begun, int64_t for
         trainer->records.interval.forward_ns += forwarded - begun;
         trainer->records.interval.backward_ns += now - forwarded;
     }
+    return status == CDDP_OK ? cddp_ddp_wait(ddp) : status;
 }
 
 /* Run forward, which ends at *@p out_forwarded, and backward of a pass. */
@@ -105,7 +176,7 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
                                               int64_t *out_forwarded)
 {
     bool last = pass == CDDPI_GAN_FAKE;
-    float *logits = cddpi_gan_slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->logits[pass];
+    float *logits = slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->logits[pass];
     struct cddpi_loss_result result = {0};
     cddp_step sync = CDDP_STEP_INIT;
 
@@ -118,7 +189,8 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
     sync.weight = count;
     sync.no_sync = !last;
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, &sync));
-    CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), last, grad_ready, trainer));
+    CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), last, cddpi_trainer_grad_ready,
+                                   trainer));
     return cddpi_model_collect(trainer->model, count);
 }
 
@@ -130,8 +202,7 @@ static cddp_status train_discriminator(struct cddpi_trainer *trainer, const floa
     int64_t forwarded = begun;
     cddp_status status = pass_through_discriminator(trainer, images, pass, count, &forwarded);
 
-    note_times(trainer, begun, forwarded);
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
+    return end_pass(trainer, begun, forwarded, status, trainer->ddp);
 }
 
 /* Compute the discriminator's gradients. A step has one micro-batch. */
@@ -146,7 +217,7 @@ static cddp_status discriminate(struct cddpi_trainer *trainer, struct cddpi_trai
     (void)done;
     CDDPI_TRY(cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD));
     cddpi_launcher_report_alive();
-    cddpi_gan_slot_of(gan, trainer->cursor.step)->count = batch.count;
+    slot_of(gan, trainer->cursor.step)->count = batch.count;
     CDDPI_TRY(train_discriminator(trainer, batch.input, CDDPI_GAN_REAL, batch.count, begun));
     begun = cddpi_now_ns();
     CDDPI_TRY(cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD));
@@ -161,8 +232,9 @@ cddp_status cddpi_gan_compute(struct cddpi_trainer *trainer, struct cddpi_train_
     return cddpi_trainer_each_micro_batch(trainer, step, discriminate);
 }
 
-/* Run the generated images through the discriminator again, and the gradients back through it and
- * the generator. @p out_forwarded: as above. */
+/* Compute the generator's gradients: run the generated images, which should convince the updated
+ * discriminator, through it again, and the gradients back through it and the generator. @p
+ * out_forwarded: as above. */
 static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
                                      int64_t *out_forwarded)
 {
@@ -179,19 +251,7 @@ static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
     CDDPI_TRY(cddpi_model_collect(trainer->model, count));
     sync.weight = count;
     CDDPI_TRY(cddp_ddp_begin(generator->ddp, &sync));
-    return cddpi_model_backward(generator->model, 1, false, grad_ready, generator);
-}
-
-/* Compute the generator's gradients: those of the @p count generated images, which should convince
- * the updated discriminator, go back through the generator. */
-static cddp_status train_generator(struct cddpi_trainer *trainer, int count)
-{
-    int64_t begun = cddpi_now_ns();
-    int64_t forwarded = begun;
-    cddp_status status = pass_through_both(trainer, count, &forwarded);
-
-    note_times(trainer, begun, forwarded);
-    return status == CDDP_OK ? cddp_ddp_wait(cddpi_gan_of(trainer)->generator->ddp) : status;
+    return cddpi_model_backward(generator->model, 1, false, cddpi_trainer_grad_ready, generator);
 }
 
 /* Add the times of the generator's reducer and update to the step's. */
@@ -210,20 +270,25 @@ static cddp_status add_times(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-static cddp_status update_generator(struct cddpi_trainer *trainer,
-                                    const struct cddpi_train_step *step, double *out_norm)
+cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
+                             double *out_norm)
 {
     struct cddpi_gan *gan = cddpi_gan_of(trainer);
     struct cddpi_trainer *generator = gan->generator;
     struct cddpi_train_step own = *step;
     struct cddpi_loss_result taken = {0};
     double norm = 0;
+    int64_t begun, forwarded;
     cddp_status status;
 
+    CDDPI_TRY(cddpi_trainer_update(trainer, step, false, out_norm));
     own.lr = cddpi_schedule_lr(&generator->plan.schedule, (int64_t)generator->cursor.step);
     own.reported = false; /* reports have the discriminator's norm */
     cddpi_model_bind_grads(trainer->model, gan->unwanted_grads);
-    status = train_generator(trainer, cddpi_gan_slot_of(gan, generator->cursor.step)->count);
+    begun = cddpi_now_ns();
+    forwarded = begun;
+    status = pass_through_both(trainer, slot_of(gan, generator->cursor.step)->count, &forwarded);
+    status = end_pass(trainer, begun, forwarded, status, generator->ddp);
     trainer->engine->bind_grads(trainer);
     CDDPI_TRY(status);
     CDDPI_TRY(cddpi_trainer_bind_again(generator));
@@ -233,11 +298,4 @@ static cddp_status update_generator(struct cddpi_trainer *trainer,
                   ? cddpi_trainer_collect_results(trainer, step->reported ? 0 : 1, out_norm)
                   : cddpi_gan_take_result(trainer, trainer->cursor.step, &taken));
     return add_times(trainer);
-}
-
-cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
-                             double *out_norm)
-{
-    CDDPI_TRY(cddpi_trainer_update(trainer, step, false, out_norm));
-    return update_generator(trainer, step, out_norm);
 }

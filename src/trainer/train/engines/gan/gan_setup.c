@@ -79,16 +79,6 @@ static cddp_status pin_floats(const struct cddpi_trainer *trainer, size_t count,
     return status;
 }
 
-static cddp_status make_slot(const struct cddpi_trainer *trainer, size_t room,
-                             struct cddpi_gan_slot *slot)
-{
-    CDDPI_TRY(pin_floats(trainer, room * cddpi_gan_of(trainer)->latent, &slot->noise));
-    for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
-        CDDPI_TRY(pin_floats(trainer, room, &slot->logits[pass]));
-    }
-    return CDDP_OK;
-}
-
 /* Make @p count labels, all equal to @p value. */
 static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count, int32_t value,
                                int32_t **out)
@@ -104,15 +94,14 @@ static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count
     for (size_t i = 0; i < count; i++) {
         values[i] = value;
     }
-    status = ops->alloc(trainer->device, count * sizeof *values, "labels", &memory);
+    CDDPI_TRY_GOTO(end, status,
+                   ops->alloc(trainer->device, count * sizeof *values, "labels", &memory));
     *out = memory;
-    if (status == CDDP_OK) {
-        status = ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, memory, values,
-                           count * sizeof *values);
-    }
-    if (status == CDDP_OK) {
-        status = ops->finish(trainer->device, cddp_group_timeout_ms(trainer->group));
-    }
+    CDDPI_TRY_GOTO(
+        end, status,
+        ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, memory, values, count * sizeof *values));
+    status = ops->finish(trainer->device, cddp_group_timeout_ms(trainer->group));
+end:
     cddpi_free(values);
     return status;
 }
@@ -122,7 +111,6 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
 {
     size_t elements = 0;
     float *next;
-    cddp_status status;
 
     for (size_t i = 0; i < trainer->param_count; i++) {
         elements += elements_of(&trainer->params[i]);
@@ -132,13 +120,13 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu parameters",
                           trainer->param_count);
     }
-    status = make_floats(trainer, elements, &gan->unwanted);
+    CDDPI_TRY(make_floats(trainer, elements, &gan->unwanted));
     next = gan->unwanted;
-    for (size_t i = 0; status == CDDP_OK && i < trainer->param_count; i++) {
+    for (size_t i = 0; i < trainer->param_count; i++) {
         gan->unwanted_grads[i] = next;
         next += elements_of(&trainer->params[i]);
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Allocate for the largest batch of training, of evaluation, and for a sheet. */
@@ -158,7 +146,10 @@ static cddp_status allocate_gan(const struct cddpi_trainer *trainer, struct cddp
         gan->ids[i] = i;
     }
     for (int i = 0; i < CDDPI_GAN_SLOTS; i++) {
-        CDDPI_TRY(make_slot(trainer, room, &gan->slots[i]));
+        CDDPI_TRY(pin_floats(trainer, room * gan->latent, &gan->slots[i].noise));
+        for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
+            CDDPI_TRY(pin_floats(trainer, room, &gan->slots[i].logits[pass]));
+        }
     }
     CDDPI_TRY(make_floats(trainer, room * gan->latent, &gan->noise));
     CDDPI_TRY(make_floats(trainer, room * gan->image, &gan->fake));
@@ -312,10 +303,8 @@ const struct cddpi_engine cddpi_engine_gan = {
     .describe = describe,
     .forwards = 2,
     .refuses_arrivals = "a step of dcgan has several backwards",
-    .join = cddpi_single_nothing,
     .build = build,
     .load_weights = cddpi_single_load_weights,
-    .optimizer_made = cddpi_single_nothing,
     .complete = complete,
     .begin = begin,
     .destroy = destroy,
@@ -338,8 +327,5 @@ const struct cddpi_engine cddpi_engine_gan = {
     .name_device = cddpi_single_name_device,
     .add_memory = cddpi_single_add_memory,
     .list_tensors = list_tensors,
-    .prepare_save = cddpi_single_prepare_save,
-    .end_save = cddpi_single_nothing,
     .load = cddpi_single_load,
-    .scatter = cddpi_single_nothing,
 };

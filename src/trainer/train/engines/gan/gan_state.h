@@ -6,7 +6,7 @@
  * PyTorch's DCGAN example in the same order: the discriminator on real images, then on generated
  * ones; the discriminator's update; the discriminator on the generated images again, for the
  * generator's gradients; the generator's update. On a device, all of this is work in the compute
- * stream, and its results are read a step later, as for other models (device/collect_results.h). */
+ * stream, and its results are read a step later, as for other models (step.h). */
 #ifndef CDDPI_TRAIN_GAN_STATE_H
 #define CDDPI_TRAIN_GAN_STATE_H
 
@@ -75,8 +75,6 @@ CDDP_CHECKED cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer,
  *  generator's forward. */
 CDDP_CHECKED cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer);
 
-/** The slot of the step after @p done others. */
-struct cddpi_gan_slot *cddpi_gan_slot_of(struct cddpi_gan *gan, uint64_t done);
 /** Draw the latent vectors of @p count samples and start copying them to the device. They depend
  *  only on the seed, @p purpose, the step and the sample. */
 CDDP_CHECKED cddp_status cddpi_gan_draw(const struct cddpi_trainer *trainer,

@@ -63,11 +63,10 @@ static cddp_status put_sheet(void *context, struct cddpi_writer *writer)
         for (size_t n = 0; n < COUNT; n++) {
             fill_image(sheet, n, pixels);
         }
-        status = cddpi_writer_put(writer, header, strlen(header));
-        if (status == CDDP_OK) {
-            status = cddpi_writer_put(writer, pixels, bytes);
-        }
+        CDDPI_TRY_GOTO(end, status, cddpi_writer_put(writer, header, strlen(header)));
+        status = cddpi_writer_put(writer, pixels, bytes);
     }
+end:
     cddpi_free(header);
     cddpi_free(pixels);
     return status;
@@ -91,9 +90,7 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const float *
     }
     sheet.width = CDDPI_GAN_SHEET_SIDE * (sheet.side + GAP) + GAP;
     status = cddpi_folder_make(folder);
-    if (status == CDDP_OK) {
-        status = cddpi_file_replace(path, put_sheet, &sheet);
-    }
+    status = status == CDDP_OK ? cddpi_file_replace(path, put_sheet, &sheet) : status;
     cddpi_free(path);
     return status;
 }

@@ -1,21 +1,176 @@
-/* placed_engine_setup.c - builds the segments of a rank's model on its devices, and prints the dry
- * run's table of them. */
+/* placed_engine_setup.c - decides which layers are on which device of a rank (parallel.placement,
+ * parallel.stages, or stages of equal time), builds the segments there, and prints the dry run's
+ * table of them. */
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "parallel/divide.h"
 #include "train/batch_sizes.h"
 #include "train/engines/placed/placed_engine.h"
 
-static cddp_status check_trainer(const struct cddpi_trainer *trainer)
+#include <string.h>
+
+/* Assign layers by parallel.placement. */
+static cddp_status put_places(const struct cddpi_config *config, const cddp_devices *devices,
+                              struct cddpi_placement *placement)
 {
-    if (cddpi_env(CDDPI_ENV_ARRIVALS) != NULL && trainer->config->parallel.micro_batches > 1) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "CDDP_ARRIVALS: gradients of several devices arrive in an order that is "
-                          "not the same in every run, and is not written down; unset it");
+    const char *text = config->parallel.placement;
+    struct cddpi_device_place place;
+
+    while (cddpi_device_place_next(&text, &place)) {
+        int device = 0;
+
+        CDDPI_TRY(cddpi_device_place_check(config, &place));
+        while (device < devices->count && strcmp(devices->cores[device].name, place.device) != 0) {
+            device++;
+        }
+        if (device == devices->count) {
+            return cddpi_config_fail(config, "parallel.placement",
+                                     "%s, the device of \"%s\", is not one of train.devices",
+                                     place.device, place.layer);
+        }
+        CDDPI_TRY(cddpi_config_name_key(
+            config, "parallel.placement",
+            cddpi_placement_put(placement, place.layer, place.layer, device)));
     }
     return CDDP_OK;
 }
+
+static cddp_status check_stage_count(const struct cddpi_config *config, int stages, int devices)
+{
+    return stages == devices
+               ? CDDP_OK
+               : cddpi_config_fail(config, "parallel.stages",
+                                   "are %d, but train.devices are %d: one stage a device", stages,
+                                   devices);
+}
+
+/* Assign layers by parallel.stages with first and last layers. */
+static cddp_status put_stages(const struct cddpi_config *config, const cddp_devices *devices,
+                              struct cddpi_placement *placement)
+{
+    const struct cddpi_stage_names *stages = &config->parallel.stages;
+
+    CDDPI_TRY(check_stage_count(config, stages->count / 2, devices->count));
+    for (int s = 0; s < devices->count; s++) {
+        CDDPI_TRY(cddpi_config_name_key(
+            config, "parallel.stages",
+            cddpi_placement_put(placement, stages->values[2 * s], stages->values[2 * s + 1], s)));
+    }
+    return CDDP_OK;
+}
+
+/* Make the segments of a placement that the configuration gives layer by layer. */
+static cddp_status from_places(const struct cddpi_config *config,
+                               const struct cddpi_model_spec *spec, const cddp_devices *devices,
+                               struct cddpi_segment **out, int *out_count)
+{
+    bool pairs = config->parallel.stages.pairs;
+    const char *key = pairs ? "parallel.stages" : "parallel.placement";
+    struct cddpi_placement placement;
+    cddp_status status;
+
+    CDDPI_TRY_GOTO(end, status, cddpi_placement_init(spec, &placement));
+    CDDPI_TRY_GOTO(end, status,
+                   pairs ? put_stages(config, devices, &placement)
+                         : put_places(config, devices, &placement));
+    status = cddpi_config_name_key(config, key,
+                                   cddpi_placement_segments(&placement, out, out_count));
+end:
+    cddpi_placement_fini(&placement);
+    return status;
+}
+
+/* Make one stage per device, in order, beginning where the configuration says; otherwise rank 0
+ * measures for all ranks. */
+static cddp_status divide_layers(const struct cddpi_config *config,
+                                 const struct cddpi_model_spec *spec, cddp_group *group,
+                                 int samples, int count, struct cddpi_layer_range *ranges)
+{
+    const struct cddpi_stage_names *stages = &config->parallel.stages;
+
+    if (cddpi_config_names_stages(config)) {
+        CDDPI_TRY(check_stage_count(config, stages->count + 1, count));
+        return cddpi_config_name_key(
+            config, "parallel.stages",
+            cddpi_stages_from_names(spec, stages->values, count - 1, ranges));
+    }
+    if (group == NULL || cddp_group_rank(group) == 0) {
+        CDDPI_TRY(cddpi_config_name_key(config, "train.devices",
+                                        cddpi_stages_measured(spec, samples, count, ranges)));
+    }
+    return group != NULL
+               ? cddp_broadcast(group, ranges, (size_t)count * sizeof *ranges, CDDP_U8, 0, NULL)
+               : CDDP_OK;
+}
+
+static cddp_status from_division(const struct cddpi_config *config,
+                                 const struct cddpi_model_spec *spec, cddp_group *group,
+                                 int samples, int count, struct cddpi_segment **out)
+{
+    struct cddpi_layer_range *ranges = cddpi_zalloc_array((size_t)count, sizeof *ranges);
+    struct cddpi_segment *segments = cddpi_zalloc_array((size_t)count, sizeof *segments);
+    cddp_status status = ranges != NULL && segments != NULL
+                             ? divide_layers(config, spec, group, samples, count, ranges)
+                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %d stages",
+                                          count);
+
+    for (int s = 0; status == CDDP_OK && s < count; s++) {
+        segments[s] = (struct cddpi_segment){ranges[s], s};
+    }
+    cddpi_free(ranges);
+    if (status != CDDP_OK) {
+        cddpi_free(segments);
+        return status;
+    }
+    *out = segments;
+    return CDDP_OK;
+}
+
+/* Put all layers on the first device. */
+static cddp_status put_all(const struct cddpi_model_spec *spec, struct cddpi_segment **out,
+                           int *out_count)
+{
+    struct cddpi_segment *segment = cddpi_zalloc(sizeof *segment);
+    bool has_params;
+    cddp_status status = segment != NULL
+                             ? cddpi_model_layer_has_params(spec, 0, &has_params,
+                                                            &segment->layers.end)
+                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for a segment");
+
+    if (status != CDDP_OK) {
+        cddpi_free(segment);
+        return status;
+    }
+    *out = segment;
+    *out_count = 1;
+    return CDDP_OK;
+}
+
+/* Open the configured devices, and decide which layers are on which of them.
+ * @param group    If nothing is configured, rank 0 measures for the group; NULL: this rank
+ *                 measures.
+ * @param samples  Of a micro-batch, for measuring.
+ * @param devices  Release with cddp_devices_destroy(), also after a failure.
+ * @param out      Release with cddpi_free(). */
+static cddp_status find_placement(const struct cddpi_config *config,
+                                  const struct cddpi_model_spec *spec, cddp_group *group,
+                                  int samples, cddp_devices **devices, struct cddpi_segment **out,
+                                  int *out_count)
+{
+    CDDPI_TRY(cddpi_own_devices_open(config, group, devices));
+    if (config->train.offload_optimizer) {
+        return put_all(spec, out, out_count);
+    }
+    if (config->parallel.placement[0] != '\0' || config->parallel.stages.pairs) {
+        return from_places(config, spec, *devices, out, out_count);
+    }
+    *out_count = (*devices)->count;
+    return from_division(config, spec, group, samples, *out_count, out);
+}
+
+/* --- building --- */
 
 /* Refuse what segments on a GPU cannot do. */
 static cddp_status check_gpus(const struct cddpi_config *config,
@@ -51,45 +206,46 @@ static cddp_status create_segments(struct cddpi_trainer *trainer,
         .group = trainer->group,
         .timeout_ms = cddp_group_timeout_ms(trainer->group),
     };
-    cddp_status status = check_gpus(config, placed);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_gpus(config, placed));
     if (count > CDDPI_TRAINER_CHUNKS) {
         return cddpi_config_fail(config, "parallel.placement",
                                  "goes %d times from device to device, and at most %d are possible",
                                  count - 1, CDDPI_TRAINER_CHUNKS - 1);
     }
-    status = cddpi_placed_create(spec, (uint64_t)config->train.seed, &options, &placed->model);
-    return status == CDDP_ERR_CONFIG
-               ? cddpi_config_fail(config,
-                                   placed->pipelined ? "parallel.schedule" : "parallel.type", "%s",
-                                   cddp_last_error())
-               : status;
+    return cddpi_config_name_key(
+        config, placed->pipelined ? "parallel.schedule" : "parallel.type",
+        cddpi_placed_create(spec, (uint64_t)config->train.seed, &options, &placed->model));
 }
 
-/* Create the segments, at least one per device. */
-static cddp_status build_segments(struct cddpi_trainer *trainer,
-                                  const struct cddpi_model_spec *spec)
+cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
+                                      const struct cddpi_model_spec *spec)
 {
     const struct cddpi_config *config = trainer->config;
     int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
-    struct cddpi_placed_engine *placed = cddpi_placed_engine_of(trainer);
+    struct cddpi_placed_engine *placed;
     struct cddpi_segment *segments = NULL;
     int count = 0;
     cddp_status status;
 
+    if (cddpi_env(CDDPI_ENV_ARRIVALS) != NULL && config->parallel.micro_batches > 1) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "CDDP_ARRIVALS: gradients of several devices arrive in an order that is "
+                          "not the same in every run, and is not written down; unset it");
+    }
+    placed = cddpi_zalloc(sizeof *placed);
+    if (placed == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes", sizeof *placed);
+    }
+    trainer->engine_state = placed;
     placed->pipelined = config->parallel.micro_batches > 1;
-    status = cddpi_trainer_placement(config, spec, trainer->group, samples, &placed->own.devices,
-                                     &segments, &count);
+    status = find_placement(config, spec, trainer->group, samples, &placed->own.devices, &segments,
+                            &count);
     if (status == CDDP_OK) {
         status = create_segments(trainer, spec, segments, count);
     }
     cddpi_free(segments);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     trainer->model_count = count;
     for (int s = 0; s < count; s++) {
         trainer->models[s] = (struct cddpi_trainer_model){
@@ -99,17 +255,6 @@ static cddp_status build_segments(struct cddpi_trainer *trainer,
     trainer->params = cddpi_placed_params(placed->model, &trainer->param_count);
     trainer->buffers = cddpi_placed_buffers(placed->model, &trainer->buffer_count);
     return CDDP_OK;
-}
-
-cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
-                                      const struct cddpi_model_spec *spec)
-{
-    CDDPI_TRY(check_trainer(trainer));
-    trainer->engine_state = cddpi_zalloc(sizeof(struct cddpi_placed_engine));
-    return trainer->engine_state != NULL
-               ? build_segments(trainer, spec)
-               : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes",
-                            sizeof(struct cddpi_placed_engine));
 }
 
 /* --- for a dry run --- */
@@ -146,17 +291,20 @@ cddp_status cddpi_placed_engine_describe(const struct cddpi_config *config,
     struct cddpi_segment *segments = NULL;
     cddp_devices *devices = NULL;
     int count = 0;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
-    if (config->parallel.type == CDDPI_PARALLEL_MODEL) {
-        status = cddpi_trainer_placement(config, spec, NULL, samples, &devices, &segments, &count);
+    if (config->parallel.type != CDDPI_PARALLEL_MODEL) {
+        return CDDP_OK;
     }
-    if (status == CDDP_OK && count > 0) {
-        fprintf(file, "devices of each rank: %d\n", devices->count);
+    CDDPI_TRY_GOTO(end, status,
+                   find_placement(config, spec, NULL, samples, &devices, &segments, &count));
+    fprintf(file, "devices of each rank: %d\n", devices->count);
+    for (int s = 0; s < count; s++) {
+        const char *device = devices->cores[segments[s].device].name;
+
+        CDDPI_TRY_GOTO(end, status, print_segment(spec, &segments[s], device, file));
     }
-    for (int s = 0; status == CDDP_OK && s < count; s++) {
-        status = print_segment(spec, &segments[s], devices->cores[segments[s].device].name, file);
-    }
+end:
     cddpi_free(segments);
     cddp_devices_destroy(devices);
     return status;

@@ -1,17 +1,18 @@
-/* single.c - owns the engine's row for a whole model on one device per rank, and its checks,
- * building and computing. */
+/* single.c - owns the engine for a whole model on one device per rank: its row, checks, building
+ * and computing, its files, and its reports. Other engines use most of these functions. */
 #include "train/engines/single/single.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
+#include "base/streams.h"
+#include "nn/weights/weights.h"
 #include "parallel/pipeline/pipeline_schedule.h"
 #include "train/batch_sizes.h"
-#include "train/update.h"
+#include "train/checkpoint.h"
+#include "train/device/host_copy.h"
+#include "train/telemetry/train_report.h"
 
-static bool fits(const struct cddpi_config *config)
-{
-    (void)config;
-    return true;
-}
+#include <math.h>
 
 cddp_status cddpi_single_check_stage_names(const struct cddpi_config *config)
 {
@@ -27,51 +28,26 @@ cddp_status cddpi_single_check_stage_names(const struct cddpi_config *config)
  * given: a run writes all keys to its train.conf, which must load again. */
 cddp_status cddpi_single_check(const struct cddpi_config *config, int world_size)
 {
-    const char *key = config->parallel.schedule != CDDPI_PIPELINE_1F1B ? "parallel.schedule"
-                      : config->parallel.chunks > 1                    ? "parallel.chunks"
-                      : config->parallel.stages.count > 0              ? "parallel.stages"
-                      : config->parallel.balance != 0                  ? "parallel.balance"
-                      : config->parallel.memory_bytes > 0              ? "parallel.memory_bytes"
-                      : config->parallel.recompute.count > 0           ? "parallel.recompute"
-                                                                       : NULL;
+    const char *text = "is for pipelines, but parallel.pipeline is 1: raise it, or leave this out";
+    const struct cddpi_config_rule rules[] = {
+        {config->parallel.micro_batches > 1, "parallel.micro_batches",
+         "is for pipelines (parallel.pipeline); without one, train.accumulate makes micro-batches"},
+        {config->parallel.schedule != CDDPI_PIPELINE_1F1B, "parallel.schedule", text},
+        {config->parallel.chunks > 1, "parallel.chunks", text},
+        {config->parallel.stages.count > 0, "parallel.stages", text},
+        {config->parallel.balance != 0, "parallel.balance", text},
+        {config->parallel.memory_bytes > 0, "parallel.memory_bytes", text},
+        {config->parallel.recompute.count > 0, "parallel.recompute", text},
+    };
 
     (void)world_size;
     CDDPI_TRY(cddpi_single_check_stage_names(config));
-    if (config->parallel.micro_batches > 1) {
-        return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "is for pipelines (parallel.pipeline); without one, "
-                                 "train.accumulate makes micro-batches");
-    }
-    return key == NULL ? CDDP_OK
-                       : cddpi_config_fail(config, key,
-                                           "is for pipelines, but parallel.pipeline is 1: raise "
-                                           "it, or leave this out");
+    return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
 }
 
 cddp_status cddpi_single_check_batch(const struct cddpi_config *config, int replicas)
 {
     return cddpi_trainer_check_batch(config, replicas, "a world size");
-}
-
-cddp_status cddpi_single_describe(const struct cddpi_config *config,
-                                  const struct cddpi_model_spec *spec, int samples, FILE *file)
-{
-    (void)config;
-    (void)spec;
-    (void)samples;
-    (void)file;
-    return CDDP_OK;
-}
-
-cddp_status cddpi_single_nothing(struct cddpi_trainer *trainer)
-{
-    (void)trainer;
-    return CDDP_OK;
-}
-
-void cddpi_single_begin(struct cddpi_trainer *trainer)
-{
-    (void)trainer;
 }
 
 cddp_status cddpi_single_create_model(struct cddpi_trainer *trainer,
@@ -141,18 +117,189 @@ cddp_status cddpi_single_evaluate(struct cddpi_trainer *trainer, const struct cd
     return trainer->engine->forward(trainer, batch, false, out);
 }
 
+void cddpi_single_bind_grads(struct cddpi_trainer *trainer)
+{
+    for (int m = 0; m < trainer->model_count; m++) {
+        cddpi_model_bind_grads(trainer->models[m].model, trainer->grads + trainer->models[m].first);
+    }
+}
+
+static cddp_status param_wait(void *context, size_t index)
+{
+    const struct cddpi_trainer_model *own = context;
+
+    return cddp_ddp_param_wait(own->trainer->ddp, own->first + index);
+}
+
+void cddpi_single_bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
+{
+    for (int m = 0; m < trainer->model_count; m++) {
+        struct cddpi_trainer_model *own = &trainer->models[m];
+
+        cddpi_model_bind_params(own->model, data + own->first);
+        cddpi_model_bind_copies(own->model, copies + own->first);
+        cddpi_model_on_param(own->model, param_wait, own);
+    }
+}
+
+bool cddpi_single_param_decays(const struct cddpi_trainer *trainer, size_t index)
+{
+    int m = trainer->model_count - 1;
+
+    while (trainer->models[m].first > index) {
+        m--;
+    }
+    return cddpi_model_param_decays(trainer->models[m].model, index - trainer->models[m].first);
+}
+
+/* The last model's parameters come first. */
+void cddpi_single_ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+{
+    for (int m = trainer->model_count - 1; m >= 0; m--) {
+        const struct cddpi_trainer_model *own = &trainer->models[m];
+        const uint32_t *inside = cddpi_model_ready_order(own->model);
+        size_t count;
+
+        cddpi_model_params(own->model, &count);
+        for (size_t i = 0; i < count; i++) {
+            *out++ = (uint32_t)(own->first + inside[i]);
+        }
+    }
+}
+
+/* Read cddp's own file, or, for gpt2, a file of other programs. */
+static cddp_status read_weights(const struct cddpi_trainer *trainer)
+{
+    const char *path = trainer->config->model.weights;
+    size_t count = cddpi_trainer_model_tensor_count(trainer);
+    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
+    cddp_status status;
+
+    if (tensors == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
+    }
+    status = trainer->heads > 0 ? cddpi_weights_load(path, trainer->heads, tensors, count)
+                                : cddp_safetensors_load(path, tensors, count);
+    cddpi_free(tensors);
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "model.weights");
+}
+
+cddp_status cddpi_single_load_weights(struct cddpi_trainer *trainer)
+{
+    if (trainer->rank != 0) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddpi_trainer_copy_to_host(trainer));
+    CDDPI_TRY(read_weights(trainer));
+    return cddpi_trainer_copy_to_device(trainer);
+}
+
+cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+{
+    size_t count = 0;
+    const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
+    cddp_status status;
+
+    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
+    out->step = trainer->cursor.step;
+    out->model = cddpi_trainer_model_tensors(trainer);
+    out->model_count = cddpi_trainer_model_tensor_count(trainer);
+    if (out->model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
+    CDDPI_TRY_GOTO(fail, status, cddpi_checkpoint_add_optimizer(out, tensors, count));
+    if (cddpi_checkpoint_has_scale(trainer)) {
+        tensors = cddpi_loss_scale_tensors(&trainer->loss_scale, &count);
+        CDDPI_TRY_GOTO(fail, status, cddpi_checkpoint_add_optimizer(out, tensors, count));
+    }
+    return CDDP_OK;
+
+fail:
+    cddpi_checkpoint_release(out);
+    return status;
+}
+
+cddp_status cddpi_single_load(struct cddpi_trainer *trainer, const char *path)
+{
+    cddp_snapshot snapshot;
+    cddp_status status;
+
+    CDDPI_TRY(trainer->engine->list_tensors(trainer, &snapshot));
+    status = cddp_snapshot_load(path, &snapshot);
+    cddpi_checkpoint_release(&snapshot);
+    return status;
+}
+
+cddp_status cddpi_single_show_evaluation(struct cddpi_trainer *trainer, uint64_t epoch)
+{
+    const struct cddpi_evaluation *found = &trainer->evaluation;
+    unsigned long long step = trainer->cursor.step;
+    long long epochs = trainer->config->train.epochs;
+
+    if (cddpi_trainer_is_text(trainer)) {
+        cddpi_progress_line(&trainer->records.progress,
+                            "epoch %llu/%lld  step %llu/%llu  val loss %.4f  perplexity %.4g",
+                            (unsigned long long)epoch, epochs, step,
+                            (unsigned long long)trainer->plan.last_step, found->loss,
+                            exp(found->loss));
+    } else {
+        cddpi_progress_line(&trainer->records.progress,
+                            "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
+                            (unsigned long long)epoch, epochs, step, found->loss,
+                            found->accuracy * 100);
+    }
+    return CDDP_OK;
+}
+
+void cddpi_single_print_result(const struct cddpi_trainer *trainer, FILE *file)
+{
+    const struct cddpi_evaluation *found = &trainer->evaluation;
+    unsigned long long step = trainer->cursor.step;
+
+    if (cddpi_trainer_is_text(trainer)) {
+        cddpi_say(file,
+                  "validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
+                  found->loss, exp(found->loss), step, cddpi_trainer_run_dir(trainer));
+    } else {
+        cddpi_say(file, "test accuracy %.2f %% after %llu steps; the run lies in %s\n",
+                  found->accuracy * 100, step, cddpi_trainer_run_dir(trainer));
+    }
+}
+
+struct cddpi_model *cddpi_single_reader(const struct cddpi_trainer *trainer)
+{
+    return trainer->model;
+}
+
+int cddpi_single_device_count(const struct cddpi_trainer *trainer)
+{
+    (void)trainer;
+    return 1;
+}
+
+void cddpi_single_name_device(const struct cddpi_trainer *trainer, int device, char *out,
+                              size_t bytes)
+{
+    (void)device;
+    snprintf(out, bytes, "%s", cddpi_device_is_async(trainer->device) ? "cuda" : "cpu");
+}
+
+void cddpi_single_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
+{
+    for (int m = 0; m < trainer->model_count; m++) {
+        cddpi_held_memory_add_model(all, trainer->models[m].model);
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        cddpi_trainer_add_param_memory(trainer, i, all);
+    }
+}
+
 const struct cddpi_engine cddpi_engine_single = {
-    .fits = fits,
     .check = cddpi_single_check,
     .check_batch = cddpi_single_check_batch,
-    .describe = cddpi_single_describe,
     .replays = true,
-    .join = cddpi_single_nothing,
     .build = build,
     .load_weights = cddpi_single_load_weights,
-    .optimizer_made = cddpi_single_nothing,
-    .complete = cddpi_single_nothing,
-    .begin = cddpi_single_begin,
     .destroy = destroy,
     .bind_grads = cddpi_single_bind_grads,
     .bind_params = cddpi_single_bind_params,
@@ -168,15 +315,11 @@ const struct cddpi_engine cddpi_engine_single = {
     .take_result = cddpi_single_take_result,
     .evaluate = cddpi_single_evaluate,
     .show_evaluation = cddpi_single_show_evaluation,
-    .add_metrics = cddpi_single_add_metrics,
     .print_result = cddpi_single_print_result,
     .reader = cddpi_single_reader,
     .device_count = cddpi_single_device_count,
     .name_device = cddpi_single_name_device,
     .add_memory = cddpi_single_add_memory,
     .list_tensors = cddpi_single_list_tensors,
-    .prepare_save = cddpi_single_prepare_save,
-    .end_save = cddpi_single_nothing,
     .load = cddpi_single_load,
-    .scatter = cddpi_single_nothing,
 };

@@ -6,15 +6,6 @@
 
 #include "train/engines/engine.h"
 
-/* These do nothing. */
-cddp_status cddpi_single_describe(const struct cddpi_config *config,
-                                  const struct cddpi_model_spec *spec, int samples, FILE *file);
-cddp_status cddpi_single_nothing(struct cddpi_trainer *trainer);
-void cddpi_single_begin(struct cddpi_trainer *trainer);
-cddp_status cddpi_single_add_metrics(struct cddpi_trainer *trainer, struct cddpi_report_line *line);
-cddp_status cddpi_single_prepare_save(struct cddpi_trainer *trainer,
-                                      struct cddpi_snapshot_source *out);
-
 CDDP_CHECKED cddp_status cddpi_single_check(const struct cddpi_config *config, int world_size);
 /** CDDP_ERR_CONFIG: parallel.stages has pairs of layers, which only devices of one rank can
  *  have. */

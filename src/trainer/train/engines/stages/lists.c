@@ -1,5 +1,8 @@
 /* lists.c - owns rank 0's knowledge of all stages' tensors: names, types, shapes, and their order
- * in a checkpoint of the whole model. The data stay on their ranks. */
+ * in a checkpoint of the whole model. The data stay on their ranks, but for the optimizer's tensor
+ * that covers all parameters: the number of updates of each. Each stage has the counts of its own
+ * parameters, a checkpoint has one tensor for all, in the order of the whole model's layers, with
+ * tied parameters once. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "train/engines/stages/stages_state.h"
@@ -14,19 +17,20 @@ struct lists_line {
     int32_t is_buffer;
 };
 
-static void release_list(struct cddpi_stage_list *list)
+void cddpi_stages_release_list(struct cddpi_stage_list *list)
 {
     cddpi_free(list->tensors);
     cddpi_free(list->chunks);
     cddpi_free(list->is_buffer);
     cddpi_free(list->names);
+    *list = (struct cddpi_stage_list){.count = 0};
 }
 
 void cddpi_stages_release_lists(struct cddpi_stages *stages)
 {
     for (int what = 0; what < CDDPI_STAGES_FILES; what++) {
         for (int s = 0; stages->lists[what] != NULL && s < stages->count; s++) {
-            release_list(&stages->lists[what][s]);
+            cddpi_stages_release_list(&stages->lists[what][s]);
         }
         cddpi_free(stages->lists[what]);
         cddpi_free(stages->order[what].tensors);
@@ -67,9 +71,9 @@ static void list_param(struct cddpi_stage_list *list, size_t at, const cddp_para
 static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
 {
     size_t done = 0;
-    cddp_status status = allocate_list(out, trainer->param_count + trainer->buffer_count, 0);
 
-    for (int buffers = 0; status == CDDP_OK && buffers < 2; buffers++) {
+    CDDPI_TRY(allocate_list(out, trainer->param_count + trainer->buffer_count, 0));
+    for (int buffers = 0; buffers < 2; buffers++) {
         for (int c = 0; c < trainer->model_count; c++) {
             const struct cddpi_model *model = trainer->models[c].model;
             size_t count;
@@ -81,20 +85,20 @@ static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_
             }
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status list_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
 {
     size_t count;
     const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
-    cddp_status status = allocate_list(out, count, 0);
 
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+    CDDPI_TRY(allocate_list(out, count, 0));
+    for (size_t i = 0; i < count; i++) {
         out->tensors[i] = tensors[i];
         out->chunks[i] = -1;
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer, enum cddpi_stages_file file,
@@ -102,12 +106,6 @@ cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer, enum cddp
 {
     return file == CDDPI_STAGES_MODEL_FILE ? list_model(trainer, out)
                                            : list_optimizer(trainer, out);
-}
-
-void cddpi_stages_release_list(struct cddpi_stage_list *list)
-{
-    release_list(list);
-    *list = (struct cddpi_stage_list){.count = 0};
 }
 
 /* --- to rank 0 --- */
@@ -125,10 +123,9 @@ static cddp_status send_list(cddp_group *group, const struct cddpi_stage_list *l
     }
     names = cddpi_zalloc_array((size_t)head[1] + 1, 1);
     if (lines == NULL || names == NULL) {
-        cddpi_free(lines);
-        cddpi_free(names);
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for a list of %zu tensors",
-                          list->count);
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for a list of %zu tensors",
+                            list->count);
+        goto end;
     }
     for (size_t i = 0; i < list->count; i++) {
         const cddp_tensor *tensor = &list->tensors[i];
@@ -141,13 +138,13 @@ static cddp_status send_list(cddp_group *group, const struct cddpi_stage_list *l
         memcpy(names + used, tensor->name, strlen(tensor->name) + 1);
         used += strlen(tensor->name) + 1;
     }
-    status = cddp_send(group, head, 2, CDDP_I64, 0, NULL);
-    if (status == CDDP_OK && list->count > 0) {
-        status = cddp_send(group, lines, list->count * sizeof *lines, CDDP_U8, 0, NULL);
+    CDDPI_TRY_GOTO(end, status, cddp_send(group, head, 2, CDDP_I64, 0, NULL));
+    if (list->count > 0) {
+        CDDPI_TRY_GOTO(end, status,
+                       cddp_send(group, lines, list->count * sizeof *lines, CDDP_U8, 0, NULL));
+        status = cddp_send(group, names, used, CDDP_U8, 0, NULL); /* each has a byte at least */
     }
-    if (status == CDDP_OK && used > 0) {
-        status = cddp_send(group, names, used, CDDP_U8, 0, NULL);
-    }
+end:
     cddpi_free(lines);
     cddpi_free(names);
     return status;
@@ -156,22 +153,26 @@ static cddp_status send_list(cddp_group *group, const struct cddpi_stage_list *l
 static cddp_status receive_list(cddp_group *group, int stage, struct cddpi_stage_list *out)
 {
     int64_t head[2] = {0, 0};
-    cddp_status status = cddp_recv(group, head, 2, CDDP_I64, stage, NULL);
-    struct lists_line *lines = cddpi_zalloc_array((size_t)head[0] + 1, sizeof *lines);
+    struct lists_line *lines;
     const char *name;
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = lines != NULL ? allocate_list(out, (size_t)head[0], (size_t)head[1])
-                               : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for lists");
+    CDDPI_TRY(cddp_recv(group, head, 2, CDDP_I64, stage, NULL));
+    CDDPI_TRY(allocate_list(out, (size_t)head[0], (size_t)head[1]));
+    lines = cddpi_zalloc_array(out->count + 1, sizeof *lines);
+    if (lines == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for lists");
     }
-    if (status == CDDP_OK && head[0] > 0) {
-        status = cddp_recv(group, lines, out->count * sizeof *lines, CDDP_U8, stage, NULL);
+    if (out->count > 0) {
+        CDDPI_TRY_GOTO(end, status,
+                       cddp_recv(group, lines, out->count * sizeof *lines, CDDP_U8, stage, NULL));
     }
-    if (status == CDDP_OK && head[1] > 0) {
-        status = cddp_recv(group, out->names, (size_t)head[1], CDDP_U8, stage, NULL);
+    if (head[1] > 0) {
+        CDDPI_TRY_GOTO(end, status,
+                       cddp_recv(group, out->names, (size_t)head[1], CDDP_U8, stage, NULL));
     }
     name = out->names;
-    for (size_t i = 0; status == CDDP_OK && i < out->count; i++) {
+    for (size_t i = 0; i < out->count; i++) {
         cddp_tensor *tensor = &out->tensors[i];
 
         *tensor = (cddp_tensor){
@@ -181,27 +182,30 @@ static cddp_status receive_list(cddp_group *group, int stage, struct cddpi_stage
         out->is_buffer[i] = lines[i].is_buffer != 0;
         name += strlen(name) + 1;
     }
+    status = CDDP_OK;
+end:
     cddpi_free(lines);
     return status;
 }
 
 /* --- the order of the whole model's files --- */
 
-static bool is_listed(const struct cddpi_stages_order *order, const char *name)
+/* The place of the tensor @p name in a file; order->count: it is not there. */
+static size_t place_of(const struct cddpi_stages_order *order, const char *name)
 {
-    for (size_t i = 0; i < order->count; i++) {
-        if (strcmp(order->tensors[i].name, name) == 0) {
-            return true;
-        }
+    size_t place = 0;
+
+    while (place < order->count && strcmp(order->tensors[place].name, name) != 0) {
+        place++;
     }
-    return false;
+    return place;
 }
 
 /* A tied parameter is listed once, at the first stage that has it. */
 static void append_tensor(struct cddpi_stages_order *order, const struct cddpi_stage_list *list,
                           int stage, size_t index)
 {
-    if (!is_listed(order, list->tensors[index].name)) {
+    if (place_of(order, list->tensors[index].name) == order->count) {
         order->tensors[order->count] = list->tensors[index];
         order->places[order->count++] = (struct cddpi_stages_place){stage, index};
     }
@@ -253,6 +257,31 @@ static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_st
     }
 }
 
+bool cddpi_stages_is_steps(const cddp_tensor *tensor)
+{
+    return strcmp(tensor->name, "param_steps") == 0;
+}
+
+/* Allocate the tensor of all update counts. In the order of the file it replaces rank 0's own. */
+static cddp_status create_steps(struct cddpi_trainer *trainer)
+{
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
+    struct cddpi_stages_order *order = &stages->order[CDDPI_STAGES_OPTIMIZER_FILE];
+    size_t params = stages->order[CDDPI_STAGES_MODEL_FILE].params;
+
+    stages->steps = cddpi_zalloc_array(params + 1, sizeof *stages->steps);
+    if (stages->steps == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory for %zu numbers", params);
+    }
+    for (size_t i = 0; i < order->count; i++) {
+        if (cddpi_stages_is_steps(&order->tensors[i])) {
+            order->tensors[i].shape[0] = (int64_t)params;
+            order->tensors[i].data = stages->steps;
+        }
+    }
+    return CDDP_OK;
+}
+
 static cddp_status make_order(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
@@ -272,7 +301,7 @@ static cddp_status make_order(struct cddpi_trainer *trainer, enum cddpi_stages_f
         return CDDP_OK;
     }
     order_optimizer(trainer, order);
-    return cddpi_stages_create_steps(trainer);
+    return create_steps(trainer);
 }
 
 cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
@@ -287,12 +316,12 @@ cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer, enum cddp
     status = cddpi_stages_list_own(trainer, file, &own);
     if (stages->stage > 0) {
         status = status == CDDP_OK ? send_list(stages->group, &own) : status;
-        release_list(&own);
+        cddpi_stages_release_list(&own);
         return status;
     }
     stages->lists[file] = cddpi_zalloc_array((size_t)stages->count, sizeof *stages->lists[file]);
     if (stages->lists[file] == NULL) {
-        release_list(&own);
+        cddpi_stages_release_list(&own);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d lists", stages->count);
     }
     stages->lists[file][0] = own;
@@ -300,4 +329,26 @@ cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer, enum cddp
         status = receive_list(stages->group, s, &stages->lists[file][s]);
     }
     return status == CDDP_OK ? make_order(trainer, file) : status;
+}
+
+void cddpi_stages_move_steps(const struct cddpi_trainer *trainer, int stage, int64_t *own,
+                             bool joins)
+{
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
+    const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][stage];
+    size_t next = 0;
+
+    for (size_t i = 0; i < list->count; i++) {
+        size_t place;
+
+        if (list->is_buffer[i]) {
+            continue;
+        }
+        place = place_of(&stages->order[CDDPI_STAGES_MODEL_FILE], list->tensors[i].name);
+        if (joins) {
+            stages->steps[place] = own[next++];
+        } else {
+            own[next++] = stages->steps[place];
+        }
+    }
 }

@@ -1,11 +1,196 @@
-/* stages_compute.c - owns a step of a pipeline run, and its evaluation batches. Micro-batches are
- * needed several times during a step, so the stages that read inputs or labels copy them. */
+/* stages_compute.c - owns a step of a pipeline run, its evaluation batches, and the gradients of
+ * parameters that several stages share (tied weights). For example, GPT-2's embedding table is read
+ * by the first and the last layer. Each of these stages has its own copy and a part of the
+ * gradient. The first stage adds the parts in the order of the stages and sends the sum to the
+ * others, before replicas exchange anything, so that the copies stay equal. */
+#include "base/alloc.h"
 #include "base/clock.h"
+#include "base/error.h"
+#include "base/hash.h"
 #include "base/launcher_report.h"
+#include "base/shape.h"
 #include "group/watch/group_trace.h"
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
-#include "train/micro_batch.h"
+
+#include <string.h>
+
+/* The parameter's name as a number. 0 means no parameter. */
+static uint64_t hash_of(const cddp_param *param)
+{
+    uint64_t hash = cddpi_hash_start;
+
+    for (const char *name = param->name; *name != '\0'; name++) {
+        hash = cddpi_hash_add(hash, (uint32_t)(unsigned char)*name);
+    }
+    return hash | 1;
+}
+
+/* Whether @p stage has the parameter with this hash. */
+static bool stage_has(const struct cddpi_stages *stages, int stage, uint64_t hash)
+{
+    const uint64_t *row = stages->tied + stages->most * (size_t)stage;
+
+    for (size_t i = 0; i < stages->most; i++) {
+        if (row[i] == hash) {
+            return true;
+        }
+    }
+    return false;
+}
+
+cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
+{
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
+    int64_t most = (int64_t)trainer->param_count;
+    uint64_t *own;
+    cddp_status status;
+
+    CDDPI_TRY(cddp_all_reduce(stages->group, &most, &most, 1, CDDP_I64, CDDP_OP_MAX, NULL));
+    stages->most = (size_t)most;
+    own = cddpi_zalloc_array(stages->most + 1, sizeof *own);
+    stages->tied = cddpi_zalloc_array(stages->most * (size_t)stages->count + 1, sizeof *own);
+    if (own == NULL || stages->tied == NULL) {
+        cddpi_free(own);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu names", stages->most);
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        own[i] = hash_of(&trainer->params[i]);
+    }
+    status = cddp_all_gather(stages->group, own, stages->tied, stages->most, CDDP_I64, NULL);
+    cddpi_free(own);
+    stages->is_tied = cddpi_zalloc_array(trainer->param_count + 1, sizeof *stages->is_tied);
+    if (status == CDDP_OK && stages->is_tied == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu names", stages->most);
+    }
+    for (size_t i = 0; status == CDDP_OK && i < trainer->param_count; i++) {
+        uint64_t hash = hash_of(&trainer->params[i]);
+        int owners = 0;
+
+        for (int stage = 0; stage < stages->count; stage++) {
+            owners += stage_has(stages, stage, hash) ? 1 : 0;
+        }
+        stages->is_tied[i] = owners > 1;
+    }
+    return status;
+}
+
+/* The order of whole models, except that tied parameters come last: their sums are ready only after
+ * the pipeline, and buckets start in order. */
+void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+{
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
+    size_t end = trainer->param_count;
+    size_t i = 0;
+
+    cddpi_single_ready_order(trainer, out);
+    while (i < end) {
+        uint32_t param = out[i];
+
+        if (stages->is_tied[param]) {
+            memmove(&out[i], &out[i + 1], (trainer->param_count - i - 1) * sizeof *out);
+            out[trainer->param_count - 1] = param;
+            end--;
+        } else {
+            i++;
+        }
+    }
+}
+
+static int first_owner(const struct cddpi_stages *stages, uint64_t hash)
+{
+    int stage = 0;
+
+    while (!stage_has(stages, stage, hash)) {
+        stage++;
+    }
+    return stage;
+}
+
+/* The first stage's part of the exchange for parameter @p index. */
+static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64_t hash)
+{
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
+    const cddp_param *param = &trainer->params[index];
+    size_t count = cddpi_elements(param->dims, param->shape);
+    float *sum = trainer->grads[index];
+    float *part = NULL;
+    cddp_status status = CDDP_OK;
+
+    for (int stage = stages->stage + 1; status == CDDP_OK && stage < stages->count; stage++) {
+        if (!stage_has(stages, stage, hash)) {
+            continue;
+        }
+        part = part != NULL ? part : cddpi_zalloc_array(count, sizeof *part);
+        if (part == NULL) {
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for the gradient of %s",
+                              param->name);
+        }
+        status = cddp_recv(stages->group, part, count, CDDP_F32, stage, NULL);
+        for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+            sum[i] += part[i];
+        }
+    }
+    cddpi_free(part);
+    for (int stage = stages->stage + 1; status == CDDP_OK && stage < stages->count; stage++) {
+        if (stage_has(stages, stage, hash)) {
+            status = cddp_send(stages->group, sum, count, CDDP_F32, stage, NULL);
+        }
+    }
+    return status;
+}
+
+static cddp_status give_part(struct cddpi_trainer *trainer, size_t index, int owner)
+{
+    const cddp_param *param = &trainer->params[index];
+    size_t count = cddpi_elements(param->dims, param->shape);
+    cddp_group *group = cddpi_stages_of(trainer)->group;
+
+    CDDPI_TRY(cddp_send(group, trainer->grads[index], count, CDDP_F32, owner, NULL));
+    return cddp_recv(group, trainer->grads[index], count, CDDP_F32, owner, NULL);
+}
+
+static cddp_status sum_tied(struct cddpi_trainer *trainer)
+{
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
+
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        uint64_t hash = hash_of(&trainer->params[i]);
+        int owner = first_owner(stages, hash);
+
+        if (stages->is_tied[i]) {
+            CDDPI_TRY(owner == stages->stage ? add_parts(trainer, i, hash)
+                                             : give_part(trainer, i, owner));
+            CDDPI_TRY(cddp_ddp_grad_ready(trainer->ddp, i));
+        }
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double *known, double *out)
+{
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
+    void **grads = cddpi_zalloc_array(trainer->param_count + 1, sizeof *grads);
+    double squares;
+    cddp_status status;
+
+    (void)known; /* it includes parameters that other stages share */
+    if (grads == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu gradients",
+                          trainer->param_count);
+    }
+    for (size_t i = 0; i < trainer->param_count; i++) {
+        bool is_later = first_owner(stages, hash_of(&trainer->params[i])) < stages->stage;
+
+        grads[i] = is_later ? NULL : trainer->grads[i]; /* an earlier stage counts it */
+    }
+    squares = cddpi_optim_square_sum(trainer->optim, grads);
+    cddpi_free(grads);
+    status = cddp_all_reduce(trainer->config->ddp.shard_optimizer ? trainer->group : stages->group,
+                             &squares, &squares, 1, CDDP_F64, CDDP_OP_SUM, NULL);
+    *out = squares;
+    return status;
+}
 
 static cddp_status grad_ready(void *context, int chunk, size_t index)
 {
@@ -21,10 +206,9 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
 static cddp_status finish_gradients(struct cddpi_trainer *trainer)
 {
     int64_t begun = cddpi_now_ns();
-    int64_t ended;
-    cddp_status status = cddpi_stages_sum_tied(trainer);
+    cddp_status status = sum_tied(trainer);
+    int64_t ended = cddpi_now_ns();
 
-    ended = cddpi_now_ns();
     trainer->records.interval.stages_wait_ns += ended - begun;
     cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, ended, -1, 0);
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
@@ -39,14 +223,12 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddp
     cddp_status status;
 
     sync.weight = (double)all->share;
-    status = cddp_ddp_begin(trainer->ddp, &sync);
-    if (status == CDDP_OK) {
-        status = cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, all->batches, all->scales,
-                                     all->count, grad_ready, trainer, &result);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
-    }
+    CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(trainer->ddp, &sync));
+    CDDPI_TRY_GOTO(end, status,
+                   cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, all->batches,
+                                       all->scales, all->count, grad_ready, trainer, &result));
+    status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
+end:
     times = cddpi_pipeline_times(cddpi_stages_of(trainer)->pipeline);
     interval->forward_ns += times.forward_ns;
     interval->backward_ns += times.backward_ns;
@@ -63,14 +245,13 @@ cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_tra
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     int multiple = trainer->model_count > 1 ? stages->count : 1;
-    cddp_status status;
 
     cddpi_launcher_report_alive();
     stages->batches.no_data = stages->stage > 0;
     stages->batches.no_labels = !cddpi_pipeline_has_loss(stages->pipeline);
-    status = cddpi_step_batches_fetch(trainer, step, multiple, stages->stage == 0,
-                                      &stages->batches);
-    return status == CDDP_OK ? run_pipeline(trainer, &stages->batches) : status;
+    CDDPI_TRY(
+        cddpi_step_batches_fetch(trainer, step, multiple, stages->stage == 0, &stages->batches));
+    return run_pipeline(trainer, &stages->batches);
 }
 
 cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,

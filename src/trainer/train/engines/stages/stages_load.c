@@ -29,11 +29,6 @@ void cddpi_stages_close_source(struct cddpi_stages *stages)
     stages->source = NULL;
 }
 
-static size_t bytes_of(const cddp_tensor *tensor)
-{
-    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
-}
-
 static cddp_status create_source(struct cddpi_stages *stages)
 {
     cddpi_stages_close_source(stages);
@@ -44,20 +39,23 @@ static cddp_status create_source(struct cddpi_stages *stages)
                             sizeof *stages->source);
 }
 
+static cddp_status fill_tensor(const struct cddpi_stages_source *source, int file,
+                               const cddp_tensor *tensor)
+{
+    return source->weights != NULL ? cddpi_weights_fill(source->weights, tensor)
+                                   : cddpi_safetensors_copy(source->files[file], tensor, 1);
+}
+
 /* Fill rank 0's own tensors of an ordered list. */
 static cddp_status fill_own(const struct cddpi_stages_source *source, int file,
                             const cddp_tensor *tensors, size_t count)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (tensors[i].data != NULL) {
-            status = source->weights != NULL
-                         ? cddpi_weights_fill(source->weights, &tensors[i])
-                         : cddpi_safetensors_copy(source->files[file], &tensors[i], 1);
+            CDDPI_TRY(fill_tensor(source, file, &tensors[i]));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Copy rank 0's part of the tensor of update counts. */
@@ -114,39 +112,28 @@ static cddp_status open_weights(struct cddpi_trainer *trainer)
     return fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, order->tensors, order->count);
 }
 
-/* Fill @p tensor, whose memory is allocated, from the file, or from the tensor of update counts. */
-static cddp_status read_tensor(const struct cddpi_trainer *trainer, int file, int stage,
-                               const cddp_tensor *tensor)
+static cddp_status send_tensor(const struct cddpi_trainer *trainer, int file, int stage,
+                               cddp_tensor tensor)
 {
-    const struct cddpi_stages_source *source = cddpi_stages_of(trainer)->source;
+    size_t bytes = cddpi_stages_bytes_of(&tensor);
+    cddp_status status;
 
-    if (file == CDDPI_STAGES_OPTIMIZER_FILE && cddpi_stages_is_steps(tensor)) {
-        cddpi_stages_move_steps(trainer, stage, tensor->data, false);
-        return CDDP_OK;
+    tensor.data = cddpi_alloc_aligned(bytes + 1);
+    if (tensor.data == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %s of stage %d", tensor.name,
+                          stage);
     }
-    return source->weights != NULL ? cddpi_weights_fill(source->weights, tensor)
-                                   : cddpi_safetensors_copy(source->files[file], tensor, 1);
-}
-
-static cddp_status send_list(const struct cddpi_trainer *trainer, int file, int stage)
-{
-    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    const struct cddpi_stage_list *list = &stages->lists[file][stage];
-    cddp_status status = CDDP_OK;
-
-    for (size_t i = 0; status == CDDP_OK && i < list->count; i++) {
-        cddp_tensor tensor = list->tensors[i];
-
-        tensor.data = cddpi_alloc_aligned(bytes_of(&tensor) + 1);
-        status = tensor.data != NULL
-                     ? read_tensor(trainer, file, stage, &tensor)
-                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %s of stage %d",
-                                  tensor.name, stage);
-        if (status == CDDP_OK && bytes_of(&tensor) > 0) {
-            status = cddp_send(stages->group, tensor.data, bytes_of(&tensor), CDDP_U8, stage, NULL);
-        }
-        cddpi_free(tensor.data);
+    if (file == CDDPI_STAGES_OPTIMIZER_FILE && cddpi_stages_is_steps(&tensor)) {
+        cddpi_stages_move_steps(trainer, stage, tensor.data, false);
+        status = CDDP_OK;
+    } else {
+        status = fill_tensor(cddpi_stages_of(trainer)->source, file, &tensor);
     }
+    if (status == CDDP_OK && bytes > 0) {
+        status = cddp_send(cddpi_stages_of(trainer)->group, tensor.data, bytes, CDDP_U8, stage,
+                           NULL);
+    }
+    cddpi_free(tensor.data);
     return status;
 }
 
@@ -156,7 +143,7 @@ static cddp_status receive_list(const struct cddpi_trainer *trainer, int file)
     cddp_status status = cddpi_stages_list_own(trainer, (enum cddpi_stages_file)file, &own);
 
     for (size_t i = 0; status == CDDP_OK && i < own.count; i++) {
-        size_t bytes = bytes_of(&own.tensors[i]);
+        size_t bytes = cddpi_stages_bytes_of(&own.tensors[i]);
 
         if (bytes > 0) {
             status = cddp_recv(cddpi_stages_of(trainer)->group, own.tensors[i].data, bytes, CDDP_U8,
@@ -176,12 +163,16 @@ static cddp_status scatter_files(struct cddpi_trainer *trainer, int files)
     if (trainer->replica != 0) {
         return CDDP_OK;
     }
-    for (int file = 0; file < files; file++) {
-        for (int s = 1; status == CDDP_OK && stages->stage == 0 && s < stages->count; s++) {
-            status = send_list(trainer, file, s);
-        }
-        if (status == CDDP_OK && stages->stage > 0) {
-            status = receive_list(trainer, file);
+    for (int file = 0; status == CDDP_OK && stages->stage > 0 && file < files; file++) {
+        status = receive_list(trainer, file);
+    }
+    for (int file = 0; stages->stage == 0 && file < files; file++) {
+        for (int s = 1; s < stages->count; s++) {
+            const struct cddpi_stage_list *list = &stages->lists[file][s];
+
+            for (size_t i = 0; status == CDDP_OK && i < list->count; i++) {
+                status = send_tensor(trainer, file, s, list->tensors[i]);
+            }
         }
     }
     cddpi_stages_close_source(stages);

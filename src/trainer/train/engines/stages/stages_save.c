@@ -5,7 +5,6 @@
 #include "base/shape.h"
 #include "train/checkpoint.h"
 #include "train/engines/stages/stages_state.h"
-#include "train/finite.h"
 
 #include <string.h>
 
@@ -26,11 +25,6 @@ struct infinite {
     int32_t unused;
 };
 
-static size_t bytes_of(const cddp_tensor *tensor)
-{
-    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
-}
-
 static cddp_status ask_stage(const struct cddpi_stages *stages, int stage, int kind,
                              enum cddpi_stages_file file, size_t index)
 {
@@ -42,12 +36,13 @@ static cddp_status ask_stage(const struct cddpi_stages *stages, int stage, int k
 static cddp_status fetch_tensor(const struct cddpi_stages *stages, int stage,
                                 enum cddpi_stages_file file, size_t index, void *out)
 {
-    size_t bytes = bytes_of(&stages->lists[file][stage].tensors[index]);
-    cddp_status status = bytes > 0 ? ask_stage(stages, stage, ASK_TENSOR, file, index) : CDDP_OK;
+    size_t bytes = cddpi_stages_bytes_of(&stages->lists[file][stage].tensors[index]);
 
-    return status == CDDP_OK && bytes > 0
-               ? cddp_recv(stages->group, out, bytes, CDDP_U8, stage, NULL)
-               : status;
+    if (bytes == 0) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(ask_stage(stages, stage, ASK_TENSOR, file, index));
+    return cddp_recv(stages->group, out, bytes, CDDP_U8, stage, NULL);
 }
 
 /* --- rank 0 --- */
@@ -102,89 +97,87 @@ cddp_status cddpi_stages_list_tensors(struct cddpi_trainer *trainer, cddp_snapsh
     return CDDP_OK;
 }
 
+/* Add the update counts in tensor @p index of stage @p stage to the tensor of all. */
+static cddp_status join_stage(const struct cddpi_trainer *trainer, int stage, size_t index)
+{
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
+    const cddp_tensor *tensor = &stages->lists[CDDPI_STAGES_OPTIMIZER_FILE][stage].tensors[index];
+    int64_t *numbers;
+    cddp_status status;
+
+    if (stage == 0) { /* on this rank; counters do not move */
+        cddpi_stages_move_steps(trainer, 0, tensor->data, true);
+        return CDDP_OK;
+    }
+    numbers = cddpi_zalloc_array(cddpi_stages_bytes_of(tensor) + 1, 1);
+    if (numbers == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+    }
+    status = fetch_tensor(stages, stage, CDDPI_STAGES_OPTIMIZER_FILE, index, numbers);
+    if (status == CDDP_OK) {
+        cddpi_stages_move_steps(trainer, stage, numbers, true);
+    }
+    cddpi_free(numbers);
+    return status;
+}
+
 /* Join all stages' update counts in one tensor. */
 static cddp_status join_steps(struct cddpi_trainer *trainer)
 {
-    struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    cddp_status status = CDDP_OK;
+    const struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
-    for (int s = stages->count - 1; status == CDDP_OK && s >= 0; s--) {
+    for (int s = stages->count - 1; s >= 0; s--) {
         const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_OPTIMIZER_FILE][s];
 
-        for (size_t i = 0; status == CDDP_OK && i < list->count; i++) {
-            int64_t *numbers = list->tensors[i].data; /* on rank 0; counters do not move */
-
-            if (!cddpi_stages_is_steps(&list->tensors[i])) {
-                continue;
-            }
-            if (s > 0) {
-                numbers = cddpi_zalloc_array(bytes_of(&list->tensors[i]) + 1, 1);
-                status = numbers != NULL
-                             ? fetch_tensor(stages, s, CDDPI_STAGES_OPTIMIZER_FILE, i, numbers)
-                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-            }
-            if (status == CDDP_OK) {
-                cddpi_stages_move_steps(trainer, s, numbers, true);
-            }
-            if (s > 0) {
-                cddpi_free(numbers);
+        for (size_t i = 0; i < list->count; i++) {
+            if (cddpi_stages_is_steps(&list->tensors[i])) {
+                CDDPI_TRY(join_stage(trainer, s, i));
             }
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Ask each stage to check its own parameters. */
 static cddp_status check_finite(const struct cddpi_stages *stages)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int s = 1; status == CDDP_OK && s < stages->count; s++) {
+    for (int s = 1; s < stages->count; s++) {
         const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][s];
         struct infinite found = {.index = list->count};
 
-        status = ask_stage(stages, s, ASK_INFINITE, CDDPI_STAGES_MODEL_FILE, 0);
-        if (status == CDDP_OK) {
-            status = cddp_recv(stages->group, &found, sizeof found, CDDP_U8, s, NULL);
-        }
-        if (status == CDDP_OK && found.index < list->count) {
-            status = cddpi_fail_infinite(&list->tensors[found.index], found.element, found.value);
+        CDDPI_TRY(ask_stage(stages, s, ASK_INFINITE, CDDPI_STAGES_MODEL_FILE, 0));
+        CDDPI_TRY(cddp_recv(stages->group, &found, sizeof found, CDDP_U8, s, NULL));
+        if (found.index < list->count) {
+            return cddpi_fail_infinite(&list->tensors[found.index], found.element, found.value);
         }
     }
-    return status;
-}
-
-static cddp_status write_tensor(const struct cddpi_stages *stages, enum cddpi_stages_file file,
-                                size_t index, struct cddpi_writer *writer)
-{
-    const struct cddpi_stages_order *order = &stages->order[file];
-    const cddp_tensor *tensor = &order->tensors[index];
-    size_t bytes = bytes_of(tensor);
-    void *data;
-    cddp_status status;
-
-    if (order->places[index].stage == 0) {
-        return cddpi_writer_put(writer, tensor->data, bytes);
-    }
-    data = cddpi_alloc_aligned(bytes + 1);
-    if (data == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory for %s of stage %d",
-                          tensor->name, order->places[index].stage);
-    }
-    status = fetch_tensor(stages, order->places[index].stage, file, order->places[index].index,
-                          data);
-    if (status == CDDP_OK) {
-        status = cddpi_writer_put(writer, data, bytes);
-    }
-    cddpi_free(data);
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *writer)
 {
     const struct cddpi_stages_written *written = context;
+    const struct cddpi_stages_order *order = &written->stages->order[written->file];
+    const struct cddpi_stages_place *place = &order->places[index];
+    const cddp_tensor *tensor = &order->tensors[index];
+    size_t bytes = cddpi_stages_bytes_of(tensor);
+    void *data;
+    cddp_status status;
 
-    return write_tensor(written->stages, written->file, index, writer);
+    if (place->stage == 0) {
+        return cddpi_writer_put(writer, tensor->data, bytes);
+    }
+    data = cddpi_alloc_aligned(bytes + 1);
+    if (data == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory for %s of stage %d",
+                          tensor->name, place->stage);
+    }
+    status = fetch_tensor(written->stages, place->stage, written->file, place->index, data);
+    if (status == CDDP_OK) {
+        status = cddpi_writer_put(writer, data, bytes);
+    }
+    cddpi_free(data);
+    return status;
 }
 
 /* Check that all parameters are finite, and fetch all update counts. Meanwhile, the other stages
@@ -227,33 +220,33 @@ static cddp_status serve_requests(const struct cddpi_trainer *trainer,
 {
     cddp_group *group = cddpi_stages_of(trainer)->group;
     struct stages_save_request request = {.kind = ASK_TENSOR};
-    cddp_status status = CDDP_OK;
 
-    while (status == CDDP_OK && request.kind != ASK_END) {
-        status = cddp_recv(group, &request, sizeof request, CDDP_U8, 0, NULL);
-        if (status == CDDP_OK && request.kind == ASK_INFINITE) {
-            status = tell_infinite(trainer, &own[CDDPI_STAGES_MODEL_FILE]);
+    while (request.kind != ASK_END) {
+        CDDPI_TRY(cddp_recv(group, &request, sizeof request, CDDP_U8, 0, NULL));
+        if (request.kind == ASK_INFINITE) {
+            CDDPI_TRY(tell_infinite(trainer, &own[CDDPI_STAGES_MODEL_FILE]));
         }
-        if (status == CDDP_OK && request.kind == ASK_TENSOR) {
+        if (request.kind == ASK_TENSOR) {
             const cddp_tensor *tensor = &own[request.file].tensors[request.index];
 
-            status = cddp_send(group, tensor->data, bytes_of(tensor), CDDP_U8, 0, NULL);
+            CDDPI_TRY(
+                cddp_send(group, tensor->data, cddpi_stages_bytes_of(tensor), CDDP_U8, 0, NULL));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status serve_own(const struct cddpi_trainer *trainer)
 {
     struct cddpi_stage_list own[CDDPI_STAGES_FILES] = {{.count = 0}, {.count = 0}};
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
-    for (int file = 0; status == CDDP_OK && file < CDDPI_STAGES_FILES; file++) {
-        status = cddpi_stages_list_own(trainer, (enum cddpi_stages_file)file, &own[file]);
+    for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
+        CDDPI_TRY_GOTO(end, status,
+                       cddpi_stages_list_own(trainer, (enum cddpi_stages_file)file, &own[file]));
     }
-    if (status == CDDP_OK) {
-        status = serve_requests(trainer, own);
-    }
+    status = serve_requests(trainer, own);
+end:
     for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
         cddpi_stages_release_list(&own[file]);
     }

@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "train/batch_sizes.h"
 #include "train/engines/single/single.h"
-#include "train/engines/stages/division.h"
 #include "train/engines/stages/stages_state.h"
 
 #include <string.h>
@@ -47,22 +46,18 @@ static cddp_status divide_model(struct cddpi_trainer *trainer)
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     int count = stages->count * config->parallel.chunks;
     int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
-    cddp_status status = CDDP_OK;
+    bool named = cddpi_config_names_stages(config);
 
     stages->ranges = cddpi_zalloc_array((size_t)count, sizeof *stages->ranges);
     if (stages->ranges == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", count);
     }
-    if (cddpi_stages_are_named(config)) {
-        return cddpi_stages_divide(config, &stages->spec, samples, stages->ranges);
+    if (named || trainer->rank == 0) {
+        CDDPI_TRY(cddpi_stages_divide(config, &stages->spec, samples, stages->ranges));
     }
-    if (trainer->rank == 0) {
-        status = cddpi_stages_divide(config, &stages->spec, samples, stages->ranges);
-    }
-    return status == CDDP_OK
-               ? cddp_broadcast(trainer->group, stages->ranges,
-                                (size_t)count * sizeof *stages->ranges, CDDP_U8, 0, NULL)
-               : status;
+    return named ? CDDP_OK
+                 : cddp_broadcast(trainer->group, stages->ranges,
+                                  (size_t)count * sizeof *stages->ranges, CDDP_U8, 0, NULL);
 }
 
 /* Join the tensors of all chunks in one list. */
@@ -152,69 +147,68 @@ static cddp_status check_recompute(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
-    cddp_status status = CDDP_OK;
 
-    for (int m = 0; status == CDDP_OK && m < trainer->model_count; m++) {
+    for (int m = 0; m < trainer->model_count; m++) {
         int stage = m * cddpi_stages_of(trainer)->count + cddpi_stages_of(trainer)->stage;
         struct cddpi_model_estimate estimate;
 
         if (!is_recomputed(config, stage)) {
             continue;
         }
-        status = cddpi_model_estimate(trainer->models[m].model, samples, true, &estimate);
-        if (status == CDDP_OK && !(estimate.extra_work > 0)) {
-            status = cddpi_config_fail(config, "parallel.recompute",
-                                       "stage %d has nothing that can be recomputed: only blocks "
-                                       "of a gpt2 or a resnet can, the latter without "
-                                       "model.sync_batch_norm",
-                                       stage);
+        CDDPI_TRY(cddpi_model_estimate(trainer->models[m].model, samples, true, &estimate));
+        if (!(estimate.extra_work > 0)) {
+            return cddpi_config_fail(config, "parallel.recompute",
+                                     "stage %d has nothing that can be recomputed: only blocks of "
+                                     "a gpt2 or a resnet can, the latter without "
+                                     "model.sync_batch_norm",
+                                     stage);
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
-static cddp_status build_model(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
+static cddp_status create_pipeline(struct cddpi_trainer *trainer,
+                                   const struct cddpi_model_spec *spec)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     struct cddpi_pipeline_options options = {
         .schedule = (enum cddpi_pipeline_schedule)config->parallel.schedule,
         .chunks = config->parallel.chunks,
+        .stages = stages->ranges,
+        .most_micro_batches = (int)cddpi_trainer_micro_batches(config),
         .group = stages->group,
         .replicas = trainer->replicas,
         .traced = trainer->group,
     };
-    int64_t micro_batches = cddpi_trainer_micro_batches(config);
-    bool *recompute = cddpi_zalloc_array((size_t)stages->count * (size_t)options.chunks,
-                                         sizeof *recompute);
+    int count = stages->count * options.chunks;
+    bool *recompute = cddpi_zalloc_array((size_t)count, sizeof *recompute);
     cddp_status status;
 
     if (recompute == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", stages->count);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", count);
     }
-    stages->spec = *spec;
-    status = divide_model(trainer);
-    options.stages = stages->ranges;
-    for (int s = 0; status == CDDP_OK && s < stages->count * options.chunks; s++) {
+    for (int s = 0; s < count; s++) {
         recompute[s] = is_recomputed(config, s);
     }
     options.recompute = recompute;
-    /* interleaved needs a multiple of the number of stages: the missing micro-batches have no
-     * samples. */
-    options.most_micro_batches = (int)((micro_batches + stages->count - 1) / stages->count *
-                                       stages->count);
-    if (config->parallel.chunks == 1) {
-        options.most_micro_batches = (int)micro_batches;
+    if (options.chunks > 1) { /* a multiple of the ranks: the missing ones have no samples */
+        options.most_micro_batches = (options.most_micro_batches + stages->count - 1) /
+                                     stages->count * stages->count;
     }
-    if (status == CDDP_OK) {
-        status = cddpi_pipeline_create(spec, (uint64_t)config->train.seed, &options,
-                                       &stages->pipeline);
-    }
+    status = cddpi_pipeline_create(spec, (uint64_t)config->train.seed, &options, &stages->pipeline);
     cddpi_free(recompute);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    trainer->model_count = config->parallel.chunks;
+    return status;
+}
+
+static cddp_status build_model(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
+{
+    struct cddpi_stages *stages = cddpi_stages_of(trainer);
+
+    stages->spec = *spec;
+    CDDPI_TRY(divide_model(trainer));
+    CDDPI_TRY(create_pipeline(trainer, spec));
+    trainer->model_count = trainer->config->parallel.chunks;
     for (int m = 0; m < trainer->model_count; m++) {
         trainer->models[m] = (struct cddpi_trainer_model){
             .model = cddpi_pipeline_model(stages->pipeline, m), .trainer = trainer};
@@ -273,8 +267,6 @@ const struct cddpi_engine cddpi_engine_stages = {
     .build = build,
     .load_weights = cddpi_stages_load_weights,
     .optimizer_made = optimizer_made,
-    .complete = cddpi_single_nothing,
-    .begin = cddpi_single_begin,
     .destroy = destroy,
     .bind_grads = cddpi_single_bind_grads,
     .bind_params = bind_params,
@@ -286,7 +278,6 @@ const struct cddpi_engine cddpi_engine_stages = {
     .take_result = cddpi_single_take_result,
     .evaluate = cddpi_stages_evaluate,
     .show_evaluation = cddpi_single_show_evaluation,
-    .add_metrics = cddpi_single_add_metrics,
     .print_result = cddpi_single_print_result,
     .reader = cddpi_single_reader,
     .device_count = cddpi_single_device_count,

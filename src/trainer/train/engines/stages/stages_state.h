@@ -11,6 +11,7 @@
 #ifndef CDDPI_TRAIN_STAGES_STATE_H
 #define CDDPI_TRAIN_STAGES_STATE_H
 
+#include "base/shape.h"
 #include "parallel/pipeline/pipeline.h"
 #include "train/engines/engine.h"
 #include "train/step_batches.h"
@@ -75,6 +76,11 @@ static inline struct cddpi_stages *cddpi_stages_of(const struct cddpi_trainer *t
     return trainer->engine_state;
 }
 
+static inline size_t cddpi_stages_bytes_of(const cddp_tensor *tensor)
+{
+    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
+}
+
 /* Functions of this engine's row (engine.h). */
 
 CDDP_CHECKED cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size);
@@ -107,15 +113,18 @@ CDDP_CHECKED cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_stages_load(struct cddpi_trainer *trainer, const char *path);
 CDDP_CHECKED cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer);
 
-/** Sum the gradients of parameters that several stages share (tied weights), so that each of these
- *  stages has the sum, and mark them ready. Collective in the pipeline. */
-CDDP_CHECKED cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer);
+/** Divide as parallel.stages says, or by parallel.balance, which may measure. Check that no rank
+ *  needs more than parallel.memory_bytes.
+ *  @param samples  Of a micro-batch.
+ *  @param out      One range per stage.
+ *  @return CDDP_OK, CDDP_ERR_CONFIG, CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_stages_divide(const struct cddpi_config *config,
+                                             const struct cddpi_model_spec *spec, int samples,
+                                             struct cddpi_layer_range *out);
+
 /** Find the tied parameters, and prepare to sum their gradients. Part of building the model.
  *  Collective. */
 CDDP_CHECKED cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer);
-/** Whether an earlier stage shares parameter @p index. */
-bool cddpi_stages_is_later(const struct cddpi_trainer *trainer, size_t index);
-
 /** List this rank's tensors. Release with cddpi_stages_release_list(), also after a failure. */
 CDDP_CHECKED cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer,
                                                enum cddpi_stages_file file,
@@ -135,8 +144,6 @@ void cddpi_stages_close_source(struct cddpi_stages *stages);
 /* Rank 0: a checkpoint has one tensor of the update counts of all stages. */
 
 bool cddpi_stages_is_steps(const cddp_tensor *tensor);
-/** Allocate that tensor. In the order of the file it replaces rank 0's own. */
-CDDP_CHECKED cddp_status cddpi_stages_create_steps(struct cddpi_trainer *trainer);
 /** Copy the counts of stage @p stage from @p own to the whole tensor (@p joins), or back. */
 void cddpi_stages_move_steps(const struct cddpi_trainer *trainer, int stage, int64_t *own,
                              bool joins);
