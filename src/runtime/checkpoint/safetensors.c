@@ -58,14 +58,11 @@ tensor_fail(const cddp_safetensors *file, const char *name, const char *format, 
 
 static cddp_status map_file(cddp_safetensors *file)
 {
-    int fd = cddpi_file_open_read(file->path);
     struct stat info;
     cddp_status status = CDDP_OK;
+    int fd = -1;
 
-    if (fd < 0) {
-        return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
-                                "open %s", file->path);
-    }
+    CDDPI_TRY(cddpi_checkpoint_open(file->path, &fd));
     if (fstat(fd, &info) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "stat %s", file->path);
     } else if (!S_ISREG(info.st_mode)) {
@@ -280,14 +277,6 @@ static int compare_places(const void *left, const void *right)
     return strcmp(a->tensor.name, b->tensor.name);
 }
 
-static int compare_names(const void *left, const void *right)
-{
-    const cddp_tensor *const *a = left;
-    const cddp_tensor *const *b = right;
-
-    return strcmp((*a)->name, (*b)->name);
-}
-
 static cddp_status take_entries(cddp_safetensors *file)
 {
     size_t rows = json_object_size(file->root);
@@ -301,22 +290,16 @@ static cddp_status take_entries(cddp_safetensors *file)
     }
     json_object_foreach(file->root, name, json)
     {
-        cddp_status status;
-
-        if (json == file->pairs) {
-            continue;
+        if (json != file->pairs) {
+            CDDPI_TRY(take_entry(file, name, json, &file->sorted[file->count]));
+            file->count++;
         }
-        status = take_entry(file, name, json, &file->sorted[file->count]);
-        if (status != CDDP_OK) {
-            return status;
-        }
-        file->count++;
     }
     qsort(file->sorted, file->count, sizeof *file->sorted, compare_places);
     for (size_t i = 0; i < file->count; i++) {
         file->by_name[i] = &file->sorted[i].tensor;
     }
-    qsort(file->by_name, file->count, sizeof *file->by_name, compare_names);
+    qsort(file->by_name, file->count, sizeof *file->by_name, cddpi_tensor_by_name);
     return CDDP_OK;
 }
 
@@ -421,7 +404,7 @@ const cddp_tensor *cddp_safetensors_find(const cddp_safetensors *file, const cha
     if (!may_ask(file, "safetensors_find") || name == NULL) {
         return NULL;
     }
-    found = bsearch(&key, file->by_name, file->count, sizeof *file->by_name, compare_names);
+    found = bsearch(&key, file->by_name, file->count, sizeof *file->by_name, cddpi_tensor_by_name);
     return found != NULL ? *found : NULL;
 }
 

@@ -85,11 +85,8 @@ static cddp_status add_tensors(const char *shown, json_t *root, const cddp_tenso
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
         size_t bytes = 0;
         json_t *entry;
-        cddp_status status = check_tensor(shown, &tensors[i], i, &bytes);
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_tensor(shown, &tensors[i], i, &bytes));
         cddpi_printable(tensors[i].name, name, sizeof name);
         if (json_object_get(root, tensors[i].name) != NULL) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: two tensors are named \"%s\"", shown, name);
@@ -186,10 +183,8 @@ done:
 static cddp_status put_memory(void *context, size_t index, struct cddpi_writer *writer)
 {
     const cddp_tensor *tensor = (const cddp_tensor *)context + index;
-    size_t bytes = 0;
 
-    (void)cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes);
-    return cddpi_writer_put(writer, tensor->data, bytes);
+    return cddpi_writer_put(writer, tensor->data, cddpi_tensor_size(tensor));
 }
 
 static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, size_t count)
@@ -197,11 +192,8 @@ static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, s
     for (size_t i = 0; i < count; i++) {
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
         size_t bytes = 0;
-        cddp_status status = check_tensor(shown, &tensors[i], i, &bytes);
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_tensor(shown, &tensors[i], i, &bytes));
         if (tensors[i].data == NULL && bytes > 0) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\" has no data", shown,
                               cddpi_printable(tensors[i].name, name, sizeof name));
@@ -234,12 +226,8 @@ static cddp_status put_content(void *context, struct cddpi_writer *writer)
     cddpi_free(header);
     expected = header_bytes;
     for (size_t i = 0; i < content->count && status == CDDP_OK; i++) {
-        const cddp_tensor *tensor = &content->tensors[i];
-        size_t bytes = 0;
-
-        (void)cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes);
         status = content->put(content->context, i, writer);
-        expected += bytes;
+        expected += cddpi_tensor_size(&content->tensors[i]);
         assert(status != CDDP_OK || writer->bytes == expected);
     }
     return status;
