@@ -26,13 +26,6 @@ const char *cddpi_tensor_describe(const cddp_tensor *tensor, char text[CDDPI_TEN
 /** Order pointers to tensors by name, for qsort() and bsearch(). */
 int cddpi_tensor_by_name(const void *left, const void *right);
 
-/** Check all of @p tensors and build the beginning of a file: the header's length and the header,
- *  padded so that the data begins at a multiple of 64 bytes.
- *  @param shown  Names the file in errors.
- *  @param out    @p out_bytes bytes; release with cddpi_free(). */
-cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tensors, size_t count,
-                                     const char *const *metadata, char **out, size_t *out_bytes);
-
 /** Puts all data of tensor @p index to @p writer: exactly as many bytes as its shape and type say.
  */
 typedef cddp_status (*cddpi_tensor_data_fn)(void *context, size_t index,

@@ -161,8 +161,12 @@ static cddp_status lay_out(const char *shown, const json_t *root, char **out, si
     return CDDP_OK;
 }
 
-cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tensors, size_t count,
-                                     const char *const *metadata, char **out, size_t *out_bytes)
+/* Check all of @p tensors and build the beginning of a file: the header's length and the header,
+ * padded so that the data begins at a multiple of 64 bytes.
+ * @param shown  Names the file in errors.
+ * @param out    @p out_bytes bytes; release with cddpi_free(). */
+static cddp_status make_header(const char *shown, const cddp_tensor *tensors, size_t count,
+                               const char *const *metadata, char **out, size_t *out_bytes)
 {
     json_t *root = json_object();
     cddp_status status;
@@ -220,8 +224,8 @@ static cddp_status put_content(void *context, struct cddpi_writer *writer)
     uint64_t expected;
     cddp_status status;
 
-    CDDPI_TRY(cddpi_safetensors_header(writer->shown, content->tensors, content->count,
-                                       content->metadata, &header, &header_bytes));
+    CDDPI_TRY(make_header(writer->shown, content->tensors, content->count, content->metadata,
+                          &header, &header_bytes));
     status = cddpi_writer_put(writer, header, header_bytes);
     cddpi_free(header);
     expected = header_bytes;

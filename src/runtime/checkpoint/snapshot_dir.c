@@ -152,21 +152,17 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
     }
     while ((errno = 0, row = readdir(stream)) != NULL) {
         struct cddpi_snapshot_entry entry;
+        struct cddpi_snapshot_entry *more;
 
         if (!parse_name(row->d_name, &entry)) {
             continue;
         }
-        if (count == room) {
-            struct cddpi_snapshot_entry *more = cddpi_realloc(entries,
-                                                              (room + 16) * 2 * sizeof *entries);
-
-            if (more == NULL) {
-                status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu names", shown, room);
-                goto fail;
-            }
-            entries = more;
-            room = (room + 16) * 2;
+        more = cddpi_grow(entries, &room, count + 1, sizeof *entries);
+        if (more == NULL) {
+            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu names", shown, count);
+            goto fail;
         }
+        entries = more;
         entries[count++] = entry;
     }
     if (errno != 0) { /* an incomplete list would make existing snapshots look missing */

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/handle.h"
 #include "ddp/bucket_plan.h"
-#include "ddp/sizes.h"
 #include "device/device.h"
 #include "group/engine/group_entry.h"
 #include "group/join/adopt.h"

@@ -1,6 +1,6 @@
 /* sizes.c - owns the choice of bucket sizes: it makes plans with many sizes, and predicts for each
  * when communication ends. */
-#include "ddp/sizes.h"
+#include "ddp/bucket_plan.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
