@@ -433,7 +433,7 @@ static void without_memory_an_optimizer_is_refused_and_nothing_leaks(void **stat
         assert_true(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
     }
     cddpi_alloc_fail_nth(0);
-    assert_int_equal(nth - 2, 15); /* 7 blocks and 8 names, each of which has failed once */
+    assert_int_equal(nth - 2, 14); /* 6 blocks and 8 names, each of which has failed once */
     cddpi_optim_destroy(optim);
     free(model);
 }
