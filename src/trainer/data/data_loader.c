@@ -7,7 +7,6 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "data/batch.h"
-#include "data/micro_batch_schedule.h"
 #include "loader/batch_ring.h"
 
 #include <stdio.h>
