@@ -133,18 +133,6 @@ static cddp_status check_status(cddp_ddp *ddp)
     return status;
 }
 
-static int find_slowest(const cddp_ddp *ddp)
-{
-    int slowest = 0;
-
-    for (int rank = 1; rank < ddp->world_size; rank++) {
-        if (ddp->end.statuses[rank].arrival_ns > ddp->end.statuses[slowest].arrival_ns) {
-            slowest = rank;
-        }
-    }
-    return ddp->world_size > 1 ? slowest : -1;
-}
-
 /* Find out how much of its wait this rank spent waiting for slower ranks. */
 static void split_wait(cddp_ddp *ddp)
 {
@@ -207,7 +195,13 @@ cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
     }
     cddp_work_destroy(work);
     ddp->end.status_work = NULL;
-    ddp->stats.slowest_rank = find_slowest(ddp);
+    ddp->stats.slowest_rank = ddp->world_size > 1 ? 0 : -1;
+    for (int rank = 1; rank < ddp->world_size; rank++) {
+        if (ddp->end.statuses[rank].arrival_ns >
+            ddp->end.statuses[ddp->stats.slowest_rank].arrival_ns) {
+            ddp->stats.slowest_rank = rank;
+        }
+    }
     split_wait(ddp);
     if (!ddp->one_machine) {
         ddp->end.clock_origin_ns = cddpi_now_ns();

@@ -171,23 +171,10 @@ static void take_group(cddp_loader *loader, cddp_group *group)
     }
 }
 
-static cddp_status build_loader(cddp_loader *loader)
-{
-    const cddp_loader_options *options = &loader->options;
-
-    CDDPI_TRY(
-        cddp_sampler_create(options->order, options->samples, options->seed, &loader->sampler));
-    CDDPI_TRY(make_slots(loader));
-    if (cddpi_batch_ring_start(&loader->ring, options->threads) != 0) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: thread %d of %d did not start",
-                          loader->ring.thread_count, options->threads);
-    }
-    return CDDP_OK;
-}
-
 cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader **out)
 {
     cddp_loader_options read = CDDP_LOADER_OPTIONS_INIT;
+    struct cddpi_failure failure;
     cddp_loader *loader;
     cddp_status status;
 
@@ -208,15 +195,20 @@ cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader *
     take_group(loader, read.group);
     loader->batches = read.samples / read.batch_size +
                       (read.drop_last == 0 && read.samples % read.batch_size != 0);
-    status = build_loader(loader);
-    if (status != CDDP_OK) {
-        struct cddpi_failure failure = *cddpi_last_failure();
-
-        release_loader(loader);
-        return cddpi_fail_again(status, &failure);
+    CDDPI_TRY_GOTO(fail, status,
+                   cddp_sampler_create(read.order, read.samples, read.seed, &loader->sampler));
+    CDDPI_TRY_GOTO(fail, status, make_slots(loader));
+    if (cddpi_batch_ring_start(&loader->ring, read.threads) == 0) {
+        *out = loader;
+        return CDDP_OK;
     }
-    *out = loader;
-    return CDDP_OK;
+    status = cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: thread %d of %d did not start",
+                        loader->ring.thread_count, read.threads);
+
+fail:
+    failure = *cddpi_last_failure();
+    release_loader(loader);
+    return cddpi_fail_again(status, &failure);
 }
 
 void cddp_loader_destroy(cddp_loader *loader)
