@@ -230,12 +230,6 @@ static cddp_status make_tensors(struct cddpi_optim *optim, const cddp_param *par
                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu tensors", most);
 }
 
-cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_param *params,
-                               const bool *decays, size_t count, struct cddpi_optim **out)
-{
-    return cddpi_optim_create_sharded(spec, params, decays, count, NULL, NULL, out);
-}
-
 /* On the CPU, updates use the CPU's tensors directly. */
 static cddp_status nothing_to_move(struct cddpi_optim *optim)
 {
@@ -261,9 +255,9 @@ cddp_status cddpi_optim_send(struct cddpi_optim *optim)
     return optim->placement->send(optim);
 }
 
-cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
-                                       const cddp_param *params, const bool *decays, size_t count,
-                                       cddp_group *group, cddp_ddp *ddp, struct cddpi_optim **out)
+cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_param *params,
+                               const bool *decays, size_t count, cddp_group *group, cddp_ddp *ddp,
+                               struct cddpi_optim **out)
 {
     struct cddpi_optim *optim;
     cddp_status status;

@@ -58,16 +58,6 @@ static void move_own(const struct cddpi_optim *optim, size_t moment, float *own,
     }
 }
 
-static float *whole_tensor(const struct cddpi_optim *optim, size_t moment, size_t param)
-{
-    size_t i = 0;
-
-    while (optim->trainable[i].index != param) {
-        i++;
-    }
-    return optim->full_state + moment * optim->full_elements + optim->trainable[i].offset;
-}
-
 /* On rank 0: copy all ranks' state, one rank after the other, to full tensors or from them. */
 static void move_all(const struct cddpi_optim *optim, size_t moment,
                      const struct transfer *transfer, bool pack)
@@ -79,7 +69,13 @@ static void move_all(const struct cddpi_optim *optim, size_t moment,
         const cddp_span *spans = cddp_ddp_spans(optim->ddp, rank, &count);
 
         for (size_t s = 0; s < count; s++) {
-            float *tensor = whole_tensor(optim, moment, spans[s].param) + spans[s].first;
+            const struct cddpi_optim_trainable *param = optim->trainable;
+            float *tensor = optim->full_state + moment * optim->full_elements + spans[s].first;
+
+            while (param->index != spans[s].param) {
+                param++;
+            }
+            tensor += param->offset;
 
             memcpy(pack ? at : tensor, pack ? tensor : at, spans[s].count * sizeof *tensor);
             at += spans[s].count;
