@@ -206,20 +206,6 @@ static cddp_status compare(const struct seen *all, int ranks, const struct cddpi
     return CDDP_OK;
 }
 
-/* A number that is the same for all ranks of one machine. A rank that is alone on its machine has a
- * number of its own. */
-static uint64_t name_neighbours(const cddp_group *group)
-{
-    char machine[CDDPI_MACHINE_BYTES] = "";
-
-    if (cddp_group_local_world_size(group) > 1) {
-        cddpi_machine(machine);
-    } else {
-        snprintf(machine, sizeof machine, "rank %d", cddp_group_rank(group));
-    }
-    return cddpi_hash_bytes(0, (const uint8_t *)machine, sizeof machine);
-}
-
 /* The other ranks would wait for this one. */
 static cddp_status no_memory(cddp_group *group, size_t count)
 {
@@ -233,6 +219,7 @@ static cddp_status no_memory(cddp_group *group, size_t count)
 cddp_status cddpi_agree_on_contents(cddp_group *group, const struct cddpi_content *contents,
                                     size_t count, bool between_machines)
 {
+    char machine[CDDPI_MACHINE_BYTES] = "";
     struct seen *mine = cddpi_zalloc_array(count + 1, sizeof *mine);
     void *all = NULL;
     cddp_status status;
@@ -240,7 +227,13 @@ cddp_status cddpi_agree_on_contents(cddp_group *group, const struct cddpi_conten
     if (mine == NULL) {
         return no_memory(group, count);
     }
-    mine[0].digest = name_neighbours(group);
+    /* a number that is the same for all ranks of one machine */
+    if (cddp_group_local_world_size(group) > 1) {
+        cddpi_machine(machine);
+    } else {
+        snprintf(machine, sizeof machine, "rank %d", cddp_group_rank(group));
+    }
+    mine[0].digest = cddpi_hash_bytes(0, (const uint8_t *)machine, sizeof machine);
     for (size_t i = 0; i < count; i++) {
         look_at(&contents[i], cddpi_samples_of_each(count), &mine[1 + i]);
     }

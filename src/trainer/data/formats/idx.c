@@ -221,23 +221,6 @@ static cddp_status open_alone(const struct idx_request *request, bool shareable,
     return describe(request, memory, out);
 }
 
-/* All ranks must train on the same data. A rank that has mapped a neighbour's file also checks that
- * its own file of that name has the same contents. */
-static cddp_status compare_files(const struct idx_request *request, cddp_group *group,
-                                 const struct cddpi_dataset_memory *memory)
-{
-    struct cddpi_content read[CDDPI_EXCHANGED_FILES_MAX];
-    struct cddpi_content own[CDDPI_EXCHANGED_FILES_MAX];
-
-    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
-        read[i] = (struct cddpi_content){request->paths[i], memory->files[i].data,
-                                         memory->files[i].bytes};
-        own[i] = (struct cddpi_content){.path = request->paths[i]};
-    }
-    CDDPI_TRY(cddpi_agree_on_contents(group, read, CDDPI_EXCHANGED_FILES_MAX, true));
-    return cddpi_agree_on_contents(group, own, CDDPI_EXCHANGED_FILES_MAX, false);
-}
-
 /* Open the files collectively. After each step, all ranks agree on the outcome. */
 static cddp_status open_together(const struct idx_request *request, cddp_group *group,
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
@@ -246,6 +229,8 @@ static cddp_status open_together(const struct idx_request *request, cddp_group *
     bool reads = cddp_group_local_rank(group) == 0;
     bool shareable = cddp_group_local_world_size(group) > 1;
     struct cddpi_data_file_address addresses[CDDPI_EXCHANGED_FILES_MAX];
+    struct cddpi_content read[CDDPI_EXCHANGED_FILES_MAX];
+    struct cddpi_content own[CDDPI_EXCHANGED_FILES_MAX];
     uint64_t facts[sizeof names / sizeof *names];
     bool found;
     cddp_status status = reads ? open_alone(request, shareable, memory, out) : CDDP_OK;
@@ -266,7 +251,15 @@ static cddp_status open_together(const struct idx_request *request, cddp_group *
     facts[3] = (uint64_t)out->width;
     facts[4] = (uint64_t)out->classes;
     CDDPI_TRY(cddpi_agree_on(group, request->paths[0], names, facts, sizeof facts / sizeof *facts));
-    return compare_files(request, group, memory);
+    /* all ranks must train on the same data; a rank that has mapped a neighbour's file also checks
+     * that its own file of that name has the same contents */
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
+        read[i] = (struct cddpi_content){request->paths[i], memory->files[i].data,
+                                         memory->files[i].bytes};
+        own[i] = (struct cddpi_content){.path = request->paths[i]};
+    }
+    CDDPI_TRY(cddpi_agree_on_contents(group, read, CDDPI_EXCHANGED_FILES_MAX, true));
+    return cddpi_agree_on_contents(group, own, CDDPI_EXCHANGED_FILES_MAX, false);
 }
 
 cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_path, int classes,
