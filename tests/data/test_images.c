@@ -1,7 +1,7 @@
 /* test_images.c - single image files: the pixels equal Pillow's, before and after resizing, and
  * broken files are refused. */
 #include "data/images/image_decode.h"
-#include "data/images/view.h"
+#include "data/images/sample.h"
 #include "support/images.h"
 
 #include <cddp_config.h>
@@ -309,8 +309,8 @@ static void a_large_image_of_many_scans_is_refused(void **state)
     }
     assert_string_equal(
         cddp_last_error(),
-        "s.jpg: the JPEG file has more than 128 scans of 4096 x 4096 pixels: nobody's "
-        "camera makes such");
+        "s.jpg: the JPEG file has more than 128 scans of 4096 x 4096 pixels: no camera "
+        "makes such files");
 }
 
 #else

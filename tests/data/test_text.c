@@ -311,7 +311,7 @@ static void bad_texts_are_named(void **state)
                "/a.txt without the end held back for tests: there are only 4 tokens, but");
     is_refused("a.txt", 1.0, CDDP_ERR_ARGUMENT, "the test fraction 1, which must be");
     write_text("b.txt", "xyz");
-    is_refused("?.txt", 0.2, CDDP_ERR_FORMAT, "/a.txt and the files behind it: the end held back");
+    is_refused("?.txt", 0.2, CDDP_ERR_FORMAT, "/a.txt and the files after it: the end held back");
     write_text("b.txt", "\x1f\x8b nothing that gzip made");
     is_refused("?.txt", 0, CDDP_ERR_FORMAT, "/b.txt: ");
 }

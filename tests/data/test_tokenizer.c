@@ -1,7 +1,6 @@
 /* test_tokenizer.c - tokens of texts equal those of other programs, round trips are exact, and
  * wrong vocabulary files get a message. */
 #include "base/alloc.h"
-#include "data/tokenizer/encoder.h"
 #include "data/tokenizer/tokenizer.h"
 #include "support/test.h"
 

@@ -1,7 +1,6 @@
 /* test_tokenizer_words.c - vocabularies of words: which words are learnt, what texts become, in
  * pieces of any length, and files that are read again or refused. */
 #include "base/alloc.h"
-#include "data/tokenizer/encoder.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_train.h"
 #include "support/test.h"

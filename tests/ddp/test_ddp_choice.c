@@ -109,9 +109,9 @@ static int choice_rank(int rank, int world_size, void *argument)
     }
     CHECK(rank != 0 || strstr(log, "bytes of gradients in ") != NULL);
     CHECK(rank != 0 || (strstr(log, "(not chosen: given") != NULL) == by_hand);
-    CHECK(rank != 0 || (strstr(log, "by arrivals of any kind, ") != NULL) == !by_hand);
-    CHECK(rank != 0 || (strstr(log, "by arrivals in the first backward, ") != NULL) ==
-                           (!by_hand && !scene->shard));
+    CHECK(rank != 0 || (strstr(log, "computed from assumed arrivals, ") != NULL) == !by_hand);
+    CHECK(rank != 0 || (strstr(log, "computed from the arrivals in the first backward, ") !=
+                        NULL) == (!by_hand && !scene->shard));
     CHECK(rank == 0 || strstr(log, "bytes of gradients in ") == NULL);
     return leave(&t);
 }

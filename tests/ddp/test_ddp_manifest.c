@@ -1,7 +1,7 @@
 /* test_ddp_manifest.c - the text that must be equal on all ranks, and the description of how two
  * such texts differ. */
 #include "base/alloc.h"
-#include "ddp/manifest.h"
+#include "ddp/ddp_create.h"
 #include "support/test.h"
 
 struct model {

@@ -1,7 +1,7 @@
 /* test_ddp_sizes.c - the choice of bucket sizes, a pure function: for numbers of real models and
  * links, it comes near the best possible schedule. */
 #include "base/alloc.h"
-#include "ddp/sizes.h"
+#include "ddp/bucket_plan.h"
 #include "support/test.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* fuzz_image.c - an image file, decoded and resized. The first three bytes select the part: the
  * seed of a random part, and the size of the sample. */
 #include "data/images/image_decode.h"
-#include "data/images/view.h"
+#include "data/images/sample.h"
 #include "fuzz/fuzz.h"
 
 #include <stdlib.h>

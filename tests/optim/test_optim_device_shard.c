@@ -37,8 +37,8 @@ static int open_sharded(struct sharded *s, cddp_group *group, struct cddpi_devic
     for (size_t i = 0; i < PARAMS; i++) {
         s->params[i].data = cddp_ddp_param(s->ddp, i);
     }
-    CHECK(cddpi_optim_create_sharded(&specs[2], s->params, NULL, PARAMS, group, s->ddp,
-                                     &s->side.optim) == CDDP_OK);
+    CHECK(cddpi_optim_create(&specs[2], s->params, NULL, PARAMS, group, s->ddp, &s->side.optim) ==
+          CDDP_OK);
     CHECK(device == NULL ||
           cddpi_optim_to_device(s->side.optim, device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
     return 0;

@@ -66,7 +66,8 @@ int open_side(struct side *side, struct cddpi_device *device, const struct cddpi
         CHECK(side->params[i].data != NULL && side->grads[i] != NULL);
         CHECK(put_noise(side, side->params[i].data, 1, 0, i) == 0);
     }
-    CHECK(cddpi_optim_create(spec, side->params, decays, PARAMS, &side->optim) == CDDP_OK);
+    CHECK(cddpi_optim_create(spec, side->params, decays, PARAMS, NULL, NULL, &side->optim) ==
+          CDDP_OK);
     CHECK(device == NULL ||
           cddpi_optim_to_device(side->optim, device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
     return 0;

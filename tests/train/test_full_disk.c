@@ -45,7 +45,7 @@ static void a_full_disk_costs_no_older_checkpoint(void **state)
     launcher_await_text(job.dir, "err", "No space left on device; a checkpoint takes about 0.4");
     launcher_await_text(job.dir, "err", " MiB are free; training goes on");
     kill(job.pid, SIGTERM);
-    launcher_await_text(job.dir, "err", "Make room: it is tried again for 600 s");
+    launcher_await_text(job.dir, "err", "Free disk space: retrying for 600 s");
     support_sleep_ms(1000); /* at once, it would be the same wish */
     kill(job.pid, SIGTERM);
     launcher_wait(&job);
@@ -79,7 +79,7 @@ static void the_last_checkpoint_waits_for_room(void **state)
     (void)state;
     fill_behind_ten_steps("patient", "train.keep=1");
     JOB_START(&job, ON_DISK("patient"), "train.keep=1", "train.max_steps=13");
-    launcher_await_text(job.dir, "err", "Make room: it is tried again for 600 s");
+    launcher_await_text(job.dir, "err", "Free disk space: retrying for 600 s");
     assert_int_equal(unlink(in_work("patient/filler")), 0);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
@@ -94,7 +94,7 @@ static void a_signal_ends_the_waiting_for_room(void **state)
     (void)state;
     make_disk("signal", "256k");
     JOB_START(&job, ON_DISK("signal"), "train.max_steps=3");
-    launcher_await_text(job.dir, "err", "Make room: it is tried again for 600 s");
+    launcher_await_text(job.dir, "err", "Free disk space: retrying for 600 s");
     kill(job.pid, SIGTERM);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);

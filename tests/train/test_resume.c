@@ -461,7 +461,7 @@ static void a_last_checkpoint_that_fails_for_a_passing_reason_is_tried_again(voi
         run = run_well(&options);
         let_be();
         assert_says(&run, "err", 0, strerror_r(errors[i], text, sizeof text));
-        assert_says(&run, "err", 0, "t is tried again for 600 s (train.full_disk_seconds)");
+        assert_says(&run, "err", 0, "etrying for 600 s (train.full_disk_seconds)");
         list_begins_with(in_work("passing-%zu/checkpoints", i), "step-00000002", true);
     }
 }

@@ -112,7 +112,7 @@ static void a_plan_that_follows_the_link_changes_no_bit_of_a_run(void **state)
                      argument("ddp.shard_optimizer=%s", i == 1 ? "false" : "true"),
                      argument("train.max_steps=%s", i == 2 ? "4" : "30"), "train.resume=auto");
         unsetenv("CDDP_LOG");
-        assert_int_equal(launcher_count(job.err, "by arrivals in the first backward"), i < 3);
+        assert_int_equal(launcher_count(job.err, "from the arrivals in the first backward"), i < 3);
         launcher_end(&job);
     }
     for (int i = 0; i < 3; i++) {

@@ -88,6 +88,19 @@ void *cddpi_realloc(void *old, size_t bytes)
                                     : realloc(old, bytes);
 }
 
+void *cddpi_grow(void *array, size_t *room, size_t wanted, size_t bytes)
+{
+    size_t more = *room * 2 + 4 > wanted ? *room * 2 + 4 : wanted;
+    void *larger;
+
+    if (wanted <= *room) {
+        return array;
+    }
+    larger = more > CDDPI_BYTES_MAX / bytes ? NULL : cddpi_realloc(array, more * bytes);
+    *room = larger != NULL ? more : *room;
+    return larger;
+}
+
 void *cddpi_alloc_aligned(size_t bytes)
 {
     size_t alignment = bytes >= 4 * (size_t)HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : CDDPI_ALIGNMENT;

@@ -34,6 +34,12 @@ static inline void *cddpi_zalloc_array(size_t count, size_t bytes)
 /** Like realloc(): new bytes are not zeroed, and on failure @p old is unchanged. */
 void *cddpi_realloc(void *old, size_t bytes);
 
+/** Make sure that @p array, which has room for *@p room elements of @p bytes bytes each, has room
+ * for
+ *  @p wanted > 0: at least doubles *@p room if it has not. Returns the array, which may have moved.
+ *  NULL: no memory, and the array and *@p room are unchanged. */
+void *cddpi_grow(void *array, size_t *room, size_t wanted, size_t bytes);
+
 /** Uninitialised memory aligned to CDDPI_ALIGNMENT, or NULL. Large blocks ask for huge pages. */
 void *cddpi_alloc_aligned(size_t bytes);
 

@@ -13,9 +13,16 @@
 
 enum { BUFFER_BYTES = 256 << 10 };
 
-static int open_dir_at(int dir, const char *path)
+cddp_status cddpi_checkpoint_open(const char *path, int *out)
 {
-    return cddpi_folder_open_fd(dir, path, true);
+    int fd = cddpi_file_open_read(path);
+
+    if (fd < 0) {
+        return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
+                                "open %s", path);
+    }
+    *out = fd;
+    return CDDP_OK;
 }
 
 /* Create the folder @p path, whose parents exist, and flush its parent folder, so that the new
@@ -29,11 +36,11 @@ static int make_dir(char *path)
     if (cddpi_file_mkdirat(AT_FDCWD, path) != 0) {
         return errno == EEXIST ? 0 : -1;
     }
-    if (slash == NULL) {
-        parent = open_dir_at(AT_FDCWD, ".");
-    } else {
+    if (slash != NULL) {
         *slash = '\0';
-        parent = open_dir_at(AT_FDCWD, slash == path ? "/" : path);
+    }
+    parent = cddpi_folder_open_fd(AT_FDCWD, slash == NULL ? "." : slash == path ? "/" : path, true);
+    if (slash != NULL) {
         *slash = '/';
     }
     if (parent < 0) {
@@ -71,15 +78,11 @@ static cddp_status make_dirs(const char *path)
 
 cddp_status cddpi_file_open_dir(const char *path, int *out)
 {
-    int dir = open_dir_at(AT_FDCWD, path);
+    int dir = cddpi_folder_open_fd(AT_FDCWD, path, true);
 
     if (dir < 0 && errno == ENOENT) {
-        cddp_status status = make_dirs(path);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
-        dir = open_dir_at(AT_FDCWD, path);
+        CDDPI_TRY(make_dirs(path));
+        dir = cddpi_folder_open_fd(AT_FDCWD, path, true);
     }
     if (dir < 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder %s", path);
@@ -125,17 +128,13 @@ static int hash_file(int fd, unsigned char *buffer, uint64_t *bytes,
         if (got < 0 && errno == EINTR) {
             continue;
         }
-        if (got < 0) {
-            return -1;
-        }
-        if (got == 0) {
-            break;
+        if (got <= 0) {
+            crypto_generichash_final(&hash, digest, CDDPI_DIGEST_BYTES);
+            return got < 0 ? -1 : 0;
         }
         crypto_generichash_update(&hash, buffer, (size_t)got);
         *bytes += (uint64_t)got;
     }
-    crypto_generichash_final(&hash, digest, CDDPI_DIGEST_BYTES);
-    return 0;
 }
 
 cddp_status cddpi_file_digest(const char *path, uint64_t *out_bytes,
@@ -144,19 +143,16 @@ cddp_status cddpi_file_digest(const char *path, uint64_t *out_bytes,
     unsigned char digest[CDDPI_DIGEST_BYTES];
     unsigned char *buffer = cddpi_alloc_aligned(BUFFER_BYTES);
     uint64_t bytes;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
     struct stat info;
-    int fd;
+    int fd = -1;
 
-    if (buffer == NULL) {
+    if (buffer == NULL || sodium_init() < 0) {
+        cddpi_free(buffer);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d bytes", path, BUFFER_BYTES);
     }
-    /* opens without blocking: if the path is a named pipe, open must not wait for a writer */
-    fd = sodium_init() < 0 ? -1 : cddpi_file_open_read(path);
-    if (fd < 0) {
-        status = cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
-                                  "open %s", path);
-    } else if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    CDDPI_TRY_GOTO(done, status, cddpi_checkpoint_open(path, &fd));
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: not a regular file", path);
     } else if (hash_file(fd, buffer, &bytes, digest) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", path);
@@ -164,9 +160,9 @@ cddp_status cddpi_file_digest(const char *path, uint64_t *out_bytes,
         *out_bytes = bytes;
         sodium_bin2hex(out_hex, CDDPI_DIGEST_HEX_BYTES, digest, sizeof digest);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    close(fd);
+
+done:
     cddpi_free(buffer);
     return status;
 }

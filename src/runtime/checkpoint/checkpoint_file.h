@@ -10,6 +10,9 @@
 
 enum { CDDPI_DIGEST_BYTES = 32, CDDPI_DIGEST_HEX_BYTES = 2 * CDDPI_DIGEST_BYTES + 1 };
 
+/** Open the file @p path for reading; a named pipe does not block. CDDP_ERR_NOT_FOUND: there is no
+ *  such file. */
+cddp_status cddpi_checkpoint_open(const char *path, int *out);
 /** Open the folder @p path. If it or its parents are missing, create and flush them. */
 cddp_status cddpi_file_open_dir(const char *path, int *out);
 

@@ -38,34 +38,22 @@ struct cddp_safetensors {
     size_t count;
 };
 
-/* Fails with "FILE: tensor "NAME": ..." */
-#define TENSOR_FAIL(file, entry, format, ...)                                                      \
-    tensor_fail(file, (entry)->tensor.name, format, __VA_ARGS__)
-
-static cddp_status __attribute__((format(printf, 3, 4)))
-tensor_fail(const cddp_safetensors *file, const char *name, const char *format, ...)
+/* Put "FILE: tensor "NAME": " before the stored text. */
+static cddp_status tensor_failed(const cddp_safetensors *file, const char *name, cddp_status status)
 {
-    char text[512];
     char shown[CDDPI_SAFETENSORS_NAME_SHOWN];
-    va_list arguments;
 
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\": %s", file->path,
-                      cddpi_printable(name, shown, sizeof shown), text);
+    return cddpi_fail_prefix(status, "%s: tensor \"%s\"", file->path,
+                             cddpi_printable(name, shown, sizeof shown));
 }
 
 static cddp_status map_file(cddp_safetensors *file)
 {
-    int fd = cddpi_file_open_read(file->path);
     struct stat info;
     cddp_status status = CDDP_OK;
+    int fd = -1;
 
-    if (fd < 0) {
-        return cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno,
-                                "open %s", file->path);
-    }
+    CDDPI_TRY(cddpi_checkpoint_open(file->path, &fd));
     if (fstat(fd, &info) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "stat %s", file->path);
     } else if (!S_ISREG(info.st_mode)) {
@@ -87,19 +75,12 @@ static cddp_status map_file(cddp_safetensors *file)
     return status;
 }
 
-/* Fail because the header is wrong. If the first bytes show another format, name that format. */
-static cddp_status __attribute__((format(printf, 2, 3)))
-header_fail(const cddp_safetensors *file, const char *format, ...)
+/* The header is wrong. If the first bytes show another format, name that format. */
+static cddp_status header_failed(const cddp_safetensors *file, cddp_status status)
 {
     char words[CDDPI_FOREIGN_WORDS_BYTES];
-    char text[256];
-    va_list arguments;
 
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return cddpi_fail(CDDP_ERR_FORMAT, "%s: %s%s", file->path, text,
-                      cddpi_foreign_words(file->map, file->bytes, words));
+    return cddpi_fail_suffix(status, "%s", cddpi_foreign_words(file->map, file->bytes, words));
 }
 
 static cddp_status parse_header(cddp_safetensors *file)
@@ -118,13 +99,17 @@ static cddp_status parse_header(cddp_safetensors *file)
                           file->path, length, file->bytes);
     }
     if (length > CDDPI_SAFETENSORS_HEADER_MAX || length > file->bytes - LENGTH_BYTES) {
-        return header_fail(file,
-                           "a header of %" PRIu64 " bytes in a file of %zu (at most %d allowed): "
-                           "not a safetensors file, or cut short",
-                           length, file->bytes, CDDPI_SAFETENSORS_HEADER_MAX);
+        return header_failed(file, cddpi_fail(CDDP_ERR_FORMAT,
+                                              "%s: a header of %" PRIu64
+                                              " bytes in a file of %zu (at most %d allowed): "
+                                              "not a safetensors file, or cut short",
+                                              file->path, length, file->bytes,
+                                              CDDPI_SAFETENSORS_HEADER_MAX));
     }
     if (length == 0 || text[0] != '{') {
-        return header_fail(file, "the header does not begin with '{'");
+        return header_failed(
+            file,
+            cddpi_fail(CDDP_ERR_FORMAT, "%s: the header does not begin with '{'", file->path));
     }
     file->root = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (file->root == NULL) {
@@ -164,7 +149,7 @@ static cddp_status take_metadata(cddp_safetensors *file)
     return CDDP_OK;
 }
 
-static cddp_status take_type(const cddp_safetensors *file, const json_t *json, cddp_tensor *tensor)
+static cddp_status take_type(const json_t *json, cddp_tensor *tensor)
 {
     static const struct {
         const char *name;
@@ -176,8 +161,7 @@ static cddp_status take_type(const cddp_safetensors *file, const json_t *json, c
     char shown[24];
 
     if (text == NULL) {
-        return tensor_fail(file, tensor->name, "%s",
-                           "it has no dtype, or one that is not a string");
+        return cddpi_fail(CDDP_ERR_FORMAT, "it has no dtype, or one that is not a string");
     }
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (strcmp(text, types[i].name) == 0) {
@@ -185,8 +169,8 @@ static cddp_status take_type(const cddp_safetensors *file, const json_t *json, c
             return CDDP_OK;
         }
     }
-    return tensor_fail(file, tensor->name, "dtype %s is not one that cddp can read",
-                       cddpi_printable(text, shown, sizeof shown));
+    return cddpi_fail(CDDP_ERR_FORMAT, "dtype %s is not one that cddp can read",
+                      cddpi_printable(text, shown, sizeof shown));
 }
 
 /* A hint for error texts if the number is written as 8.0: the format's reference library refuses
@@ -196,25 +180,24 @@ static const char *with_point(const json_t *json)
     return json_is_real(json) ? ": it is written with a point, as 8.0 for 8" : "";
 }
 
-static cddp_status take_shape(const cddp_safetensors *file, const json_t *json, cddp_tensor *tensor)
+static cddp_status take_shape(const json_t *json, cddp_tensor *tensor)
 {
     const json_t *shape = json_object_get(json, "shape");
 
     if (!json_is_array(shape)) {
-        return tensor_fail(file, tensor->name, "%s",
-                           "it has no shape, or one that is not an array");
+        return cddpi_fail(CDDP_ERR_FORMAT, "it has no shape, or one that is not an array");
     }
     if (json_array_size(shape) > CDDP_MAX_DIMS) {
-        return tensor_fail(file, tensor->name, "%zu dimensions, but cddp holds at most %d",
-                           json_array_size(shape), CDDP_MAX_DIMS);
+        return cddpi_fail(CDDP_ERR_FORMAT, "%zu dimensions, but cddp holds at most %d",
+                          json_array_size(shape), CDDP_MAX_DIMS);
     }
     tensor->dims = (int)json_array_size(shape);
     for (int i = 0; i < tensor->dims; i++) {
         const json_t *size = json_array_get(shape, (size_t)i);
 
         if (!json_is_integer(size) || json_integer_value(size) < 0) {
-            return tensor_fail(file, tensor->name, "dimension %d is not a whole number >= 0%s", i,
-                               with_point(size));
+            return cddpi_fail(CDDP_ERR_FORMAT, "dimension %d is not a whole number >= 0%s", i,
+                              with_point(size));
         }
         tensor->shape[i] = json_integer_value(size);
     }
@@ -231,37 +214,36 @@ static cddp_status take_offsets(const cddp_safetensors *file, const json_t *json
     size_t bytes;
 
     if (json_array_size(pair) != 2 || !json_is_integer(begin) || !json_is_integer(end)) {
-        return TENSOR_FAIL(file, entry, "its data_offsets are not two whole numbers%s",
-                           json_is_real(begin) ? with_point(begin) : with_point(end));
+        return cddpi_fail(CDDP_ERR_FORMAT, "its data_offsets are not two whole numbers%s",
+                          json_is_real(begin) ? with_point(begin) : with_point(end));
     }
     if (json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin) ||
         (uint64_t)json_integer_value(end) > data_bytes) {
-        return TENSOR_FAIL(
-            file, entry, "data_offsets [%lld, %lld] do not lie in the %zu bytes of data",
+        return cddpi_fail(
+            CDDP_ERR_FORMAT, "data_offsets [%lld, %lld] do not lie in the %zu bytes of data",
             (long long)json_integer_value(begin), (long long)json_integer_value(end), data_bytes);
     }
     entry->begin = (size_t)json_integer_value(begin);
     entry->end = (size_t)json_integer_value(end);
     if (!cddpi_tensor_bytes(entry->tensor.type, entry->tensor.dims, entry->tensor.shape, &bytes)) {
-        return TENSOR_FAIL(file, entry, "%s", "its shape overflows");
+        return cddpi_fail(CDDP_ERR_FORMAT, "its shape overflows");
     }
     if (bytes != entry->end - entry->begin) {
-        return TENSOR_FAIL(file, entry, "its shape takes %zu bytes, its data_offsets hold %zu",
-                           bytes, entry->end - entry->begin);
+        return cddpi_fail(CDDP_ERR_FORMAT, "its shape takes %zu bytes, its data_offsets hold %zu",
+                          bytes, entry->end - entry->begin);
     }
     entry->tensor.data = (void *)(file->map + file->data_begin + entry->begin);
     return CDDP_OK;
 }
 
-static cddp_status take_entry(const cddp_safetensors *file, const char *name, const json_t *json,
+static cddp_status take_entry(const cddp_safetensors *file, const json_t *json,
                               struct safetensors_entry *entry)
 {
-    entry->tensor.name = name;
     if (!json_is_object(json)) {
-        return tensor_fail(file, name, "%s", "its entry is not an object");
+        return cddpi_fail(CDDP_ERR_FORMAT, "its entry is not an object");
     }
-    CDDPI_TRY(take_type(file, json, &entry->tensor));
-    CDDPI_TRY(take_shape(file, json, &entry->tensor));
+    CDDPI_TRY(take_type(json, &entry->tensor));
+    CDDPI_TRY(take_shape(json, &entry->tensor));
     return take_offsets(file, json, entry);
 }
 
@@ -280,14 +262,6 @@ static int compare_places(const void *left, const void *right)
     return strcmp(a->tensor.name, b->tensor.name);
 }
 
-static int compare_names(const void *left, const void *right)
-{
-    const cddp_tensor *const *a = left;
-    const cddp_tensor *const *b = right;
-
-    return strcmp((*a)->name, (*b)->name);
-}
-
 static cddp_status take_entries(cddp_safetensors *file)
 {
     size_t rows = json_object_size(file->root);
@@ -301,14 +275,16 @@ static cddp_status take_entries(cddp_safetensors *file)
     }
     json_object_foreach(file->root, name, json)
     {
+        struct safetensors_entry *entry = &file->sorted[file->count];
         cddp_status status;
 
         if (json == file->pairs) {
             continue;
         }
-        status = take_entry(file, name, json, &file->sorted[file->count]);
+        entry->tensor.name = name;
+        status = take_entry(file, json, entry);
         if (status != CDDP_OK) {
-            return status;
+            return tensor_failed(file, name, status);
         }
         file->count++;
     }
@@ -316,7 +292,7 @@ static cddp_status take_entries(cddp_safetensors *file)
     for (size_t i = 0; i < file->count; i++) {
         file->by_name[i] = &file->sorted[i].tensor;
     }
-    qsort(file->by_name, file->count, sizeof *file->by_name, compare_names);
+    qsort(file->by_name, file->count, sizeof *file->by_name, cddpi_tensor_by_name);
     return CDDP_OK;
 }
 
@@ -329,10 +305,12 @@ static cddp_status check_cover(const cddp_safetensors *file)
         const struct safetensors_entry *entry = &file->sorted[i];
 
         if (entry->begin != covered) {
-            return TENSOR_FAIL(
-                file, entry,
-                "it begins at byte %zu of the data, but what is before it ends at %zu%s",
-                entry->begin, covered, entry->begin < covered ? ": they overlap" : ": a hole");
+            return tensor_failed(
+                file, entry->tensor.name,
+                cddpi_fail(CDDP_ERR_FORMAT,
+                           "it begins at byte %zu of the data, but what is before it ends at %zu%s",
+                           entry->begin, covered,
+                           entry->begin < covered ? ": they overlap" : ": a hole"));
         }
         covered = entry->end;
     }
@@ -421,7 +399,7 @@ const cddp_tensor *cddp_safetensors_find(const cddp_safetensors *file, const cha
     if (!may_ask(file, "safetensors_find") || name == NULL) {
         return NULL;
     }
-    found = bsearch(&key, file->by_name, file->count, sizeof *file->by_name, compare_names);
+    found = bsearch(&key, file->by_name, file->count, sizeof *file->by_name, cddpi_tensor_by_name);
     return found != NULL ? *found : NULL;
 }
 

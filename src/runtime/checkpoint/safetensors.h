@@ -3,21 +3,28 @@
 #ifndef CDDPI_CHECKPOINT_SAFETENSORS_H
 #define CDDPI_CHECKPOINT_SAFETENSORS_H
 
+#include "base/shape.h"
 #include "checkpoint/checkpoint_file.h"
 
 #include <cddp/checkpoint.h>
 
-enum { CDDPI_SAFETENSORS_HEADER_MAX = 100000000, CDDPI_SAFETENSORS_NAME_SHOWN = 96 };
+enum {
+    CDDPI_SAFETENSORS_HEADER_MAX = 100000000,
+    CDDPI_SAFETENSORS_NAME_SHOWN = 96,
+    CDDPI_TENSOR_KIND_BYTES = 256
+};
 
 /** The bytes of a tensor. False: a dimension is negative, or the product overflows. */
 bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *out);
-
-/** Check all of @p tensors and build the beginning of a file: the header's length and the header,
- *  padded so that the data begins at a multiple of 64 bytes.
- *  @param shown  Names the file in errors.
- *  @param out    @p out_bytes bytes; release with cddpi_free(). */
-cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tensors, size_t count,
-                                     const char *const *metadata, char **out, size_t *out_bytes);
+/** The bytes of a tensor for which cddpi_tensor_bytes() has passed. */
+static inline size_t cddpi_tensor_size(const cddp_tensor *tensor)
+{
+    return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
+}
+/** Words the type and shape of a tensor for an error text: "f32 [512, 784]". Returns @p text. */
+const char *cddpi_tensor_describe(const cddp_tensor *tensor, char text[CDDPI_TENSOR_KIND_BYTES]);
+/** Order pointers to tensors by name, for qsort() and bsearch(). */
+int cddpi_tensor_by_name(const void *left, const void *right);
 
 /** Puts all data of tensor @p index to @p writer: exactly as many bytes as its shape and type say.
  */

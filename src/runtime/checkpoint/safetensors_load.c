@@ -9,25 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHAPE_TEXT_BYTES = 256 };
-
-/* For error texts: "f32 [512, 784]". */
-static const char *describe(const cddp_tensor *tensor, char text[SHAPE_TEXT_BYTES])
+const char *cddpi_tensor_describe(const cddp_tensor *tensor, char text[CDDPI_TENSOR_KIND_BYTES])
 {
-    int length = snprintf(text, SHAPE_TEXT_BYTES, "%s [", cddp_type_name(tensor->type));
+    int length = snprintf(text, CDDPI_TENSOR_KIND_BYTES, "%s [", cddp_type_name(tensor->type));
 
     for (int i = 0; i < tensor->dims; i++) {
-        length += snprintf(text + length, (size_t)(SHAPE_TEXT_BYTES - length), "%s%lld",
+        length += snprintf(text + length, (size_t)(CDDPI_TENSOR_KIND_BYTES - length), "%s%lld",
                            i > 0 ? ", " : "", (long long)tensor->shape[i]);
     }
-    snprintf(text + length, (size_t)(SHAPE_TEXT_BYTES - length), "]");
+    snprintf(text + length, (size_t)(CDDPI_TENSOR_KIND_BYTES - length), "]");
     return text;
 }
 
-static bool same_kind(const cddp_tensor *a, const cddp_tensor *b)
+int cddpi_tensor_by_name(const void *left, const void *right)
 {
-    return a->type == b->type && a->dims == b->dims &&
-           memcmp(a->shape, b->shape, (size_t)a->dims * sizeof a->shape[0]) == 0;
+    const cddp_tensor *const *a = left;
+    const cddp_tensor *const *b = right;
+
+    return strcmp((*a)->name, (*b)->name);
 }
 
 /* A tensor in the file that may be the missing one: its name is @p wanted after a wrapper's prefix
@@ -60,11 +59,11 @@ static cddp_status fail_missing(const cddp_safetensors *file, const char *shown,
                                 const cddp_tensor *wanted, const char *name)
 {
     const char *similar = find_similar(file, wanted->name);
-    char expected[SHAPE_TEXT_BYTES];
+    char expected[CDDPI_TENSOR_KIND_BYTES];
     char other[CDDPI_SAFETENSORS_NAME_SHOWN];
 
     (void)cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" (%s) is missing", shown, name,
-                     describe(wanted, expected));
+                     cddpi_tensor_describe(wanted, expected));
     return similar == NULL
                ? CDDP_ERR_FORMAT
                : cddpi_fail_suffix(CDDP_ERR_FORMAT, "; the nearest name in it is \"%s\"",
@@ -75,8 +74,8 @@ static cddp_status match_one(const cddp_safetensors *file, const char *shown,
                              const cddp_tensor *wanted)
 {
     char name[CDDPI_SAFETENSORS_NAME_SHOWN];
-    char expected[SHAPE_TEXT_BYTES];
-    char present[SHAPE_TEXT_BYTES];
+    char expected[CDDPI_TENSOR_KIND_BYTES];
+    char present[CDDPI_TENSOR_KIND_BYTES];
     const cddp_tensor *found;
     size_t bytes;
 
@@ -90,19 +89,13 @@ static cddp_status match_one(const cddp_safetensors *file, const char *shown,
     if (found == NULL) {
         return fail_missing(file, shown, wanted, name);
     }
-    if (!same_kind(found, wanted)) {
+    if (found->type != wanted->type || found->dims != wanted->dims ||
+        memcmp(found->shape, wanted->shape, (size_t)found->dims * sizeof found->shape[0]) != 0) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted", shown, name,
-                          describe(found, present), describe(wanted, expected));
+                          cddpi_tensor_describe(found, present),
+                          cddpi_tensor_describe(wanted, expected));
     }
     return CDDP_OK;
-}
-
-static int compare_names(const void *left, const void *right)
-{
-    const cddp_tensor *const *a = left;
-    const cddp_tensor *const *b = right;
-
-    return strcmp((*a)->name, (*b)->name);
 }
 
 /* After each of @p tensors was found in the file: check that no two are the same, and that the file
@@ -121,12 +114,12 @@ static cddp_status match_all(const cddp_safetensors *file, const char *shown,
     for (size_t i = 0; i < cddp_safetensors_count(file); i++) {
         const cddp_tensor *present = cddp_safetensors_at(file, i);
 
-        if (bsearch(&present, sorted, count, sizeof *sorted, compare_names) == NULL) {
-            char kind[SHAPE_TEXT_BYTES];
+        if (bsearch(&present, sorted, count, sizeof *sorted, cddpi_tensor_by_name) == NULL) {
+            char kind[CDDPI_TENSOR_KIND_BYTES];
 
             return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" (%s) is one that nothing wants",
                               shown, cddpi_printable(present->name, name, sizeof name),
-                              describe(present, kind));
+                              cddpi_tensor_describe(present, kind));
         }
     }
     return CDDP_OK;
@@ -142,10 +135,7 @@ cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *sh
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: %zu tensors are too many", shown, count);
     }
     for (size_t i = 0; i < count; i++) {
-        status = match_one(file, shown, &tensors[i]);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(match_one(file, shown, &tensors[i]));
     }
     sorted = cddpi_zalloc_array(count, sizeof *sorted);
     if (sorted == NULL) {
@@ -154,19 +144,20 @@ cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *sh
     for (size_t i = 0; i < count; i++) {
         sorted[i] = &tensors[i];
     }
-    qsort(sorted, count, sizeof *sorted, compare_names);
+    qsort(sorted, count, sizeof *sorted, cddpi_tensor_by_name);
     status = match_all(file, shown, sorted, count);
     cddpi_free(sorted);
     return status;
 }
 
-/* Check that tensors that match the file have memory. */
-static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, size_t count)
+cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
+                                  const cddp_tensor *tensors, size_t count)
 {
+    CDDPI_TRY(cddpi_safetensors_match(file, shown, tensors, count));
     for (size_t i = 0; i < count; i++) {
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
 
-        if (tensors[i].data == NULL && cddpi_elements(tensors[i].dims, tensors[i].shape) > 0) {
+        if (tensors[i].data == NULL && cddpi_tensor_size(&tensors[i]) > 0) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\" has no memory to load into",
                               shown, cddpi_printable(tensors[i].name, name, sizeof name));
         }
@@ -174,21 +165,13 @@ static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, s
     return CDDP_OK;
 }
 
-cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
-                                  const cddp_tensor *tensors, size_t count)
-{
-    CDDPI_TRY(cddpi_safetensors_match(file, shown, tensors, count));
-    return check_memory(shown, tensors, count);
-}
-
 cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors,
                                    size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const cddp_tensor *from = cddp_safetensors_find(file, tensors[i].name);
-        size_t bytes = 0;
+        size_t bytes = cddpi_tensor_size(from);
 
-        (void)cddpi_tensor_bytes(from->type, from->dims, from->shape, &bytes);
         if (bytes > 0) {
             memcpy(tensors[i].data, from->data, bytes);
         }

@@ -85,11 +85,8 @@ static cddp_status add_tensors(const char *shown, json_t *root, const cddp_tenso
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
         size_t bytes = 0;
         json_t *entry;
-        cddp_status status = check_tensor(shown, &tensors[i], i, &bytes);
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_tensor(shown, &tensors[i], i, &bytes));
         cddpi_printable(tensors[i].name, name, sizeof name);
         if (json_object_get(root, tensors[i].name) != NULL) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: two tensors are named \"%s\"", shown, name);
@@ -164,8 +161,12 @@ static cddp_status lay_out(const char *shown, const json_t *root, char **out, si
     return CDDP_OK;
 }
 
-cddp_status cddpi_safetensors_header(const char *shown, const cddp_tensor *tensors, size_t count,
-                                     const char *const *metadata, char **out, size_t *out_bytes)
+/* Check all of @p tensors and build the beginning of a file: the header's length and the header,
+ * padded so that the data begins at a multiple of 64 bytes.
+ * @param shown  Names the file in errors.
+ * @param out    @p out_bytes bytes; release with cddpi_free(). */
+static cddp_status make_header(const char *shown, const cddp_tensor *tensors, size_t count,
+                               const char *const *metadata, char **out, size_t *out_bytes)
 {
     json_t *root = json_object();
     cddp_status status;
@@ -186,10 +187,8 @@ done:
 static cddp_status put_memory(void *context, size_t index, struct cddpi_writer *writer)
 {
     const cddp_tensor *tensor = (const cddp_tensor *)context + index;
-    size_t bytes = 0;
 
-    (void)cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes);
-    return cddpi_writer_put(writer, tensor->data, bytes);
+    return cddpi_writer_put(writer, tensor->data, cddpi_tensor_size(tensor));
 }
 
 static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, size_t count)
@@ -197,11 +196,8 @@ static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, s
     for (size_t i = 0; i < count; i++) {
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
         size_t bytes = 0;
-        cddp_status status = check_tensor(shown, &tensors[i], i, &bytes);
 
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(check_tensor(shown, &tensors[i], i, &bytes));
         if (tensors[i].data == NULL && bytes > 0) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\" has no data", shown,
                               cddpi_printable(tensors[i].name, name, sizeof name));
@@ -228,18 +224,14 @@ static cddp_status put_content(void *context, struct cddpi_writer *writer)
     uint64_t expected;
     cddp_status status;
 
-    CDDPI_TRY(cddpi_safetensors_header(writer->shown, content->tensors, content->count,
-                                       content->metadata, &header, &header_bytes));
+    CDDPI_TRY(make_header(writer->shown, content->tensors, content->count, content->metadata,
+                          &header, &header_bytes));
     status = cddpi_writer_put(writer, header, header_bytes);
     cddpi_free(header);
     expected = header_bytes;
     for (size_t i = 0; i < content->count && status == CDDP_OK; i++) {
-        const cddp_tensor *tensor = &content->tensors[i];
-        size_t bytes = 0;
-
-        (void)cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes);
         status = content->put(content->context, i, writer);
-        expected += bytes;
+        expected += cddpi_tensor_size(&content->tensors[i]);
         assert(status != CDDP_OK || writer->bytes == expected);
     }
     return status;

@@ -144,6 +144,7 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
     size_t count = 0;
     size_t room = 0;
     const struct dirent *row;
+    cddp_status status;
     DIR *stream = open_stream(dir, ".");
 
     if (stream == NULL) {
@@ -151,30 +152,22 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
     }
     while ((errno = 0, row = readdir(stream)) != NULL) {
         struct cddpi_snapshot_entry entry;
+        struct cddpi_snapshot_entry *more;
 
         if (!parse_name(row->d_name, &entry)) {
             continue;
         }
-        if (count == room) {
-            struct cddpi_snapshot_entry *more = cddpi_realloc(entries,
-                                                              (room + 16) * 2 * sizeof *entries);
-
-            if (more == NULL) {
-                closedir(stream);
-                cddpi_free(entries);
-                return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu names", shown, room);
-            }
-            entries = more;
-            room = (room + 16) * 2;
+        more = cddpi_grow(entries, &room, count + 1, sizeof *entries);
+        if (more == NULL) {
+            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu names", shown, count);
+            goto fail;
         }
+        entries = more;
         entries[count++] = entry;
     }
     if (errno != 0) { /* an incomplete list would make existing snapshots look missing */
-        cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "list the folder %s", shown);
-
-        closedir(stream);
-        cddpi_free(entries);
-        return status;
+        status = cddpi_fail_errno(CDDP_ERR_IO, errno, "list the folder %s", shown);
+        goto fail;
     }
     closedir(stream);
     if (count > 0) {
@@ -183,6 +176,11 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
     *out = entries;
     *out_count = count;
     return CDDP_OK;
+
+fail:
+    closedir(stream);
+    cddpi_free(entries);
+    return status;
 }
 
 cddp_status cddpi_snapshot_any(const char *dir, bool *out)
@@ -229,6 +227,7 @@ static DIR *open_if_ours(int dir, const char *shown, const char *name)
 {
     DIR *stream = open_stream(dir, name);
     const struct dirent *row;
+    const char *why = NULL;
 
     if (stream == NULL) {
         if (errno != ENOENT) {
@@ -238,17 +237,16 @@ static DIR *open_if_ours(int dir, const char *shown, const char *name)
     }
     while ((errno = 0, row = readdir(stream)) != NULL) {
         if (!is_ours(row->d_name)) {
-            left_alone(shown, name, "it holds files that cddp did not write");
-            closedir(stream);
-            return NULL;
+            why = "it holds files that cddp did not write";
+            break;
         }
     }
-    if (errno != 0) {
-        left_alone(shown, name, strerror(errno));
-        closedir(stream);
-        return NULL;
+    if (row == NULL && errno == 0) {
+        return stream;
     }
-    return stream;
+    left_alone(shown, name, why != NULL ? why : strerror(errno));
+    closedir(stream);
+    return NULL;
 }
 
 void cddpi_snapshot_remove(int dir, const char *shown, const char *name)

@@ -69,9 +69,7 @@ static cddp_status open_checked(const char *path, const json_t *document, int in
     }
     status = check_file(
         name, json_object_get(json_object_get(document, "files"), cddpi_snapshot_files[index]));
-    if (status == CDDP_OK) {
-        status = cddp_safetensors_open(name, out);
-    }
+    status = status == CDDP_OK ? cddp_safetensors_open(name, out) : status;
     cddpi_free(name);
     return status;
 }
@@ -147,10 +145,7 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
         if (!is_broken(status)) {
             return status;
         }
-        status = note_skipped(skipped);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(note_skipped(skipped));
     }
     if (*skipped != NULL) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: no checkpoint is whole:\n%s", dir, *skipped);
@@ -195,7 +190,6 @@ cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t
     json_t *document;
     char *text;
     char *copy;
-    cddp_status status = CDDP_OK;
 
     if (path == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_read_state: path is NULL");
@@ -204,20 +198,19 @@ cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t
     text = json_dumps(json_object_get(document, "state"), JSON_COMPACT);
     copy = cddpi_strdup(text); /* the caller releases it with cddp's free, not with jansson's */
     free(text);
-    if (copy == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its state", path);
-    } else {
-        if (out_step != NULL) {
-            *out_step = (uint64_t)json_integer_value(json_object_get(document, "step"));
-        }
-        if (out_json != NULL) {
-            *out_json = copy;
-        } else {
-            cddpi_free(copy);
-        }
+    if (copy != NULL && out_step != NULL) {
+        *out_step = (uint64_t)json_integer_value(json_object_get(document, "step"));
     }
     json_decref(document);
-    return status;
+    if (copy == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its state", path);
+    }
+    if (out_json != NULL) {
+        *out_json = copy;
+    } else {
+        cddpi_free(copy);
+    }
+    return CDDP_OK;
 }
 
 cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
@@ -228,12 +221,10 @@ cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
     const size_t counts[] = {[CDDPI_SNAPSHOT_MODEL] = into->model_count,
                              [CDDPI_SNAPSHOT_OPTIMIZER] = into->optimizer_count};
     json_t *document;
-    cddp_status status = read_document(path, &document);
+    cddp_status status = CDDP_OK;
 
     memset(out, 0, CDDPI_SNAPSHOT_DATA_FILES * sizeof(cddp_safetensors *));
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(read_document(path, &document));
     for (int i = 0; status == CDDP_OK && i < CDDPI_SNAPSHOT_DATA_FILES; i++) {
         status = open_checked(path, document, i, &out[i]);
     }

@@ -144,9 +144,12 @@ done:
     return status;
 }
 
-static cddp_status fail_rename(const struct writing *writing, const char *from, const char *to)
+static cddp_status rename_entry(const struct writing *writing, const char *from, const char *to)
 {
-    return cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s/%s to %s", writing->shown, from, to);
+    return cddpi_file_renameat(writing->dir, from, to) == 0
+               ? CDDP_OK
+               : cddpi_fail_errno(CDDP_ERR_IO, errno, "rename %s/%s to %s", writing->shown, from,
+                                  to);
 }
 
 /* Rename an older snapshot of the same step to `old`, rename the new folder to its final name, and
@@ -160,14 +163,10 @@ static cddp_status move_in(struct writing *writing)
             return cddpi_fail(CDDP_ERR_IO, "%s/%s is in the way: it is not a folder",
                               writing->shown, writing->name);
         }
-        if (cddpi_file_renameat(writing->dir, writing->name, writing->old) != 0) {
-            return fail_rename(writing, writing->name, writing->old);
-        }
+        CDDPI_TRY(rename_entry(writing, writing->name, writing->old));
         writing->has_old = true;
     }
-    if (cddpi_file_renameat(writing->dir, writing->temporary, writing->name) != 0) {
-        return fail_rename(writing, writing->temporary, writing->name);
-    }
+    CDDPI_TRY(rename_entry(writing, writing->temporary, writing->name));
     writing->is_in = true;
     if (cddpi_file_fsync(writing->dir) != 0) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "flush the folder %s", writing->shown);
@@ -213,11 +212,9 @@ static void delete_older(const struct writing *writing, unsigned keep)
         if (entries[i].kind != CDDPI_SNAPSHOT_WHOLE || entries[i].step == writing->snapshot->step) {
             continue;
         }
-        if (kept < keep) {
-            kept++;
-            continue;
+        if (kept++ >= keep) {
+            cddpi_snapshot_discard(writing->dir, writing->shown, &entries[i]);
         }
-        cddpi_snapshot_discard(writing->dir, writing->shown, &entries[i]);
     }
     cddpi_free(entries);
 }

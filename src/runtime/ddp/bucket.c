@@ -2,15 +2,15 @@
  * hook's questions about the bucket. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "ddp/ddp_bucket.h"
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"
+#include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char *member_name(const struct cddp_bucket *bucket, size_t member)
+const char *cddpi_bucket_member(const struct cddp_bucket *bucket, size_t member)
 {
     const cddp_ddp *ddp = bucket->ddp;
     const struct cddpi_bucket_plan *plan = ddp->layout.plan;
@@ -28,8 +28,9 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
 
     return cddpi_fail_prefix(status, "ddp: backward %llu, bucket %zu of %zu (%.60s%s%.60s)%s",
                              (unsigned long long)bucket->ddp->backward.number, bucket->index,
-                             plan->bucket_count, member_name(bucket, 0), members > 1 ? " ... " : "",
-                             members > 1 ? member_name(bucket, members - 1) : "",
+                             plan->bucket_count, cddpi_bucket_member(bucket, 0),
+                             members > 1 ? " ... " : "",
+                             members > 1 ? cddpi_bucket_member(bucket, members - 1) : "",
                              may_disagree ? " (do all ranks agree on no_sync?)" : "");
 }
 

@@ -26,15 +26,20 @@ struct draft {
         to; /* flat plan: when its members become ready, as ranges of `ready_at` in bytes */
 };
 
+/* A tensor while buckets are being filled. */
+struct drafted {
+    uint32_t draft;    /* its first one */
+    uint32_t parts;    /* the number of its drafts */
+    uint32_t position; /* its place in the order of completion */
+    size_t ready_at;   /* bytes of all tensors that are ready once this one is */
+};
+
 struct drafts {
     struct draft *list;
     size_t count;
-    uint32_t *of;       /* by tensor: its first draft */
-    uint32_t *parts;    /* by tensor: the number of its drafts */
+    struct drafted *tensors;
     uint32_t *walk;     /* tensors in the order in which they are assigned to buckets */
-    uint32_t *position; /* by tensor: place in the order of completion */
     uint32_t *bucket;   /* by a draft's number: the index of its bucket */
-    size_t *ready_at;   /* by tensor: bytes of all tensors that are ready once this one is */
     size_t stray_bytes; /* the most bytes of other ranges that may become ready between the members
                            of a range: see is_apart() */
     uint32_t cuts;      /* how many ranges were cut because of stray_bytes */
@@ -43,12 +48,9 @@ struct drafts {
 static void free_drafts(struct drafts *drafts)
 {
     cddpi_free(drafts->list);
-    cddpi_free(drafts->of);
-    cddpi_free(drafts->parts);
+    cddpi_free(drafts->tensors);
     cddpi_free(drafts->walk);
-    cddpi_free(drafts->position);
     cddpi_free(drafts->bucket);
-    cddpi_free(drafts->ready_at);
 }
 
 static cddp_status no_memory(size_t count)
@@ -77,33 +79,25 @@ static size_t part_of(const struct cddpi_bucket_plan_tensor *tensor,
     return cddpi_align((tensor->bytes + parts - 1) / parts);
 }
 
-static uint32_t count_parts(const struct cddpi_bucket_plan_tensor *tensor,
-                            const struct cddpi_bucket_plan_rule *rule)
-{
-    size_t part = part_of(tensor, rule);
-
-    return part < tensor->bytes ? (uint32_t)((tensor->bytes + part - 1) / part) : 1;
-}
-
 static cddp_status alloc_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
                                 const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
 {
     size_t most = 1;
 
-    drafts->parts = cddpi_zalloc_array(count + 1, sizeof *drafts->parts);
-    for (size_t t = 0; t < count && drafts->parts != NULL; t++) {
-        drafts->parts[t] = count_parts(&tensors[t], rule);
-        most += drafts->parts[t];
+    drafts->tensors = cddpi_zalloc_array(count + 1, sizeof *drafts->tensors);
+    for (size_t t = 0; t < count && drafts->tensors != NULL; t++) {
+        size_t part = part_of(&tensors[t], rule);
+
+        drafts->tensors[t].parts = part < tensors[t].bytes
+                                       ? (uint32_t)((tensors[t].bytes + part - 1) / part)
+                                       : 1;
+        most += drafts->tensors[t].parts;
     }
     drafts->list = cddpi_zalloc_array(most, sizeof *drafts->list);
     drafts->bucket = cddpi_zalloc_array(most, sizeof *drafts->bucket);
-    drafts->of = cddpi_zalloc_array(count + 1, sizeof *drafts->of);
     drafts->walk = cddpi_zalloc_array(count + 1, sizeof *drafts->walk);
-    drafts->position = cddpi_zalloc_array(count + 1, sizeof *drafts->position);
-    drafts->ready_at = cddpi_zalloc_array(count + 1, sizeof *drafts->ready_at);
-    if (drafts->parts == NULL || drafts->list == NULL || drafts->bucket == NULL ||
-        drafts->of == NULL || drafts->walk == NULL || drafts->position == NULL ||
-        drafts->ready_at == NULL) {
+    if (drafts->tensors == NULL || drafts->list == NULL || drafts->bucket == NULL ||
+        drafts->walk == NULL) {
         return no_memory(count);
     }
     return CDDP_OK;
@@ -113,17 +107,19 @@ static cddp_status alloc_drafts(const struct cddpi_bucket_plan_tensor *tensors, 
 static cddp_status read_order(const struct cddpi_bucket_plan_rule *rule, size_t count,
                               struct drafts *drafts)
 {
-    memset(drafts->position, 0xff, count * sizeof *drafts->position);
+    for (size_t t = 0; t < count; t++) {
+        drafts->tensors[t].position = UINT32_MAX;
+    }
     for (size_t i = 0; i < count; i++) {
         uint32_t tensor = rule->order != NULL ? rule->order[i] : (uint32_t)(count - 1 - i);
 
-        if (tensor >= count || drafts->position[tensor] != UINT32_MAX) {
+        if (tensor >= count || drafts->tensors[tensor].position != UINT32_MAX) {
             return cddpi_fail(
                 CDDP_ERR_ARGUMENT,
                 "ddp: the order of %zu gradients is not a permutation: entry %zu is %u%s", count, i,
                 tensor, tensor < count ? " again" : "");
         }
-        drafts->position[tensor] = (uint32_t)i;
+        drafts->tensors[tensor].position = (uint32_t)i;
         drafts->walk[i] = tensor;
     }
     return CDDP_OK;
@@ -138,7 +134,7 @@ static void read_flat_order(const struct cddpi_bucket_plan_tensor *tensors, size
 
     for (size_t i = 0; i < count; i++) {
         ready += tensors[drafts->walk[i]].bytes;
-        drafts->ready_at[drafts->walk[i]] = ready;
+        drafts->tensors[drafts->walk[i]].ready_at = ready;
     }
     for (size_t i = 0; i < count; i++) {
         drafts->walk[i] = (uint32_t)(count - 1 - i);
@@ -176,23 +172,18 @@ static void draft_large(const struct cddpi_bucket_plan_tensor *tensor, uint32_t 
                         const struct cddpi_bucket_plan_rule *rule, struct drafts *drafts)
 {
     size_t part = part_of(tensor, rule);
+    struct drafted *drafted = &drafts->tensors[index];
 
-    drafts->of[index] = (uint32_t)drafts->count;
-    for (uint32_t p = 0; p < drafts->parts[index]; p++) {
+    drafted->draft = (uint32_t)drafts->count;
+    for (uint32_t p = 0; p < drafted->parts; p++) {
         struct draft *draft = open_draft(tensor, drafts);
         size_t left = tensor->bytes - p * part;
 
         draft->payload = left < part ? left : part;
         draft->count = 1;
-        draft->is_part = drafts->parts[index] > 1;
-        draft->last = drafts->position[index];
+        draft->is_part = drafted->parts > 1;
+        draft->last = drafted->position;
     }
-}
-
-static void note_ready(struct draft *draft, size_t bytes, size_t ready_at)
-{
-    draft->from = ready_at - bytes < draft->from ? ready_at - bytes : draft->from;
-    draft->to = ready_at > draft->to ? ready_at : draft->to;
 }
 
 static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t count,
@@ -205,32 +196,34 @@ static void fill_drafts(const struct cddpi_bucket_plan_tensor *tensors, size_t c
         cap[kind] = rule->first_bytes;
     }
     for (size_t i = 0; i < count; i++) {
-        uint32_t tensor = drafts->walk[i];
-        int kind = 2 * (int)tensors[tensor].type + (tensors[tensor].separate ? 1 : 0);
+        uint32_t index = drafts->walk[i];
+        const struct cddpi_bucket_plan_tensor *tensor = &tensors[index];
+        struct drafted *drafted = &drafts->tensors[index];
+        int kind = 2 * (int)tensor->type + (tensor->separate ? 1 : 0);
         struct draft *draft = open[kind];
+        size_t from = drafted->ready_at - tensor->bytes;
 
-        if (is_large(&tensors[tensor], rule)) {
-            draft_large(&tensors[tensor], tensor, rule, drafts);
+        if (is_large(tensor, rule)) {
+            draft_large(tensor, index, rule, drafts);
             open[kind] = NULL; /* members of the open bucket must not wait for this tensor */
             cap[kind] = rule->bucket_bytes;
             continue;
         }
         if (draft != NULL && rule->flat &&
-            is_apart(draft, tensors[tensor].bytes, drafts->ready_at[tensor], drafts)) {
+            is_apart(draft, tensor->bytes, drafted->ready_at, drafts)) {
             drafts->cuts++;
             draft = NULL;
         }
         if (draft == NULL) {
-            draft = open[kind] = open_draft(&tensors[tensor], drafts);
+            draft = open[kind] = open_draft(tensor, drafts);
             draft->from = SIZE_MAX;
         }
-        note_ready(draft, tensors[tensor].bytes, drafts->ready_at[tensor]);
-        draft->payload += tensors[tensor].bytes;
+        draft->from = from < draft->from ? from : draft->from;
+        draft->to = drafted->ready_at > draft->to ? drafted->ready_at : draft->to;
+        draft->payload += tensor->bytes;
         draft->count++;
-        if (drafts->position[tensor] > draft->last) {
-            draft->last = drafts->position[tensor];
-        }
-        drafts->of[tensor] = draft->number;
+        draft->last = drafted->position > draft->last ? drafted->position : draft->last;
+        drafted->draft = draft->number;
         if (draft->payload >= cap[kind]) {
             open[kind] = NULL;
             cap[kind] = rule->bucket_bytes;
@@ -300,11 +293,6 @@ static void list_members(const struct drafts *drafts, struct cddpi_bucket_plan *
     }
 }
 
-static size_t padded(size_t bytes, size_t grain)
-{
-    return grain > 0 ? (bytes + grain - 1) / grain * grain : bytes;
-}
-
 static void place_aligned(const struct cddpi_bucket_plan_tensor *tensors, size_t grain,
                           struct cddpi_bucket_plan *plan)
 {
@@ -326,7 +314,10 @@ static void place_aligned(const struct cddpi_bucket_plan_tensor *tensors, size_t
             plan->offsets[plan->members[i]] = offset;
             offset += cddpi_align(tensors[plan->members[i]].bytes);
         }
-        bucket->bytes = padded(offset - bucket->offset, grain);
+        bucket->bytes = offset - bucket->offset;
+        if (grain > 0) {
+            bucket->bytes = (bucket->bytes + grain - 1) / grain * grain;
+        }
         offset = bucket->offset + bucket->bytes;
     }
     plan->bytes = offset;
@@ -369,7 +360,7 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
     }
     fill_drafts(tensors, count, rule, &drafts);
     for (size_t t = 0; t < count; t++) {
-        members += drafts.parts[t];
+        members += drafts.tensors[t].parts;
     }
     CDDPI_TRY_GOTO(done, status, alloc_plan(count, members, drafts.count, &plan));
     qsort(drafts.list, drafts.count, sizeof *drafts.list, by_completion);
@@ -377,8 +368,8 @@ cddp_status cddpi_bucket_plan_make(const struct cddpi_bucket_plan_tensor *tensor
         drafts.bucket[drafts.list[b].number] = (uint32_t)b;
     }
     for (size_t t = 0; t < count; t++) {
-        plan->bucket_of[t] = drafts.bucket[drafts.of[t]];
-        plan->parts_of[t] = drafts.parts[t];
+        plan->bucket_of[t] = drafts.bucket[drafts.tensors[t].draft];
+        plan->parts_of[t] = drafts.tensors[t].parts;
     }
     list_members(&drafts, plan);
     if (rule->flat) {

@@ -4,9 +4,7 @@
 #ifndef CDDPI_DDP_PLAN_H
 #define CDDPI_DDP_PLAN_H
 
-#include <cddp/types.h>
-
-#include <stdbool.h>
+#include "group/join/link.h"
 
 /* A gradient as the plan sees it. Tensors are numbered in registration order. */
 struct cddpi_bucket_plan_tensor {
@@ -64,5 +62,39 @@ void cddpi_bucket_plan_destroy(struct cddpi_bucket_plan *plan);
 
 /** Whether both plans have the same buckets with the same members in the same places. */
 bool cddpi_bucket_plan_equal(const struct cddpi_bucket_plan *a, const struct cddpi_bucket_plan *b);
+
+/* sizes.c: how large buckets should be, as a pure function of the sizes of gradients, the times at
+ * which they become ready and the speed of a link */
+struct cddpi_bucket_question {
+    const struct cddpi_bucket_plan_tensor *tensors;
+    size_t count;
+    struct cddpi_bucket_plan_rule rule; /* order, grain and flat; and the default sizes */
+    const double *ready_s;              /* by tensor: when it becomes ready; NULL: not known */
+    const struct cddpi_group_link *link;
+    double sent;     /* all_reduced bytes for each byte of f32; a reduce_scatter counts as half */
+    double worked_s; /* seconds of CPU work on a byte before it is sent, and again after it:
+                        copying, casting */
+    bool may_split;
+};
+
+struct cddpi_bucket_sizes {
+    uint64_t first_bytes, bucket_bytes, large_bytes, part_bytes; /* as in the rule */
+    double tail_s;       /* from the last gradient to the end of communication; if the times of
+                            gradients are not known, in the worst case */
+    double usual_tail_s; /* the same with the default sizes */
+};
+
+/** Choose the sizes with which communication ends soonest after backward. If the times of gradients
+ *  are not known, choose those that lose least, whether backward is short or long compared with
+ *  communication. If several are equally good, to one percent, take the default sizes, or else
+ * those that make fewer buckets.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (the order is no permutation), CDDP_ERR_NO_MEMORY. */
+cddp_status cddpi_bucket_sizes_choose(const struct cddpi_bucket_question *question,
+                                      struct cddpi_bucket_sizes *out);
+
+/** The seconds from the last gradient to the end of communication with @p plan.
+ *  @param ready_s  By tensor. */
+double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
+                                const struct cddpi_bucket_plan *plan, const double *ready_s);
 
 #endif

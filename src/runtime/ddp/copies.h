@@ -1,5 +1,8 @@
-/* copies.h - a sharded optimizer on a device, for models whose matrix products read 16-bit copies
- * of the parameters. An update also writes this rank's part of the copies. Then ranks send each
+/* copies.h - what cddp-train uses of a cddp_ddp on a device besides the public header. Everything
+ * here belongs to the thread that drives compute.
+ *
+ * 1. A sharded optimizer for models whose matrix products read 16-bit copies of the parameters. An
+ * update also writes this rank's part of the copies. Then ranks send each
  * other the copies instead of the parameters, which are twice as large.
  *
  *     cddpi_ddp_create_with_copies()
@@ -10,9 +13,22 @@
  *         cddp_ddp_param_wait(i)      the copy of parameter i is complete
  *     cddpi_ddp_params_whole()        for a checkpoint: the parameters are complete, too
  *
- * Parameters without a copy are sent as they are. Belongs to the thread that drives compute. */
+ * Parameters without a copy are sent as they are.
+ *
+ * 2. Capturing a step once and then replaying it, for a trainer whose steps are all alike.
+ *
+ *     cddpi_ddp_capture_begin()
+ *         forward, cddp_ddp_begin(), gradients that become ready, cddp_ddp_wait(), the update
+ *     cddpi_ddp_capture_end()
+ *     cddpi_ddp_replay(), cddp_ddp_updated()     for this step and each later one
+ *
+ * A capture keeps the step's no_sync and weight. Replays do not check what the other ranks do: all
+ * ranks must capture and replay the same steps. Replayed steps are not timed, so statistics do not
+ * contain them. */
 #ifndef CDDPI_DDP_COPIES_H
 #define CDDPI_DDP_COPIES_H
+
+#include "group/device/group_device.h"
 
 #include <cddp/ddp.h>
 
@@ -50,5 +66,19 @@ void *cddpi_ddp_param_copy(const cddp_ddp *ddp, size_t index);
 /** Wait until every rank has all parameters. Collective. Without copies this is
  *  cddp_ddp_params_wait(); without a sharded optimizer it does nothing. */
 CDDP_CHECKED cddp_status cddpi_ddp_params_whole(cddp_ddp *ddp);
+
+/* ddp_capture.c */
+/** Capture the work that enters the compute stream from now on, like cddpi_group_capture_begin().
+ *  CDDP_ERR_UNAVAILABLE: the backend cannot capture, the hook is the caller's, or no step is
+ * complete yet. */
+CDDP_CHECKED cddp_status cddpi_ddp_capture_begin(cddp_ddp *ddp);
+/** End the capture. Call it after each successful begin, whatever failed since. The handle is then
+ * as before the begin, and can do the same step at once.
+ *  @param out  Set on success; release its `work` with the device's graph_destroy.
+ *  @return as cddpi_group_capture_end(). */
+CDDP_CHECKED cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group_capture *out);
+/** Replay @p captured. @p synchronised: its step was not a no_sync step. */
+CDDP_CHECKED cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *captured,
+                                          bool synchronised);
 
 #endif

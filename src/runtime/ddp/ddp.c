@@ -10,7 +10,6 @@
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
-#include "ddp/manifest.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
 
@@ -110,11 +109,7 @@ static cddp_status choose_sizes(cddp_ddp *ddp, const cddp_ddp_options *options,
     }
     cddpi_layout_release(ddp, layout);
     status = cddpi_layout_make(ddp, order, layout);
-    if (status != CDDP_OK) {
-        cddp_group_abort(ddp->group,
-                         cddp_last_error()); /* the other ranks would wait for this one */
-    }
-    return status;
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_abort(ddp->group, status);
 }
 
 /* Do everything that ranks do together; @p own is the status of prepare() on this rank. */
@@ -169,7 +164,7 @@ static bool is_running(cddp_work *work)
 
 static cddp_work *gather_of(const cddp_ddp *ddp, size_t bucket)
 {
-    return ddp->shards != NULL && ddp->shards->gathers != NULL ? ddp->shards->gathers[bucket]
+    return ddp->shards != NULL && ddp->shards->buckets != NULL ? ddp->shards->buckets[bucket].gather
                                                                : NULL;
 }
 
@@ -218,10 +213,10 @@ static void dismantle(cddp_ddp *ddp)
     cddpi_handle_release(&ddp->handle, sizeof *ddp);
 }
 
-static cddp_status create_ddp(cddp_group *group, const cddp_param *params, size_t param_count,
-                              const cddp_param *buffers, size_t buffer_count,
-                              const cddp_ddp_options *options,
-                              const struct cddpi_ddp_copies *copies, cddp_ddp **out)
+cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *params,
+                                         size_t param_count, const cddp_param *buffers,
+                                         size_t buffer_count, const cddp_ddp_options *options,
+                                         const struct cddpi_ddp_copies *copies, cddp_ddp **out)
 {
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
     struct cddpi_manifest model = {params, param_count, buffers, buffer_count, &read, "none", NULL};
@@ -229,13 +224,14 @@ static cddp_status create_ddp(cddp_group *group, const cddp_param *params, size_
     cddp_status status;
     cddp_ddp *ddp;
 
+    CDDPI_ENTER_GROUP(group, "ddp_create");
+    cddpi_group_call_of_ddp(group);
     if (out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_create: out is NULL");
     }
     ddp = cddpi_zalloc(sizeof *ddp);
     if (ddp == NULL) {
-        status = cddpi_ddp_no_memory(param_count);
-        return cddpi_ddp_agree(group, status, NULL);
+        return cddpi_ddp_agree(group, cddpi_ddp_no_memory(param_count), NULL);
     }
     cddpi_handle_init(&ddp->handle, CDDPI_HANDLE_DDP);
     cddpi_group_ref(group);
@@ -264,17 +260,6 @@ static cddp_status create_ddp(cddp_group *group, const cddp_param *params, size_
     ddp->end.clock_origin_ns = ddp->one_machine ? 0 : cddpi_now_ns();
     *out = ddp;
     return CDDP_OK;
-}
-
-cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *params,
-                                         size_t param_count, const cddp_param *buffers,
-                                         size_t buffer_count, const cddp_ddp_options *options,
-                                         const struct cddpi_ddp_copies *copies, cddp_ddp **out)
-{
-    CDDPI_TRY(cddpi_group_enter(group, "ddp_create"));
-    cddpi_group_call_of_ddp(group);
-    return cddpi_group_leave(
-        group, create_ddp(group, params, param_count, buffers, buffer_count, options, copies, out));
 }
 
 void cddp_ddp_destroy(cddp_ddp *ddp)
@@ -309,25 +294,20 @@ cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out)
 {
     cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp; /* entering excludes a thread that changes it */
 
-    CDDPI_TRY(cddpi_ddp_enter(entered, "ddp_get_stats"));
-    return cddpi_ddp_leave(entered, cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT",
-                                                      &ddp->stats, sizeof *out, out));
-}
-
-static cddp_status read_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
-{
-    if (bucket >= ddp->stats.buckets) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket %zu of %zu (after %llu steps)", bucket,
-                          ddp->stats.buckets, (unsigned long long)ddp->stats.steps);
-    }
-    return cddpi_struct_fill("bucket statistics", "CDDP_BUCKET_STATS_INIT",
-                             &ddp->bucket_stats[bucket], sizeof *out, out);
+    CDDPI_ENTER_DDP(entered, "ddp_get_stats");
+    return cddpi_struct_fill("ddp statistics", "CDDP_DDP_STATS_INIT", &ddp->stats, sizeof *out,
+                             out);
 }
 
 cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket, cddp_bucket_stats *out)
 {
     cddp_ddp *entered = (cddp_ddp *)(uintptr_t)ddp;
 
-    CDDPI_TRY(cddpi_ddp_enter(entered, "ddp_get_bucket_stats"));
-    return cddpi_ddp_leave(entered, read_bucket_stats(ddp, bucket, out));
+    CDDPI_ENTER_DDP(entered, "ddp_get_bucket_stats");
+    if (bucket >= ddp->stats.buckets) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: bucket %zu of %zu (after %llu steps)", bucket,
+                          ddp->stats.buckets, (unsigned long long)ddp->stats.steps);
+    }
+    return cddpi_struct_fill("bucket statistics", "CDDP_BUCKET_STATS_INIT",
+                             &ddp->bucket_stats[bucket], sizeof *out, out);
 }

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/handle.h"
 #include "ddp/bucket_plan.h"
-#include "ddp/sizes.h"
 #include "device/device.h"
+#include "group/engine/group_entry.h"
 #include "group/join/adopt.h"
 
 #include <cddp/ddp.h>
@@ -82,7 +82,8 @@ struct cddpi_ddp_planning {
 /* The current backward: reset when its step ends, except `number` and the arrays. */
 struct cddpi_ddp_backward {
     bool begun;
-    bool joined; /* this rank has no step of its own and takes part in the others': see uneven.c */
+    bool
+        joined; /* this rank has no step of its own and takes part in the others': see ddp_join() */
     cddp_step step;
     uint64_t number;    /* how many there were before */
     size_t next_bucket; /* the first that was not started */
@@ -158,25 +159,26 @@ struct cddp_ddp {
     size_t bucket_stats_room; /* the most buckets that any plan had so far */
 };
 
-/* ddp_entry.c */
-/** Begin the public call @p call (its name without cddp_) on @p ddp, which may be NULL: see
- *  base/handle.h. This enters the group, which admits one thread at a time. After CDDP_OK, end the
- *  call with cddpi_ddp_leave(). */
+/* ddp_handle.c */
+/** Begin the public call @p call (its name without cddp_) on @p ddp in this function. The call ends
+ *  when the function returns, at any place: see base/handle.h. */
+#define CDDPI_ENTER_DDP(ddp, call) CDDPI_ENTER(&(ddp)->group->handle, cddpi_ddp_enter(ddp, call))
+/** Begin the call. @p ddp may be NULL. This enters the group, which admits one thread at a time:
+ *  after CDDP_OK, end the call with cddpi_group_leave(). */
 cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call);
-/** End the call. Returns @p status. */
-cddp_status cddpi_ddp_leave(cddp_ddp *ddp, cddp_status status);
 /** Whether @p ddp is valid for @p call, which reads what never changes. Any thread may ask. */
 bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call);
 
-/* failure.c */
 /** CDDP_OK, or CDDP_ERR_CLOSED with the failure that ended the handle. */
 cddp_status cddpi_ddp_usable(const cddp_ddp *ddp);
 /** End the handle because of the stored failure. Returns @p status. */
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);
+/** Abort the group because of the stored failure, since its other ranks wait for this one. Returns
+ *  @p status. */
+cddp_status cddpi_ddp_abort(cddp_group *group, cddp_status status);
 /** Keep the stored text as this rank's failure until the step's end. Returns @p status. */
 cddp_status cddpi_ddp_set_pending(cddp_ddp *ddp, cddp_status status);
 
-/* ddp_memory.c */
 /** Copy memory, or clear it, in the compute stream. */
 cddp_status cddpi_ddp_copy(const cddp_ddp *ddp, void *to, const void *from, size_t bytes);
 cddp_status cddpi_ddp_clear(const cddp_ddp *ddp, void *memory, size_t bytes);

@@ -1,9 +1,14 @@
-/* ddp_agree.c - owns the comparison of manifests. All ranks exchange hashes. Only if the hashes
- * differ do they exchange the texts, from which every rank words the same difference. */
+/* ddp_agree.c - owns what makes the models of all ranks equal: the comparison of manifests, and how
+ * one rank's parameters and buffers reach the others.
+ *
+ * All ranks exchange hashes of their manifests. Only if the hashes differ do they exchange the
+ * texts, from which every rank words the same difference. All broadcasts start before any is waited
+ * for, since most buffers are small. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp_create.h"
-#include "ddp/manifest.h"
+#include "ddp/ddp_shard.h"
+#include "group/engine/handles.h"
 #include "group/join/group_agree.h"
 
 #include <sodium.h>
@@ -25,14 +30,6 @@ struct variant {
     char *text;
 };
 
-static void make_digest(struct digest *digest, const char *text)
-{
-    memset(digest, 0, sizeof *digest);
-    digest->text_bytes = strlen(text) + 1;
-    crypto_generichash(digest->hash, sizeof digest->hash, (const unsigned char *)text, strlen(text),
-                       NULL, 0);
-}
-
 /* Broadcast @p root's text. @p out: new memory. */
 static cddp_status share_text(cddp_group *group, const struct digest *digests, int root,
                               const char *text, char **out)
@@ -50,9 +47,9 @@ static cddp_status share_text(cddp_group *group, const struct digest *digests, i
     }
     copy = cddpi_zalloc(bytes);
     if (copy == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu bytes of manifest", bytes);
-        cddp_group_abort(group, cddp_last_error()); /* the other ranks wait in the broadcast */
-        return status;
+        return cddpi_ddp_abort(
+            group,
+            cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu bytes of manifest", bytes));
     }
     if (root == cddp_group_rank(group)) {
         memcpy(copy, text, bytes);
@@ -153,17 +150,19 @@ static cddp_status compare_manifests(cddp_group *group, const struct digest *dig
     int world_size = cddp_group_world_size(group);
     struct variant variants[MOST_VARIANTS] = {{0, NULL}};
     size_t count = find_variants(digests, world_size, variants);
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (count == 1) {
         return CDDP_OK;
     }
-    for (size_t variant = 0; variant < count && status == CDDP_OK; variant++) {
-        status = share_text(group, digests, variants[variant].rank, text, &variants[variant].text);
+    for (size_t variant = 0; variant < count; variant++) {
+        CDDPI_TRY_GOTO(
+            done, status,
+            share_text(group, digests, variants[variant].rank, text, &variants[variant].text));
     }
-    if (status == CDDP_OK) {
-        status = word_diff(digests, world_size, variants, count);
-    }
+    status = word_diff(digests, world_size, variants, count);
+
+done:
     for (size_t variant = 0; variant < count; variant++) {
         cddpi_free(variants[variant].text);
     }
@@ -179,7 +178,10 @@ cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text
     if (status != CDDP_OK) {
         return status; /* some rank failed before it had a manifest */
     }
-    make_digest(&digest, text);
+    memset(&digest, 0, sizeof digest);
+    digest.text_bytes = strlen(text) + 1;
+    crypto_generichash(digest.hash, sizeof digest.hash, (const unsigned char *)text, strlen(text),
+                       NULL, 0);
     status = cddpi_all_gather_bytes(group, &digest, sizeof digest, &digests);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: comparing models");
@@ -187,4 +189,75 @@ cddp_status cddpi_ddp_agree(cddp_group *group, cddp_status own, const char *text
     status = compare_manifests(group, digests, text);
     cddpi_free(digests);
     return status;
+}
+
+/* Start a broadcast of each tensor. @p out_last owns the handles of all others and is done after
+ * them. */
+static cddp_status start_all(cddp_group *group, const char *what, const struct cddpi_param *tensors,
+                             size_t count, int root, cddp_work **out_last)
+{
+    for (size_t i = 0; i < count; i++) {
+        cddp_work *work = NULL;
+        cddp_status status = cddp_broadcast(group, tensors[i].data, tensors[i].count,
+                                            tensors[i].type, root, &work);
+
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "ddp: broadcast of %s %zu (%.200s)", what, i,
+                                     tensors[i].name);
+        }
+        work->before = *out_last;
+        *out_last = work;
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
+                                const struct cddpi_param *tensors, size_t count, int root)
+{
+    struct cddpi_failure failure;
+    cddp_work *last = NULL;
+    cddp_status status = start_all(group, what, tensors, count, root, &last);
+
+    if (status == CDDP_OK && last != NULL) {
+        status = cddp_work_wait(last, 0);
+        if (status != CDDP_OK) {
+            (void)cddpi_fail_prefix(status, "ddp: broadcast of %zu %ss", count, what);
+        }
+    } else if (status != CDDP_OK) {
+        (void)cddpi_ddp_abort(group, status); /* other ranks wait for the rest */
+    }
+    failure = *cddpi_last_failure();
+    cddp_work_destroy(last);
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_again(status, &failure);
+}
+
+static cddp_status broadcast_all(cddp_ddp *ddp, int root, bool params, bool buffers)
+{
+    if (params && ddp->shards != NULL) {
+        CDDPI_TRY(cddpi_shard_finish(ddp));
+    }
+    if (params) {
+        CDDPI_TRY(
+            cddpi_ddp_broadcast(ddp->group, "parameter", ddp->params, ddp->param_count, root));
+    }
+    return buffers
+               ? cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, root)
+               : CDDP_OK;
+}
+
+cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers)
+{
+    cddp_status status;
+
+    CDDPI_ENTER_DDP(ddp, "ddp_broadcast");
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
+    if (root < 0 || root >= ddp->world_size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: broadcast: rank %d is not in the group", root);
+    }
+    if (ddp->backward.begun) {
+        return cddpi_fail(CDDP_ERR_STATE, "ddp: broadcast in the middle of backward %llu",
+                          (unsigned long long)ddp->backward.number);
+    }
+    status = broadcast_all(ddp, root, params, buffers);
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }

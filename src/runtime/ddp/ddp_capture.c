@@ -1,12 +1,14 @@
 /* ddp_capture.c - owns what capturing and replaying steps changes in a cddp_ddp: only the number of
  * the backward, and the handles of running updates (a replay waits for updates by itself). */
-#include "ddp/ddp_capture.h"
+#include "ddp/copies.h"
 
 #include "base/error.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 
-cddp_status cddpi_ddp_can_capture(const cddp_ddp *ddp)
+/* CDDP_ERR_UNAVAILABLE: the backend cannot capture, the hook is the caller's, or no step is
+ * complete yet. */
+static cddp_status can_capture(const cddp_ddp *ddp)
 {
     cddp_hook_fn hook = ddp->hook;
 
@@ -24,7 +26,7 @@ cddp_status cddpi_ddp_can_capture(const cddp_ddp *ddp)
 cddp_status cddpi_ddp_capture_begin(cddp_ddp *ddp)
 {
     CDDPI_TRY(cddpi_ddp_usable(ddp));
-    CDDPI_TRY(cddpi_ddp_can_capture(ddp));
+    CDDPI_TRY(can_capture(ddp));
     if (ddp->shards != NULL) {
         cddpi_shard_capture(ddp);
     }
@@ -47,20 +49,18 @@ cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group_capture *out
     return status;
 }
 
-/* Replay a no_sync step, in which other ranks take no part. */
-static cddp_status replay_alone(cddp_ddp *ddp, const struct cddpi_group_capture *captured)
-{
-    CDDPI_TRY(cddpi_group_healthy(ddp->group));
-    return ddp->device->ops->replay(ddp->device, captured->work);
-}
-
 cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *captured,
                              bool synchronised)
 {
     cddp_status status;
 
     CDDPI_TRY(cddpi_ddp_usable(ddp));
-    status = synchronised ? cddpi_group_replay(ddp->group, captured) : replay_alone(ddp, captured);
+    if (synchronised) {
+        status = cddpi_group_replay(ddp->group, captured);
+    } else { /* other ranks take no part in a no_sync step */
+        status = cddpi_group_healthy(ddp->group);
+        status = status == CDDP_OK ? ddp->device->ops->replay(ddp->device, captured->work) : status;
+    }
     if (status != CDDP_OK) {
         return cddpi_ddp_break(ddp, status);
     }

@@ -1,19 +1,159 @@
-/* ddp_layout.c - owns the buckets' memory: it makes a layout from a plan, moves gradients from one
- * layout to the next, and knows where each gradient is. */
+/* ddp_layout.c - owns the buckets' sizes and memory. If the caller gives no sizes, rank 0 chooses
+ * them from the speed of the group's link, and all ranks take its choice. A layout is a plan with
+ * memory; gradients move from one layout to the next. */
 #include "ddp/ddp_layout.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ddp/ddp_bucket.h"
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* When to warn that the first bucket starts late: the model has more than WORTH_BYTES (with fewer,
  * overlap matters little), and more than MUCH_PERCENT of the other gradients are ready earlier. */
 enum { WORTH_BYTES = 1 << 20, MUCH_PERCENT = 50 };
+
+static bool is_narrow(const cddp_ddp *ddp)
+{
+    return ddp->hook == cddp_hook_bf16 || ddp->hook == cddp_hook_fp16;
+}
+
+static bool is_built_in(const cddp_ddp *ddp)
+{
+    return ddp->hook == cddp_hook_identity || is_narrow(ddp);
+}
+
+/* Replace sizes that are 0 by the defaults. */
+static void fill_defaults(struct cddpi_bucket_plan_rule *rule)
+{
+    static const size_t first_bytes = (size_t)1 << 20;
+    static const size_t bucket_bytes = (size_t)25 << 20;
+
+    rule->bucket_bytes = rule->bucket_bytes > 0 ? rule->bucket_bytes : bucket_bytes;
+    if (rule->first_bytes == 0) {
+        rule->first_bytes = rule->bucket_bytes < first_bytes ? rule->bucket_bytes : first_bytes;
+    }
+}
+
+/* No sizes are chosen on a device: the speed of its transport is not measured, and the CPU does not
+ * know when gradients become ready. */
+void cddpi_sizes_begin(cddp_ddp *ddp, const cddp_ddp_options *options)
+{
+    cddp_type type = ddp->hook == cddp_hook_bf16   ? CDDP_BF16
+                     : ddp->hook == cddp_hook_fp16 ? CDDP_F16
+                                                   : CDDP_F32;
+
+    ddp->planning.rule.first_bytes = options->first_bucket_bytes;
+    ddp->planning.rule.bucket_bytes = options->bucket_bytes;
+    if (options->part_bytes > 0 && !options->shard && is_built_in(ddp)) {
+        ddp->planning.rule.large_bytes = options->part_bytes + 1;
+        ddp->planning.rule.part_bytes = options->part_bytes;
+    }
+    fill_defaults(&ddp->planning.rule);
+    ddp->planning.chooses_sizes = options->first_bucket_bytes == 0 && options->bucket_bytes == 0 &&
+                                  options->part_bytes == 0 && !cddpi_device_is_async(ddp->device) &&
+                                  cddpi_group_link(ddp->group, type, &ddp->planning.link) &&
+                                  ddp->planning.link.is_measured;
+}
+
+static cddp_status choose_sizes_alone(cddp_ddp *ddp, const uint32_t *order, bool measured)
+{
+    struct cddpi_bucket_question question = {.tensors = ddp->planning.tensors,
+                                             .count = ddp->slot_count,
+                                             .ready_s = measured ? ddp->backward.ready_s : NULL,
+                                             .link = &ddp->planning.link,
+                                             .sent = is_narrow(ddp) ? 0.5 : 1,
+                                             .may_split = ddp->shards == NULL && is_built_in(ddp)};
+    bool copied = false;
+
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        copied = copied || ddp->slots[s].copied;
+    }
+    question.rule = (struct cddpi_bucket_plan_rule){
+        .grain = ddp->planning.rule.grain, .flat = ddp->planning.rule.flat, .order = order};
+    fill_defaults(&question.rule);
+    question.sent *= ddp->shards != NULL ? 0.5 : 1;
+    question.worked_s = (copied + is_narrow(ddp)) / ddp->planning.link.reduce_bytes_per_s;
+    return cddpi_bucket_sizes_choose(&question, &ddp->planning.sizes);
+}
+
+cddp_status cddpi_sizes_choose(cddp_ddp *ddp, const uint32_t *order, bool measured,
+                               bool *out_changed)
+{
+    struct cddpi_bucket_plan_rule *rule = &ddp->planning.rule;
+    struct cddpi_bucket_plan_rule before = *rule;
+    cddp_status status = ddp->rank == 0 ? choose_sizes_alone(ddp, order, measured) : CDDP_OK;
+
+    if (status != CDDP_OK) {
+        return cddpi_ddp_abort(ddp->group, status);
+    }
+    status = cddp_broadcast(ddp->group, &ddp->planning.sizes, sizeof ddp->planning.sizes, CDDP_U8,
+                            0, NULL);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: rank 0's choice of bucket sizes");
+    }
+    rule->first_bytes = ddp->planning.sizes.first_bytes;
+    rule->bucket_bytes = ddp->planning.sizes.bucket_bytes;
+    rule->large_bytes = ddp->planning.sizes.large_bytes;
+    rule->part_bytes = ddp->planning.sizes.part_bytes;
+    *out_changed = rule->first_bytes != before.first_bytes ||
+                   rule->bucket_bytes != before.bucket_bytes ||
+                   rule->large_bytes != before.large_bytes || rule->part_bytes != before.part_bytes;
+    return CDDP_OK;
+}
+
+/* For the log: "; each gradient of 4194304 bytes or more has its own bucket, in parts of 1048576".
+ */
+static void tell_large(const struct cddpi_bucket_plan_rule *rule, char *out, size_t bytes)
+{
+    char parts[64] = "";
+
+    out[0] = '\0';
+    if (rule->large_bytes == 0) {
+        return;
+    }
+    if (rule->part_bytes > 0) {
+        snprintf(parts, sizeof parts, ", in parts of %zu", rule->part_bytes);
+    }
+    snprintf(out, bytes, "; each gradient of %zu bytes or more has its own bucket%s",
+             rule->large_bytes, parts);
+}
+
+void cddpi_sizes_tell(const cddp_ddp *ddp, bool measured)
+{
+    const struct cddpi_bucket_plan *plan = ddp->layout.plan;
+    char usually[64] = "";
+    char large[128];
+
+    if (ddp->rank != 0 || ddp->world_size == 1 || !cddpi_log_enabled(CDDPI_LOG_INFO)) {
+        return;
+    }
+    tell_large(&ddp->planning.rule, large, sizeof large);
+    cddpi_log(
+        CDDPI_LOG_INFO,
+        "ddp: %zu bytes of gradients in %zu buckets: the first closes at %zu bytes, others at "
+        "%zu%s%s",
+        plan->bytes, plan->bucket_count, ddp->planning.rule.first_bytes,
+        ddp->planning.rule.bucket_bytes, large,
+        ddp->planning.chooses_sizes ? "" : " (not chosen: given, or no link was measured)");
+    if (ddp->planning.chooses_sizes && measured) {
+        snprintf(usually, sizeof usually, " (%.2f ms with the usual sizes)",
+                 ddp->planning.sizes.usual_tail_s * 1e3);
+    }
+    if (ddp->planning.chooses_sizes) {
+        cddpi_log(
+            CDDPI_LOG_INFO,
+            "ddp: reduction is expected to end %s%.2f ms after backward%s, computed from %s, %.0f "
+            "MB/s and %.0f us over %s between %d hosts",
+            measured ? "" : "at most ", ddp->planning.sizes.tail_s * 1e3, usually,
+            measured ? "the arrivals in the first backward" : "assumed arrivals",
+            ddp->planning.link.bytes_per_s / 1e6, ddp->planning.link.latency_s * 1e6,
+            ddp->planning.link.carrier, ddp->planning.link.hosts);
+    }
+}
 
 /* Make room for the statistics of @p buckets buckets, and keep the existing statistics. */
 static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
@@ -97,12 +237,10 @@ static cddp_status move_slots(cddp_ddp *ddp, const struct cddpi_layout *layout)
 
 cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
 {
+    void *block = ddp->flat;
     cddp_status status;
 
-    if (ddp->flat != NULL) {
-        layout->block = ddp->flat;
-    } else {
-        void *block;
+    if (block == NULL) {
         /* parameters without elements still need an address */
         size_t bytes = layout->plan->bytes > 0 ? layout->plan->bytes : CDDPI_ALIGNMENT;
 
@@ -110,15 +248,13 @@ cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "ddp: %zu bytes for gradients", bytes);
         }
-        layout->block = block;
     }
+    layout->block = block;
     place_buckets(ddp, layout);
     status = move_slots(ddp, layout);
     cddpi_layout_release(ddp, &ddp->layout);
     ddp->layout = *layout;
-    layout->plan = NULL;
-    layout->buckets = NULL;
-    layout->block = NULL;
+    *layout = (struct cddpi_layout){NULL, NULL, NULL};
     cddpi_ddp_log_plan(ddp);
     for (size_t b = 0; b < ddp->layout.plan->bucket_count && status == CDDP_OK; b++) {
         status = cddpi_bucket_prepare(&ddp->layout.buckets[b]);
@@ -138,9 +274,7 @@ void cddpi_layout_release(cddp_ddp *ddp, struct cddpi_layout *layout)
     }
     cddpi_free(layout->buckets);
     cddpi_bucket_plan_destroy(layout->plan);
-    layout->buckets = NULL;
-    layout->plan = NULL;
-    layout->block = NULL;
+    *layout = (struct cddpi_layout){NULL, NULL, NULL};
 }
 
 /* How many percent of the gradients outside the first bucket become ready before that bucket can
@@ -223,6 +357,6 @@ void *cddp_ddp_grad(cddp_ddp *ddp, size_t index)
     if (index < ddp->param_count && ddp->params[index].slot != UINT32_MAX) {
         grad = ddp->slots[ddp->params[index].slot].grad;
     }
-    (void)cddpi_ddp_leave(ddp, CDDP_OK);
+    (void)cddpi_group_leave(ddp->group, CDDP_OK);
     return grad;
 }

@@ -19,7 +19,6 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp);
  *  wait long because of the order of gradients in the caller's block. */
 void cddpi_layout_tell_late(cddp_ddp *ddp);
 
-/* choice.c */
 /** Set the rule's sizes to the caller's or the defaults, and decide whether rank 0 may replace them
  *  by sizes that suit the link. Local; all ranks decide the same. */
 void cddpi_sizes_begin(cddp_ddp *ddp, const cddp_ddp_options *options);

@@ -4,8 +4,7 @@
 
 #include "ddp/ddp.h"
 
-/* timing.c: measures steps on a device with events, which are read only after they have passed. On
- * the CPU these functions do nothing. */
+/* Measure steps on a device. On the CPU these functions do nothing. */
 enum cddpi_timing_point { CDDPI_AT_WAIT, CDDPI_AFTER_WAIT };
 cddp_status cddpi_timing_begin(cddp_ddp *ddp); /* of a backward */
 cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket);
@@ -15,7 +14,6 @@ cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point);
 cddp_status cddpi_timing_read(cddp_ddp *ddp);
 void cddpi_timing_release(cddp_ddp *ddp);
 
-/* ddp_trace.c */
 /** With CDDP_LOG=debug: log a line for each bucket of the present layout. */
 void cddpi_ddp_log_plan(const cddp_ddp *ddp);
 /** Call it when a backward begins: the first time, this opens the trace that CDDP_TRACE names. */

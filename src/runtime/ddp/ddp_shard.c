@@ -1,31 +1,20 @@
 /* ddp_shard.c - owns the sharded optimizer (ZeRO stage 1: Rajbhandari et al., "ZeRO: Memory
  * Optimizations Toward Training Trillion Parameter Models", section 5.1): parameters in memory laid
- * out as the buckets, which part of them each rank updates, and how updates reach all ranks.
+ * out as the buckets, which part of them each rank updates, and the mean of gradients there.
  *
  * A bucket is cut into world_size shards of equal size. Rank r gets shard r of the reduced
  * gradients and updates shard r of the parameters. Then ranks all-gather the updated shards, or the
  * shards of the copies that forward reads instead (copies.h). */
 #include "ddp/ddp_shard.h"
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "ddp/copies.h"
-#include "ddp/ddp_bucket.h"
 #include "ddp/ddp_layout.h"
+#include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
 #include "kernels/cpu/reduce.h"
 
 #include <string.h>
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t most(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 /* The elements of slot @p s that rank @p rank updates. */
 static cddp_span span_of(const cddp_ddp *ddp, uint32_t s, int rank)
@@ -35,9 +24,11 @@ static cddp_span span_of(const cddp_ddp *ddp, uint32_t s, int rank)
     size_t element = cddp_type_bytes(bucket->type);
     size_t shard = cddpi_shard_elements(bucket);
     size_t slice = (size_t)(ddp->slots[s].slice - (unsigned char *)bucket->data) / element;
-    size_t start = most((size_t)rank * shard, slice);
-    size_t end = least(((size_t)rank + 1) * shard, slice + param->count);
+    size_t start = (size_t)rank * shard;
+    size_t end = start + shard;
 
+    start = start > slice ? start : slice;
+    end = end < slice + param->count ? end : slice + param->count;
     return (cddp_span){ddp->slots[s].param, start - slice, end > start ? end - start : 0};
 }
 
@@ -93,8 +84,7 @@ void cddpi_shard_plan_copies(cddp_ddp *ddp, cddp_type type, const size_t *counts
     }
 }
 
-/* The copy of the element that is at byte @p offset of the block. */
-static unsigned char *copy_at(const cddp_ddp *ddp, size_t offset)
+unsigned char *cddpi_shard_copy_at(const cddp_ddp *ddp, size_t offset)
 {
     return ddp->shards->copies + offset / sizeof(float) * cddp_type_bytes(ddp->shards->copy_type);
 }
@@ -104,59 +94,43 @@ void *cddpi_ddp_param_copy(const cddp_ddp *ddp, size_t index)
     uint32_t slot = ddp->params[index].slot;
 
     return slot != UINT32_MAX && ddp->planning.tensors[slot].separate
-               ? copy_at(ddp, ddp->layout.plan->offsets[slot])
+               ? cddpi_shard_copy_at(ddp, ddp->layout.plan->offsets[slot])
                : NULL;
 }
 
 /* Copy the parameters from the caller's memory. */
 static cddp_status move_params(cddp_ddp *ddp)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t s = 0; s < ddp->slot_count && status == CDDP_OK; s++) {
+    for (size_t s = 0; s < ddp->slot_count; s++) {
         struct cddpi_param *param = &ddp->params[ddp->slots[s].param];
         unsigned char *place = ddp->shards->block + ddp->layout.plan->offsets[s];
 
-        if (ddp->slots[s].bytes > 0) {
-            status = cddpi_ddp_copy(ddp, place, param->data, ddp->slots[s].bytes);
-        }
+        CDDPI_TRY(cddpi_ddp_copy(ddp, place, param->data, ddp->slots[s].bytes));
         param->data = place;
     }
-    return status;
+    return CDDP_OK;
 }
 
+/* Make what depends on the current plan, except the parameters. */
 static cddp_status make_tables(cddp_ddp *ddp)
 {
     struct cddpi_ddp_shards *shards = ddp->shards;
     size_t buckets = ddp->layout.plan->bucket_count;
     size_t world_size = (size_t)ddp->world_size;
 
-    shards->gathers = cddpi_zalloc_array(buckets, sizeof *shards->gathers);
+    shards->buckets = cddpi_zalloc_array(buckets, sizeof *shards->buckets);
     shards->peers = cddpi_zalloc_array(world_size, sizeof *shards->peers);
     shards->src = cddpi_zalloc_array(world_size, sizeof *shards->src);
     shards->weights = cddpi_zalloc_array(2 * world_size, sizeof *shards->weights);
-    if (shards->gathers == NULL || shards->peers == NULL || shards->src == NULL ||
+    if (shards->buckets == NULL || shards->peers == NULL || shards->src == NULL ||
         shards->weights == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets", buckets);
     }
-    return make_spans(ddp);
-}
-
-static cddp_status make_events(cddp_ddp *ddp)
-{
-    struct cddpi_ddp_shards *shards = ddp->shards;
-    size_t buckets = ddp->layout.plan->bucket_count;
-    cddp_status status = CDDP_OK;
-
-    shards->gathered = cddpi_zalloc_array(buckets, sizeof *shards->gathered);
-    shards->awaited = cddpi_zalloc_array(buckets, sizeof *shards->awaited);
-    if (shards->gathered == NULL || shards->awaited == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu events", buckets);
+    CDDPI_TRY(make_spans(ddp));
+    for (size_t b = 0; b < buckets; b++) {
+        CDDPI_TRY(ddp->device->ops->event_create(ddp->device, false, &shards->buckets[b].gathered));
     }
-    for (size_t b = 0; status == CDDP_OK && b < buckets; b++) {
-        status = ddp->device->ops->event_create(ddp->device, false, &shards->gathered[b]);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 /* Deferred reduction is faster if compute and communication share a core and this process can read
@@ -175,51 +149,38 @@ static bool may_be_deferred(const cddp_ddp *ddp)
                                     ddp->shards->peers);
 }
 
-/* Defer reductions only if all ranks can. */
-static cddp_status agree_on_deferred(cddp_ddp *ddp)
-{
-    uint8_t deferred = may_be_deferred(ddp);
-    cddp_status status = cddp_all_reduce(ddp->group, &deferred, &deferred, 1, CDDP_U8, CDDP_OP_MIN,
-                                         NULL);
-
-    ddp->shards->deferred = deferred != 0;
-    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: shards");
-}
-
 cddp_status cddpi_shard_install(cddp_ddp *ddp)
 {
+    struct cddpi_ddp_shards *shards = ddp->shards;
     size_t bytes = ddp->layout.plan->bytes > 0 ? ddp->layout.plan->bytes : CDDPI_ALIGNMENT;
     void *block = NULL;
+    uint8_t deferred;
     cddp_status status = make_tables(ddp);
 
-    if (status == CDDP_OK) {
-        status = make_events(ddp);
-    }
     if (status != CDDP_OK) {
-        cddp_group_abort(ddp->group,
-                         cddp_last_error()); /* the other ranks would wait for this one */
-        return status;
+        return cddpi_ddp_abort(ddp->group, status);
     }
     status = cddp_group_alloc(ddp->group, bytes, &block);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: %zu bytes for parameters", bytes);
     }
-    ddp->shards->block = block;
-    if (ddp->shards->has_copies) {
-        bytes = bytes / sizeof(float) * cddp_type_bytes(ddp->shards->copy_type);
+    shards->block = block;
+    if (shards->has_copies) {
+        bytes = bytes / sizeof(float) * cddp_type_bytes(shards->copy_type);
         status = cddp_group_alloc(ddp->group, bytes, &block);
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "ddp: %zu bytes for copies of parameters", bytes);
         }
-        ddp->shards->copies = block;
+        shards->copies = block;
     }
     status = move_params(ddp);
     if (status != CDDP_OK) {
-        cddp_group_abort(ddp->group,
-                         cddp_last_error()); /* the other ranks would wait for this one */
-        return status;
+        return cddpi_ddp_abort(ddp->group, status);
     }
-    return agree_on_deferred(ddp);
+    deferred = may_be_deferred(ddp); /* defer reductions only if all ranks can */
+    status = cddp_all_reduce(ddp->group, &deferred, &deferred, 1, CDDP_U8, CDDP_OP_MIN, NULL);
+    shards->deferred = deferred != 0;
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: shards");
 }
 
 /* Release what depends on the current plan, except the parameters. */
@@ -227,22 +188,18 @@ static void release_tables(cddp_ddp *ddp)
 {
     struct cddpi_ddp_shards *shards = ddp->shards;
 
-    for (size_t b = 0; shards->gathered != NULL && b < ddp->layout.plan->bucket_count; b++) {
-        ddp->device->ops->event_destroy(ddp->device, shards->gathered[b]);
+    for (size_t b = 0; shards->buckets != NULL && b < ddp->layout.plan->bucket_count; b++) {
+        ddp->device->ops->event_destroy(ddp->device, shards->buckets[b].gathered);
     }
-    cddpi_free(shards->gathered);
-    cddpi_free(shards->awaited);
+    cddpi_free(shards->buckets);
     cddpi_free(shards->spans);
     cddpi_free(shards->first);
-    cddpi_free(shards->gathers);
     cddpi_free(shards->peers);
     cddpi_free(shards->src);
     cddpi_free(shards->weights);
-    shards->gathered = NULL;
-    shards->awaited = NULL;
+    shards->buckets = NULL;
     shards->spans = NULL;
     shards->first = NULL;
-    shards->gathers = NULL;
     shards->peers = shards->src = NULL;
     shards->weights = NULL;
 }
@@ -268,30 +225,32 @@ void cddpi_shard_release(cddp_ddp *ddp)
 /* All-gather the reduced gradients: each rank has only its shard of the mean. */
 static cddp_status gather_grads(cddp_ddp *ddp)
 {
-    cddp_status status = CDDP_OK;
-
-    for (size_t b = 0; status == CDDP_OK && b < ddp->layout.plan->bucket_count; b++) {
+    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
         const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
         size_t shard = cddpi_shard_elements(bucket);
         unsigned char *all = bucket->data;
         unsigned char *own = all + (size_t)ddp->rank * shard * cddp_type_bytes(bucket->type);
 
-        status = cddp_all_gather(ddp->group, own, all, shard, bucket->type, NULL);
+        CDDPI_TRY(cddp_all_gather(ddp->group, own, all, shard, bucket->type, NULL));
     }
-    for (size_t s = 0; status == CDDP_OK && s < ddp->slot_count; s++) {
-        if (ddp->slots[s].copied && ddp->slots[s].bytes > 0) {
-            status = cddpi_ddp_copy(ddp, ddp->slots[s].grad, ddp->slots[s].slice,
-                                    ddp->slots[s].bytes);
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        const struct cddpi_ddp_slot *slot = &ddp->slots[s];
+
+        if (slot->copied) {
+            CDDPI_TRY(cddpi_ddp_copy(ddp, slot->grad, slot->slice, slot->bytes));
         }
     }
-    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: gradients for a new plan");
+    return CDDP_OK;
 }
 
 cddp_status cddpi_shard_move(cddp_ddp *ddp, struct cddpi_layout *layout)
 {
     void *block = ddp->shards->block;
+    cddp_status status = gather_grads(ddp);
 
-    CDDPI_TRY(gather_grads(ddp));
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "ddp: gradients for a new plan");
+    }
     release_tables(ddp);
     CDDPI_TRY(cddpi_layout_install(ddp, layout));
     CDDPI_TRY(cddpi_shard_install(ddp));
@@ -309,175 +268,6 @@ bool cddpi_ddp_has_moved(const cddp_ddp *ddp)
 void cddpi_ddp_keep_plan(cddp_ddp *ddp)
 {
     ddp->planning.rebuild_due = ddp->planning.rebuild_due && ddp->shards == NULL;
-}
-
-static cddp_status gather_failed(cddp_ddp *ddp, size_t b, cddp_status status)
-{
-    return cddpi_ddp_break(ddp,
-                           cddpi_fail_prefix(status, "ddp: updated parameters of bucket %zu of %zu",
-                                             b, ddp->layout.plan->bucket_count));
-}
-
-/* Make each replay wait for the updates of the previous step, which may be a replay, too. */
-static cddp_status record_wait(cddp_ddp *ddp, size_t b)
-{
-    struct cddpi_ddp_shards *shards = ddp->shards;
-
-    if (shards->awaited[b]) {
-        return CDDP_OK;
-    }
-    shards->awaited[b] = true;
-    return ddp->device->ops->order(ddp->device, CDDPI_STREAM_COMPUTE, shards->gathered[b]);
-}
-
-static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
-{
-    cddp_work **work = &ddp->shards->gathers[b];
-    int64_t entered_ns;
-    cddp_status status;
-
-    if (cddpi_group_is_capturing(ddp->group)) {
-        return record_wait(ddp, b);
-    }
-    if (*work == NULL) {
-        return CDDP_OK;
-    }
-    entered_ns = cddpi_now_ns();
-    status = cddp_work_wait(*work, 0);
-    ddp->shards->waited_ns += (uint64_t)(cddpi_now_ns() - entered_ns);
-    if (status != CDDP_OK) {
-        return gather_failed(ddp, b, status);
-    }
-    cddp_work_destroy(*work);
-    *work = NULL;
-    return CDDP_OK;
-}
-
-/* Start the gather of a bucket's parameters, or of their copies. */
-static cddp_status start_gather(cddp_ddp *ddp, size_t b, bool copies, cddp_work **out_work)
-{
-    const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
-    size_t shard = cddpi_shard_elements(bucket);
-    size_t offset = ddp->layout.plan->buckets[b].offset;
-    cddp_type type = copies ? ddp->shards->copy_type : bucket->type;
-    unsigned char *all = copies ? copy_at(ddp, offset) : ddp->shards->block + offset;
-    unsigned char *own = all + (size_t)ddp->rank * shard * cddp_type_bytes(type);
-
-    return cddp_all_gather(ddp->group, own, all, shard, type, out_work);
-}
-
-/* Start all gathers, the last bucket's first: forward needs its parameters first. */
-static cddp_status start_gathers(cddp_ddp *ddp)
-{
-    for (size_t b = ddp->layout.plan->bucket_count; b-- > 0;) {
-        cddp_status status = start_gather(ddp, b, ddp->layout.plan->buckets[b].separate,
-                                          &ddp->shards->gathers[b]);
-
-        if (status == CDDP_OK) {
-            status = ddp->device->ops->record(ddp->device, ddp->shards->gathered[b],
-                                              CDDPI_STREAM_COMM);
-        }
-        if (status != CDDP_OK) {
-            return gather_failed(ddp, b, status);
-        }
-    }
-    ddp->shards->updated = true;
-    return CDDP_OK;
-}
-
-void cddpi_shard_capture(cddp_ddp *ddp)
-{
-    memset(ddp->shards->awaited, 0, ddp->layout.plan->bucket_count);
-}
-
-void cddpi_shard_forget(cddp_ddp *ddp)
-{
-    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
-        cddp_work_destroy(ddp->shards->gathers[b]);
-        ddp->shards->gathers[b] = NULL;
-    }
-}
-
-static cddp_status check_sharded(const cddp_ddp *ddp)
-{
-    if (ddp->shards == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the optimizer is not sharded");
-    }
-    return cddpi_ddp_usable(ddp);
-}
-
-static cddp_status send_updates(cddp_ddp *ddp)
-{
-    CDDPI_TRY(check_sharded(ddp));
-    if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: updated in the middle of backward %llu",
-                          (unsigned long long)ddp->backward.number);
-    }
-    CDDPI_TRY(cddpi_shard_finish(ddp));
-    return ddp->world_size > 1 ? start_gathers(ddp) : CDDP_OK;
-}
-
-cddp_status cddp_ddp_updated(cddp_ddp *ddp)
-{
-    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_updated"));
-    return cddpi_ddp_leave(ddp, send_updates(ddp));
-}
-
-static cddp_status param_wait(cddp_ddp *ddp, size_t index)
-{
-    CDDPI_TRY(check_sharded(ddp));
-    if (index >= ddp->param_count) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: parameter %zu of %zu", index, ddp->param_count);
-    }
-    if (ddp->params[index].slot == UINT32_MAX) {
-        return CDDP_OK;
-    }
-    return finish_gather(ddp, ddp->layout.plan->bucket_of[ddp->params[index].slot]);
-}
-
-cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index)
-{
-    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_param_wait"));
-    return cddpi_ddp_leave(ddp, param_wait(ddp, index));
-}
-
-cddp_status cddpi_shard_finish(cddp_ddp *ddp)
-{
-    /* finish gathers in the order in which they were started */
-    for (size_t b = ddp->layout.plan->bucket_count; b-- > 0;) {
-        CDDPI_TRY(finish_gather(ddp, b));
-    }
-    return CDDP_OK;
-}
-
-static cddp_status params_wait(cddp_ddp *ddp)
-{
-    CDDPI_TRY(check_sharded(ddp));
-    return cddpi_shard_finish(ddp);
-}
-
-cddp_status cddp_ddp_params_wait(cddp_ddp *ddp)
-{
-    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_params_wait"));
-    return cddpi_ddp_leave(ddp, params_wait(ddp));
-}
-
-cddp_status cddpi_ddp_params_whole(cddp_ddp *ddp)
-{
-    if (ddp->shards != NULL) {
-        CDDPI_TRY(cddp_ddp_params_wait(ddp));
-    }
-    for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
-        cddp_status status = CDDP_OK;
-
-        if (ddp->layout.plan->buckets[b].separate) {
-            status = start_gather(ddp, b, false, NULL);
-        }
-        if (status != CDDP_OK) {
-            return gather_failed(ddp, b, status);
-        }
-    }
-    return CDDP_OK;
 }
 
 void *cddp_ddp_param(cddp_ddp *ddp, size_t index)
@@ -501,4 +291,80 @@ const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count
     }
     *out_count = ddp->shards->first[rank + 1] - ddp->shards->first[rank];
     return ddp->shards->spans + ddp->shards->first[rank];
+}
+
+/* Whether this rank updates elements [first, first + count) of parameter @p index, that is, whether
+ * one of its spans holds them all. Spans are in the order of parameters. */
+static bool is_in_own_span(const cddp_ddp *ddp, size_t index, size_t first, size_t count)
+{
+    const struct cddpi_ddp_shards *shards = ddp->shards;
+    size_t low = shards->first[ddp->rank];
+    size_t high = shards->first[ddp->rank + 1];
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const cddp_span *span = &shards->spans[middle];
+
+        if (span->param < index || (span->param == index && span->first + span->count <= first)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low < shards->first[ddp->rank + 1] && shards->spans[low].param == index &&
+           shards->spans[low].first <= first &&
+           count <= shards->spans[low].count - (first - shards->spans[low].first);
+}
+
+static cddp_status check_mean(const cddp_ddp *ddp, size_t index, size_t first, size_t count,
+                              const void *scratch)
+{
+    size_t all = ddp->params[index].count;
+
+    if (first > all || count > all - first ||
+        (ddp->shards != NULL && count > 0 && !is_in_own_span(ddp, index, first, count))) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp_mean: %zu elements from %zu on of parameter %s lie in no span of "
+                          "this rank's (see cddp_ddp_spans())",
+                          count, first, ddp->params[index].name);
+    }
+    if (ddp->shards != NULL && count > 0 && /* checked even where scratch is not used */
+        (scratch == NULL || (uintptr_t)scratch % cddp_type_bytes(ddp->params[index].type) != 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_mean: scratch is %s",
+                          scratch == NULL ? "NULL" : "not aligned");
+    }
+    return CDDP_OK;
+}
+
+const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)
+{
+    unsigned char *own = cddp_ddp_grad(ddp, index);
+    struct cddpi_ddp_shards *shards;
+    struct cddpi_reduce how;
+    size_t offset;
+    cddp_type type;
+    bool sum;
+
+    if (own == NULL || check_mean(ddp, index, first, count, scratch) != CDDP_OK) {
+        return NULL;
+    }
+    sum = (ddp->end.statuses[ddp->rank].flags & CDDPI_STEP_SUM) != 0;
+    shards = ddp->shards;
+    type = ddp->params[index].type;
+    own += first * cddp_type_bytes(type);
+    if (shards == NULL || !shards->deferred) {
+        return own;
+    }
+    offset = (size_t)(own - ddp->layout.block);
+    how = (struct cddpi_reduce){type, sum ? CDDP_OP_SUM : CDDP_OP_MEAN, ddp->world_size, 1, NULL};
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        shards->weights[rank] = ddp->end.statuses[rank].weight;
+        shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;
+    }
+    if (shards->weights[0] >= 0 && !sum) {
+        cddpi_reduce_weighted(&how, type, shards->weights, ddp->world_size,
+                              shards->weights + ddp->world_size);
+    }
+    cddpi_reduce(&how, &scratch, shards->src, count);
+    return scratch;
 }

@@ -1,5 +1,5 @@
-/* ddp_step.h - owns the course of a step: its backward, its end, and what ranks exchange at its
- * end. */
+/* ddp_step.h - owns the course of a step: its backward, the reduction of its buckets, its end, and
+ * what ranks exchange at its end. */
 #ifndef CDDPI_DDP_STEP_H
 #define CDDPI_DDP_STEP_H
 
@@ -24,11 +24,6 @@ enum {
     CDDPI_STEP_JOINED = 8 /* the rank has no more steps of its own, and only takes part */
 };
 
-/* uneven.c */
-/** After the exchange of step statuses: learn whether any rank had a step of its own, and the
- * number of its backward. */
-void cddpi_ddp_read_joined(cddp_ddp *ddp);
-
 /* reducer.c */
 /** Begin a backward, at @p now_ns. */
 cddp_status cddpi_ddp_begin_backward(cddp_ddp *ddp, int64_t now_ns);
@@ -38,6 +33,26 @@ cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp);
  * real reason is that a bucket has failed meanwhile, return that bucket's status and text instead.
  */
 cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status);
+
+/* bucket.c */
+/** Fail if @p bucket is NULL. @p call begins the error text. */
+cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call);
+/** The name of a parameter of which @p bucket holds the gradient or a part of it. */
+const char *cddpi_bucket_member(const struct cddp_bucket *bucket, size_t member);
+/** Call the hook's next stage. */
+cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);
+/** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */
+cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status status);
+/** How many bytes of @p slot are in @p bucket; the first is byte @p out_first of the slot. */
+size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_ddp_slot *slot,
+                            size_t *out_first);
+/** With a sharded optimizer: how many elements of @p bucket each rank updates, with padding. */
+size_t cddpi_shard_elements(const struct cddp_bucket *bucket);
+
+/* hooks.c */
+/** Allocate what a built-in hook needs, so that cddp_ddp_grad_ready() does not have to.
+ *  Collective. */
+cddp_status cddpi_bucket_prepare(struct cddp_bucket *bucket);
 
 /* finish.c */
 /** cddp_ddp_wait() within a call. */

@@ -2,7 +2,6 @@
  * gradients, adds the step to the statistics, and makes the handle ready for the next one. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "ddp/ddp_bucket.h"
 #include "ddp/ddp_layout.h"
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"
@@ -153,9 +152,7 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
         bucket->copied = false;
         bucket->end_ns = 0;
     }
-    ddp->backward.next_bucket = 0;
-    ddp->backward.seen = 0;
-    ddp->backward.arrival_count = 0;
+    ddp->backward.next_bucket = ddp->backward.seen = ddp->backward.arrival_count = 0;
     ddp->backward.begun = false;
     ddp->backward.step = (cddp_step)CDDP_STEP_INIT;
 }
@@ -187,7 +184,6 @@ static cddp_status finish_step(cddp_ddp *ddp, int64_t entered_ns)
 cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
 {
     int64_t entered_ns = cddpi_now_ns();
-    cddp_status status;
 
     if (ddp->failure.broken) {
         return cddpi_ddp_usable(ddp);
@@ -196,16 +192,14 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     if (cddpi_group_is_capturing(ddp->group)) {
         return ddp->backward.step.no_sync ? CDDP_OK : record_buckets(ddp);
     }
-    if (ddp->backward.step.no_sync) {
-        cddpi_ddp_end_backward(ddp);
-        ddp->backward.number++;
-        return CDDP_OK;
+    if (!ddp->backward.step.no_sync) {
+        cddp_status status = finish_step(ddp, entered_ns);
+
+        if (status != CDDP_OK) {
+            return cddpi_ddp_break(ddp, status);
+        }
+        ddp->end.last_step = ddp->backward.step;
     }
-    status = finish_step(ddp, entered_ns);
-    if (status != CDDP_OK) {
-        return cddpi_ddp_break(ddp, status);
-    }
-    ddp->end.last_step = ddp->backward.step;
     cddpi_ddp_end_backward(ddp);
     ddp->backward.number++;
     return CDDP_OK;
@@ -213,6 +207,6 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
 
 cddp_status cddp_ddp_wait(cddp_ddp *ddp)
 {
-    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_wait"));
-    return cddpi_ddp_leave(ddp, cddpi_ddp_wait(ddp));
+    CDDPI_ENTER_DDP(ddp, "ddp_wait");
+    return cddpi_ddp_wait(ddp);
 }

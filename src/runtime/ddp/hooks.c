@@ -1,6 +1,6 @@
 /* hooks.c - owns the built-in communication hooks: the plain mean, and 16-bit wire formats. */
 #include "base/error.h"
-#include "ddp/ddp_bucket.h"
+#include "ddp/ddp_step.h"
 #include "group/engine/handles.h"
 #include "group/group.h"
 #include "kernels/cpu/reduce.h"
@@ -83,19 +83,15 @@ static cddp_status start_parts(struct cddp_bucket *bucket, cddp_work **out_work)
 }
 
 /* Start the mean over ranks, or over samples when the step has a weight; or the sum. */
-static cddp_status start_mean(struct cddp_bucket *bucket, void *data, cddp_type type,
-                              cddp_work **out_work)
-{
-    return bucket->ddp->adopted.pages != NULL && data == bucket->data
-               ? start_parts(bucket, out_work)
-               : start_part(bucket, data, bucket->count, type, out_work);
-}
-
 static cddp_status start_reduction(struct cddp_bucket *bucket, void *data, cddp_type type,
                                    cddp_work **out_work)
 {
-    return bucket->ddp->shards != NULL ? start_sharded(bucket, data, type, out_work)
-                                       : start_mean(bucket, data, type, out_work);
+    if (bucket->ddp->shards != NULL) {
+        return start_sharded(bucket, data, type, out_work);
+    }
+    return bucket->ddp->adopted.pages != NULL && data == bucket->data
+               ? start_parts(bucket, out_work)
+               : start_part(bucket, data, bucket->count, type, out_work);
 }
 
 cddp_status cddp_hook_identity(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
@@ -121,17 +117,6 @@ static cddp_status cast_elements(const cddp_bucket *bucket, void *to, cddp_type 
     return CDDP_OK;
 }
 
-/* Convert the result back to f32. With a sharded optimizer, only this rank's shard: nothing reads
- * the rest. */
-static cddp_status widen(const cddp_bucket *bucket, const void *narrow, cddp_type wire)
-{
-    size_t count = bucket->ddp->shards != NULL ? cddpi_shard_elements(bucket) : bucket->count;
-    size_t first = bucket->ddp->shards != NULL ? (size_t)bucket->ddp->rank * count : 0;
-
-    return cast_elements(bucket, (float *)bucket->data + first, CDDP_F32,
-                         (const char *)narrow + first * cddp_type_bytes(wire), wire, count);
-}
-
 static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, cddp_work **out_work)
 {
     void *narrow;
@@ -143,7 +128,13 @@ static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, c
     }
     CDDPI_TRY(cddp_bucket_scratch(bucket, bucket->count * cddp_type_bytes(wire), &narrow));
     if (stage > 0) {
-        return widen(bucket, narrow, wire);
+        /* back to f32; with a sharded optimizer only this rank's shard, since nothing reads the
+         * rest */
+        size_t count = bucket->ddp->shards != NULL ? cddpi_shard_elements(bucket) : bucket->count;
+        size_t first = bucket->ddp->shards != NULL ? (size_t)bucket->ddp->rank * count : 0;
+
+        return cast_elements(bucket, (float *)bucket->data + first, CDDP_F32,
+                             (const char *)narrow + first * cddp_type_bytes(wire), wire, count);
     }
     CDDPI_TRY(cast_elements(bucket, narrow, wire, bucket->data, CDDP_F32, bucket->count));
     return start_reduction(bucket, narrow, wire, out_work);

@@ -2,7 +2,7 @@
  *
  * One line for each item: "<section> <index> <title>\t<value>\n", in ascending (section, index), so
  * that two texts are compared by walking both at once. */
-#include "ddp/manifest.h"
+#include "ddp/ddp_create.h"
 
 #include "base/alloc.h"
 
@@ -265,12 +265,6 @@ static int compare_keys(const struct manifest_line *a, const struct manifest_lin
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-static bool same_value(const struct manifest_line *a, const struct manifest_line *b)
-{
-    return a->value_length == b->value_length &&
-           memcmp(a->value, b->value, (size_t)a->value_length) == 0;
-}
-
 void cddpi_manifest_diff(const char *a, int a_rank, const char *b, int b_rank, size_t max_lines,
                          char *out, size_t out_bytes)
 {
@@ -288,7 +282,8 @@ void cddpi_manifest_diff(const char *a, int a_rank, const char *b, int b_rank, s
             report(&diff, &x, NULL);
         } else if (side > 0) {
             report(&diff, NULL, &y);
-        } else if (!same_value(&x, &y)) {
+        } else if (x.value_length != y.value_length ||
+                   memcmp(x.value, y.value, (size_t)x.value_length) != 0) {
             report(&diff, &x, &y);
         }
         has_x = side <= 0 ? next_line(&a, &x) : has_x;

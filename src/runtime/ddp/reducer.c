@@ -3,7 +3,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/types.h"
-#include "ddp/ddp_bucket.h"
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
@@ -37,8 +36,8 @@ static cddp_status begin_step(cddp_ddp *ddp, const cddp_step *step)
 
 cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
 {
-    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_begin"));
-    return cddpi_ddp_leave(ddp, begin_step(ddp, step));
+    CDDPI_ENTER_DDP(ddp, "ddp_begin");
+    return begin_step(ddp, step);
 }
 
 cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
@@ -46,27 +45,25 @@ cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
     cddp_step step = CDDP_STEP_INIT;
 
     step.weight = (double)samples;
-    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_begin_samples"));
-    return cddpi_ddp_leave(ddp, begin_step(ddp, &step));
+    CDDPI_ENTER_DDP(ddp, "ddp_begin_samples");
+    return begin_step(ddp, &step);
 }
 
 /* Note which of the running buckets have ended: for the statistics, and to learn of a failure
  * before backward ends. */
 static cddp_status test_buckets(cddp_ddp *ddp)
 {
-    if (cddpi_device_is_async(ddp->device)) { /* timing.c learns from events when buckets end */
+    if (cddpi_device_is_async(
+            ddp->device)) { /* ddp_observe.c learns from events when buckets end */
         return cddpi_group_healthy(ddp->group);
     }
     while (ddp->backward.seen < ddp->backward.next_bucket) {
         struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->backward.seen];
         bool done = bucket->finished;
+        cddp_status status = done ? CDDP_OK : cddp_work_test(bucket->work, &done);
 
-        if (!done) {
-            cddp_status status = cddp_work_test(bucket->work, &done);
-
-            if (status != CDDP_OK) {
-                return cddpi_bucket_failed(bucket, status);
-            }
+        if (status != CDDP_OK) {
+            return cddpi_bucket_failed(bucket, status);
         }
         if (!done) {
             return CDDP_OK;
@@ -204,31 +201,38 @@ static cddp_status take_ready(cddp_ddp *ddp, size_t index)
  */
 static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
 {
-    cddp_status status = ddp->backward.begun ? CDDP_OK
-                                             : cddpi_ddp_begin_backward(ddp, cddpi_now_ns());
+    cddp_status status;
 
-    for (size_t i = first; i < first + count && status == CDDP_OK; i++) {
+    if (!ddp->backward.begun) {
+        CDDPI_TRY_GOTO(broken, status, cddpi_ddp_begin_backward(ddp, cddpi_now_ns()));
+    }
+    for (size_t i = first; i < first + count; i++) {
         if (ddp->params[i].slot != UINT32_MAX) {
-            status = take_ready(ddp, i);
+            CDDPI_TRY_GOTO(broken, status, take_ready(ddp, i));
         }
     }
-    if (status == CDDP_OK && !ddp->backward.step.no_sync) {
-        status = poll_buckets(ddp);
+    if (!ddp->backward.step.no_sync) {
+        CDDPI_TRY_GOTO(broken, status, poll_buckets(ddp));
     }
-    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+    return CDDP_OK;
+
+broken:
+    return cddpi_ddp_break(ddp, status);
 }
 
-static cddp_status grad_ready(cddp_ddp *ddp, size_t index)
+cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
 {
     struct cddpi_ddp_slot *slot = NULL;
 
+    CDDPI_ENTER_DDP(ddp, "ddp_grad_ready");
     CDDPI_TRY(cddpi_ddp_usable(ddp));
     CDDPI_TRY(find_slot(ddp, index, &slot));
     return slot->ready ? ready_twice(ddp, index) : take_all_ready(ddp, index, 1);
 }
 
-static cddp_status grads_ready(cddp_ddp *ddp, size_t first, size_t count)
+cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)
 {
+    CDDPI_ENTER_DDP(ddp, "ddp_grads_ready");
     CDDPI_TRY(cddpi_ddp_usable(ddp));
     if (first > ddp->param_count || count > ddp->param_count - first) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -243,29 +247,12 @@ static cddp_status grads_ready(cddp_ddp *ddp, size_t first, size_t count)
     return count > 0 ? take_all_ready(ddp, first, count) : CDDP_OK;
 }
 
-static cddp_status progress_ddp(cddp_ddp *ddp)
+cddp_status cddp_ddp_progress(cddp_ddp *ddp)
 {
     cddp_status status;
 
+    CDDPI_ENTER_DDP(ddp, "ddp_progress");
     CDDPI_TRY(cddpi_ddp_usable(ddp));
     status = poll_buckets(ddp);
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
-}
-
-cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
-{
-    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_grad_ready"));
-    return cddpi_ddp_leave(ddp, grad_ready(ddp, index));
-}
-
-cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)
-{
-    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_grads_ready"));
-    return cddpi_ddp_leave(ddp, grads_ready(ddp, first, count));
-}
-
-cddp_status cddp_ddp_progress(cddp_ddp *ddp)
-{
-    CDDPI_TRY(cddpi_ddp_enter(ddp, "ddp_progress"));
-    return cddpi_ddp_leave(ddp, progress_ddp(ddp));
 }

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "ddp/ddp_create.h"
 #include "ddp/ddp_step.h"
-#include "ddp/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

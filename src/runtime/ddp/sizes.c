@@ -1,6 +1,6 @@
 /* sizes.c - owns the choice of bucket sizes: it makes plans with many sizes, and predicts for each
  * when communication ends. */
-#include "ddp/sizes.h"
+#include "ddp/bucket_plan.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -33,12 +33,6 @@ struct sizes_search {
     bool is_settled;
     double least_loss, margin;
 };
-
-static double sent_bytes(const struct cddpi_bucket_question *question,
-                         const struct cddpi_bucket_plan_bucket *bucket)
-{
-    return (double)bucket->bytes * (bucket->type == CDDP_F32 ? question->sent : 1);
-}
 
 /* When the last gradient of bucket @p b is ready. */
 static double ready_of(const struct cddpi_bucket_plan *plan, size_t b, const double *ready_s)
@@ -73,12 +67,12 @@ double cddpi_bucket_plan_tail_s(const struct cddpi_bucket_question *question,
     prepared = 0;
     for (size_t b = 0; b < plan->bucket_count; b++) {
         const struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+        double sent = (double)bucket->bytes * (bucket->type == CDDP_F32 ? question->sent : 1);
 
         work = (double)bucket->bytes * question->worked_s;
         ready = fmax(ready, ready_of(plan, b, ready_s));
         prepared = fmax(prepared, ready) + work;
-        free = fmax(free, prepared) + wake_s +
-               cddpi_link_all_reduce_s(question->link, sent_bytes(question, bucket));
+        free = fmax(free, prepared) + wake_s + cddpi_link_all_reduce_s(question->link, sent);
         done = fmax(done, free) + work;
     }
     return done - last;
@@ -262,19 +256,18 @@ cddp_status cddpi_bucket_sizes_choose(const struct cddpi_bucket_question *questi
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to choose bucket sizes");
     }
     set_arrivals(&search);
-    status = CDDP_OK;
     /* only after the first pass is the best tail of each scenario known */
-    for (int pass = 0; pass < 2 && status == CDDP_OK; pass++) {
-        status = try_all(&search, usual);
+    for (int pass = 0; pass < 2; pass++) {
+        CDDPI_TRY_GOTO(done, status, try_all(&search, usual));
     }
-    if (status == CDDP_OK) {
-        *out = (struct cddpi_bucket_sizes){.first_bytes = search.rule.first_bytes,
-                                           .bucket_bytes = search.rule.bucket_bytes,
-                                           .large_bytes = search.rule.large_bytes,
-                                           .part_bytes = search.rule.part_bytes,
-                                           .tail_s = tail_of(&search, search.tails),
-                                           .usual_tail_s = tail_of(&search, usual)};
-    }
+    *out = (struct cddpi_bucket_sizes){.first_bytes = search.rule.first_bytes,
+                                       .bucket_bytes = search.rule.bucket_bytes,
+                                       .large_bytes = search.rule.large_bytes,
+                                       .part_bytes = search.rule.part_bytes,
+                                       .tail_s = tail_of(&search, search.tails),
+                                       .usual_tail_s = tail_of(&search, usual)};
+
+done:
     cddpi_free(search.ready_s);
     return status;
 }

@@ -1,7 +1,12 @@
 /* step_status.c - owns the small exchange that ends each synchronised step. In the same step every
- * rank learns whether all ranks took part, which one was late, and what failed on other ranks. */
+ * rank learns whether all ranks took part, which one was late, and what failed on other ranks.
+ *
+ * It also owns uneven inputs: what a rank does after its last step while other ranks still have
+ * steps. It takes part in their steps, with weight 0 or with zeros, until the step statuses say
+ * that no rank has steps left. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 #include "group/join/group_agree.h"
 
@@ -128,18 +133,6 @@ static cddp_status check_status(cddp_ddp *ddp)
     return status;
 }
 
-static int find_slowest(const cddp_ddp *ddp)
-{
-    int slowest = 0;
-
-    for (int rank = 1; rank < ddp->world_size; rank++) {
-        if (ddp->end.statuses[rank].arrival_ns > ddp->end.statuses[slowest].arrival_ns) {
-            slowest = rank;
-        }
-    }
-    return ddp->world_size > 1 ? slowest : -1;
-}
-
 /* Find out how much of its wait this rank spent waiting for slower ranks. */
 static void split_wait(cddp_ddp *ddp)
 {
@@ -171,32 +164,94 @@ static void split_wait(cddp_ddp *ddp)
     ddp->stats.total_peer_wait_ns += ddp->stats.peer_wait_ns;
 }
 
+/* Learn whether any rank had a step of its own, and the number of its backward. */
+static void read_joined(cddp_ddp *ddp)
+{
+    ddp->end.all_joined = true;
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        const struct cddpi_step_status *said = &ddp->end.statuses[rank];
+
+        ddp->end.all_joined = ddp->end.all_joined && (said->flags & CDDPI_STEP_JOINED) != 0;
+    }
+    for (int rank = 0; rank < ddp->world_size && ddp->backward.joined; rank++) {
+        const struct cddpi_step_status *said = &ddp->end.statuses[rank];
+
+        /* take the number of the ranks that have a step; if no rank has one, the highest number */
+        if (ddp->end.all_joined ? said->backward > ddp->backward.number
+                                : (said->flags & CDDPI_STEP_JOINED) == 0) {
+            ddp->backward.number = said->backward;
+        }
+    }
+}
+
 cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
 {
-    cddp_status status = CDDP_OK;
+    cddp_work *work = ddp->end.status_work;
+    cddp_status status = work != NULL ? cddp_work_wait(work, 0) : CDDP_OK;
 
-    if (ddp->end.status_work != NULL) {
-        status = cddp_work_wait(ddp->end.status_work, 0);
-    }
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: end of the step of backward %llu",
                                  (unsigned long long)ddp->backward.number);
     }
-    cddp_work_destroy(ddp->end.status_work);
+    cddp_work_destroy(work);
     ddp->end.status_work = NULL;
-    ddp->stats.slowest_rank = find_slowest(ddp);
+    ddp->stats.slowest_rank = ddp->world_size > 1 ? 0 : -1;
+    for (int rank = 1; rank < ddp->world_size; rank++) {
+        if (ddp->end.statuses[rank].arrival_ns >
+            ddp->end.statuses[ddp->stats.slowest_rank].arrival_ns) {
+            ddp->stats.slowest_rank = rank;
+        }
+    }
     split_wait(ddp);
     if (!ddp->one_machine) {
         ddp->end.clock_origin_ns = cddpi_now_ns();
     }
     status = check_backward(ddp);
-    cddpi_ddp_read_joined(ddp);
+    read_joined(ddp);
     if (status == CDDP_OK) {
         status = check_weights(ddp);
     }
-    if (status == CDDP_OK) {
-        return check_status(ddp);
+    if (status != CDDP_OK) {
+        ddp->failure.reported = true;
+        return status;
     }
-    ddp->failure.reported = true;
+    return check_status(ddp);
+}
+
+/* The kind of step (mean, weighted, sum) that the other ranks have, as far as this rank knows. */
+static cddp_step step_of_others(const cddp_ddp *ddp)
+{
+    bool begun = ddp->backward.step.sum != 0 || ddp->backward.step.weight >= 0;
+    cddp_step step = begun ? ddp->backward.step : ddp->end.last_step;
+
+    step.no_sync = false;
+    step.weight = step.weight >= 0 ? 0 : step.weight;
+    return step;
+}
+
+cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all)
+{
+    cddp_status status;
+
+    CDDPI_ENTER_DDP(ddp, "ddp_join");
+    CDDPI_TRY(out_all != NULL ? cddpi_ddp_usable(ddp)
+                              : cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_join: out_all is NULL"));
+    if (ddp->backward.begun) {
+        return cddpi_fail(CDDP_ERR_STATE, "ddp: join in the middle of backward %llu",
+                          (unsigned long long)ddp->backward.number);
+    }
+    if (ddp->shards != NULL) {
+        CDDPI_TRY(cddpi_shard_finish(ddp));
+    }
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        ddp->slots[s].used = false; /* gradients accumulated under no_sync are left out */
+    }
+    ddp->backward.step = step_of_others(ddp);
+    ddp->backward.joined = true;
+    status = cddpi_ddp_wait(ddp);
+    ddp->backward.joined = false;
+    if (status == CDDP_OK) {
+        *out_all = ddp->end.all_joined;
+    }
     return status;
 }

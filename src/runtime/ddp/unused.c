@@ -62,16 +62,6 @@ static cddp_status restore_grad(cddp_ddp *ddp, struct cddpi_ddp_slot *slot, bool
     return CDDP_OK;
 }
 
-static size_t count_unused(const cddp_ddp *ddp)
-{
-    size_t unused = 0;
-
-    for (size_t s = 0; s < ddp->slot_count; s++) {
-        unused += !ddp->slots[s].used;
-    }
-    return unused;
-}
-
 /* Keep as this rank's failure: "1 of 10 parameters got no gradient in backward 3: parameter 4
  * (fc2.bias) ...". */
 static void report_unused(cddp_ddp *ddp, size_t unused)
@@ -101,9 +91,13 @@ static void report_unused(cddp_ddp *ddp, size_t unused)
 
 void cddpi_unused_complete(cddp_ddp *ddp)
 {
-    size_t unused = count_unused(ddp);
-    bool zero_filling = unused > 0 && ddp->allow_unused;
+    size_t unused = 0;
+    bool zero_filling;
 
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        unused += !ddp->slots[s].used;
+    }
+    zero_filling = unused > 0 && ddp->allow_unused;
     if (zero_filling && reserve_backup(ddp) != CDDP_OK) {
         (void)cddpi_ddp_set_pending(ddp, CDDP_ERR_NO_MEMORY);
         zero_filling = false;

@@ -9,11 +9,6 @@
 #include <signal.h>
 #include <stdio.h>
 
-static struct cddpi_batch_ring_slot *slot_of(const struct cddpi_batch_ring *ring, uint64_t number)
-{
-    return &ring->slots[number % ring->slot_count];
-}
-
 /* Whether there is another batch to make and its slot is free. */
 static bool has_room(const struct cddpi_batch_ring *ring)
 {
@@ -243,7 +238,7 @@ void cddpi_batch_ring_begin(struct cddpi_batch_ring *ring, uint64_t first, uint6
 
 static bool is_complete(const struct cddpi_batch_ring *ring, uint64_t number)
 {
-    return ring->next_batch > number && slot_of(ring, number)->missing == 0;
+    return ring->next_batch > number && ring->slots[number % ring->slot_count].missing == 0;
 }
 
 static cddp_status check_threads(const struct cddpi_batch_ring *ring)
@@ -291,7 +286,7 @@ static cddp_status await_batch(struct cddpi_batch_ring *ring, uint64_t number)
 
 cddp_status cddpi_batch_ring_await(struct cddpi_batch_ring *ring)
 {
-    const struct cddpi_batch_ring_slot *slot = slot_of(ring, ring->taken);
+    const struct cddpi_batch_ring_slot *slot = &ring->slots[ring->taken % ring->slot_count];
     cddp_status status;
 
     pthread_mutex_lock(&ring->mutex);

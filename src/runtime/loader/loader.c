@@ -1,15 +1,83 @@
-/* loader.c - owns the life of a loader, beginning epochs, and handing batches to the caller. */
-#include "loader/loader.h"
-
+/* loader.c - owns the public loader: its ring of batches and their memory, which samples a batch
+ * contains, and calling the user's function that loads one. A piece of a batch is a sample. */
 #include "base/alloc.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "base/types.h"
+#include "device/device.h"
 #include "group/engine/group_entry.h"
-#include "group/group.h"
 #include "group/on_device.h"
+#include "loader/batch_ring.h"
+
+#include <cddp/loader.h>
 
 enum { THREADS = 2, AHEAD = 2, MOST_THREADS = 1024, MOST_AHEAD = 4096 };
+
+struct loader_slot {
+    unsigned char *data;
+    uint64_t *indices;
+    cddp_share share; /* this rank's part of the batch in the slot, as positions in the epoch */
+};
+
+struct cddp_loader {
+    struct cddpi_handle handle;
+    cddp_loader_options options;
+    cddp_group *group; /* holds a reference; NULL: no group, world size 1 */
+    struct cddpi_device *device;
+    int rank;
+    int world_size;
+    cddp_sampler *sampler;
+    uint64_t epoch;
+    bool begun;       /* an epoch has begun and no batch of it has failed */
+    uint64_t batches; /* per epoch */
+    struct loader_slot *slots;
+    struct cddpi_batch_ring ring;
+};
+
+/* The positions in the epoch of batch @p number, over all ranks. */
+static cddp_share positions_of(const cddp_loader *loader, uint64_t number)
+{
+    uint64_t first = number * loader->options.batch_size;
+    uint64_t left = loader->options.samples - first;
+    uint64_t count = left < loader->options.batch_size ? left : loader->options.batch_size;
+
+    return (cddp_share){first, count};
+}
+
+static uint64_t open_batch(void *owner, uint64_t number, uint64_t slot_index)
+{
+    const cddp_loader *loader = owner;
+    struct loader_slot *slot = &loader->slots[slot_index];
+    cddp_share all = positions_of(loader, number);
+
+    slot->share = cddp_share_of(all.first, all.count, loader->rank, loader->world_size);
+    return slot->share.count;
+}
+
+static cddp_status make_sample(void *owner, uint64_t number, uint64_t slot_index, uint64_t sample)
+{
+    const cddp_loader *loader = owner;
+    const cddp_loader_options *options = &loader->options;
+    const struct loader_slot *slot = &loader->slots[slot_index];
+    uint64_t position = slot->share.first + sample;
+    uint64_t index = cddp_sampler_at(loader->sampler, position);
+    cddp_status status;
+
+    (void)number;
+    slot->indices[sample] = index;
+    cddpi_error_clear();
+    status = options->load(options->state, index, slot->data + sample * options->sample_bytes);
+    if (status == CDDP_OK) {
+        return CDDP_OK;
+    }
+    if (cddpi_last_failure()->status == CDDP_OK) {
+        (void)cddpi_fail(status, "%s", cddp_status_text(status));
+    }
+    return cddpi_fail_prefix(status, "loader: sample %llu, position %llu of epoch %llu",
+                             (unsigned long long)index, (unsigned long long)position,
+                             (unsigned long long)loader->epoch);
+}
+
+static const struct cddpi_batch_ring_ops ring_ops = {.open = open_batch, .make = make_sample};
 
 static cddp_status read_options(const cddp_loader_options *options, cddp_loader_options *out)
 {
@@ -48,15 +116,15 @@ static cddp_status make_slots(cddp_loader *loader)
     uint64_t slot_count = (uint64_t)options->ahead + 1;
     size_t bytes;
 
-    CDDPI_TRY(cddpi_batch_ring_init(&loader->ring, "loader_create", &cddpi_loader_ring_ops, loader,
-                                    slot_count, options->threads, 0));
+    CDDPI_TRY(cddpi_batch_ring_init(&loader->ring, "loader_create", &ring_ops, loader, slot_count,
+                                    options->threads, 0));
     loader->slots = cddpi_zalloc_array(slot_count, sizeof *loader->slots);
     if (loader->slots == NULL || __builtin_mul_overflow(capacity, options->sample_bytes, &bytes)) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: no memory for %llu batches",
                           (unsigned long long)slot_count);
     }
     for (uint64_t s = 0; s < slot_count; s++) {
-        struct cddpi_loader_slot *slot = &loader->slots[s];
+        struct loader_slot *slot = &loader->slots[s];
         void *memory = NULL;
         cddp_status status = loader->device->ops->pin(loader->device, bytes, &memory);
 
@@ -103,23 +171,10 @@ static void take_group(cddp_loader *loader, cddp_group *group)
     }
 }
 
-static cddp_status build_loader(cddp_loader *loader)
-{
-    const cddp_loader_options *options = &loader->options;
-
-    CDDPI_TRY(
-        cddp_sampler_create(options->order, options->samples, options->seed, &loader->sampler));
-    CDDPI_TRY(make_slots(loader));
-    if (cddpi_batch_ring_start(&loader->ring, options->threads) != 0) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: thread %d of %d did not start",
-                          loader->ring.thread_count, options->threads);
-    }
-    return CDDP_OK;
-}
-
 cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader **out)
 {
     cddp_loader_options read = CDDP_LOADER_OPTIONS_INIT;
+    struct cddpi_failure failure;
     cddp_loader *loader;
     cddp_status status;
 
@@ -140,15 +195,20 @@ cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader *
     take_group(loader, read.group);
     loader->batches = read.samples / read.batch_size +
                       (read.drop_last == 0 && read.samples % read.batch_size != 0);
-    status = build_loader(loader);
-    if (status != CDDP_OK) {
-        struct cddpi_failure failure = *cddpi_last_failure();
-
-        release_loader(loader);
-        return cddpi_fail_again(status, &failure);
+    CDDPI_TRY_GOTO(fail, status,
+                   cddp_sampler_create(read.order, read.samples, read.seed, &loader->sampler));
+    CDDPI_TRY_GOTO(fail, status, make_slots(loader));
+    if (cddpi_batch_ring_start(&loader->ring, read.threads) == 0) {
+        *out = loader;
+        return CDDP_OK;
     }
-    *out = loader;
-    return CDDP_OK;
+    status = cddpi_fail(CDDP_ERR_NO_MEMORY, "loader_create: thread %d of %d did not start",
+                        loader->ring.thread_count, read.threads);
+
+fail:
+    failure = *cddpi_last_failure();
+    release_loader(loader);
+    return cddpi_fail_again(status, &failure);
 }
 
 void cddp_loader_destroy(cddp_loader *loader)
@@ -170,8 +230,14 @@ void cddp_loader_destroy(cddp_loader *loader)
     release_loader(loader);
 }
 
-static cddp_status begin_epoch(cddp_loader *loader, uint64_t epoch, uint64_t batch)
+/* Begin the public call @p call in this function: see base/handle.h. */
+#define ENTER_LOADER(loader, call)                                                                 \
+    CDDPI_ENTER(&(loader)->handle,                                                                 \
+                cddpi_handle_enter((struct cddpi_handle *)(loader), CDDPI_HANDLE_LOADER, call))
+
+cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batch)
 {
+    ENTER_LOADER(loader, "loader_begin");
     if (batch > loader->batches) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_begin: batch %llu of %llu",
                           (unsigned long long)batch, (unsigned long long)loader->batches);
@@ -189,19 +255,13 @@ static cddp_status begin_epoch(cddp_loader *loader, uint64_t epoch, uint64_t bat
     return CDDP_OK;
 }
 
-cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batch)
-{
-    CDDPI_TRY(
-        cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER, "loader_begin"));
-    return cddpi_handle_leave(&loader->handle, begin_epoch(loader, epoch, batch));
-}
-
-static cddp_status take_batch(cddp_loader *loader, cddp_batch *out)
+cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out)
 {
     cddp_batch batch = CDDP_BATCH_INIT;
-    const struct cddpi_loader_slot *slot;
+    const struct loader_slot *slot;
     cddp_status status;
 
+    ENTER_LOADER(loader, "loader_next");
     /* check the caller's struct first: a failure must not cost a batch */
     CDDPI_TRY(cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out));
     if (cddpi_batch_ring_is_maker(&loader->ring)) {
@@ -221,16 +281,9 @@ static cddp_status take_batch(cddp_loader *loader, cddp_batch *out)
         batch.data = slot->data;
         batch.indices = slot->indices;
         batch.count = slot->share.count;
-        batch.total = cddpi_loader_positions(loader, batch.number).count;
+        batch.total = positions_of(loader, batch.number).count;
     }
     return cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out);
-}
-
-cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out)
-{
-    CDDPI_TRY(
-        cddpi_handle_enter((struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER, "loader_next"));
-    return cddpi_handle_leave(&loader->handle, take_batch(loader, out));
 }
 
 uint64_t cddp_loader_batches(const cddp_loader *loader)

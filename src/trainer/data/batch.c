@@ -1,5 +1,7 @@
 /* batch.c - owns what happens to a sample between the dataset and the model: images are cropped,
- * flipped and normalised, image files are decoded first, and sequences of tokens are copied. */
+ * flipped and normalised, image files are decoded first, and sequences of tokens are copied. It
+ * also owns how batches are split: into micro-batches of one size and a rest, equally many on every
+ * rank. */
 #include "data/batch.h"
 
 #include "base/error.h"
@@ -10,6 +12,63 @@
 
 enum { CACHE_LINE_BYTES = 64, FETCH_BYTES = 4096 };
 enum { MOST_BROKEN = 100 }; /* at most this many consecutive broken files are replaced */
+
+/* The number of micro-batches in a batch of @p count samples. It is the same on all ranks, so that
+ * the collectives of each micro-batch match; a rank's last ones may be empty. */
+static uint64_t micro_batches_of(const struct cddpi_micro_batch_schedule *schedule, uint64_t count)
+{
+    uint64_t largest = cddp_share_of(0, count, 0, schedule->world_size).count;
+
+    return largest > schedule->micro_batch_size ? (largest - 1) / schedule->micro_batch_size + 1
+                                                : 1;
+}
+
+static cddp_status check_schedule(const struct cddpi_micro_batch_schedule *schedule,
+                                  uint64_t samples)
+{
+    uint64_t order;
+
+    if (schedule->sampler == NULL || schedule->batch == 0 || schedule->world_size < 1 ||
+        schedule->rank < 0 || schedule->rank >= schedule->world_size) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "loader: batches of %llu samples cannot be divided for rank %d of %d ranks",
+            (unsigned long long)schedule->batch, schedule->rank, schedule->world_size);
+    }
+    order = cddp_sampler_count(schedule->sampler);
+    if (order > samples || schedule->first > schedule->end || schedule->end > order) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "loader: positions %llu to %llu are outside an order of %llu samples, or "
+                          "that is longer than the dataset of %llu",
+                          (unsigned long long)schedule->first, (unsigned long long)schedule->end,
+                          (unsigned long long)order, (unsigned long long)samples);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_micro_batch_schedule_plan(struct cddpi_micro_batch_schedule *schedule,
+                                            uint64_t samples)
+{
+    uint64_t positions, left;
+
+    CDDPI_TRY(check_schedule(schedule, samples));
+    positions = schedule->end - schedule->first;
+    left = positions % schedule->batch;
+    schedule->micro_batches = micro_batches_of(
+        schedule, positions < schedule->batch ? positions : schedule->batch);
+    schedule->count = positions / schedule->batch * schedule->micro_batches +
+                      (left > 0 ? micro_batches_of(schedule, left) : 0);
+    return CDDP_OK;
+}
+
+/* The positions of the batch that micro-batch @p number belongs to. */
+static cddp_share batch_of(const struct cddpi_micro_batch_schedule *schedule, uint64_t number)
+{
+    uint64_t first = schedule->first + number / schedule->micro_batches * schedule->batch;
+    uint64_t left = schedule->end - first;
+
+    return (cddp_share){first, left < schedule->batch ? left : schedule->batch};
+}
 
 static cddp_status check_transform(const struct cddpi_data_loader_options *options)
 {
@@ -180,14 +239,6 @@ static void make_sequences(const struct cddpi_batch_maker *maker,
     }
 }
 
-/* Whether another file may replace one that failed with this status: only if the file is at fault,
- * not this process. */
-static bool is_replaced(const struct cddpi_batch_maker *maker, cddp_status status)
-{
-    return maker->skip_broken &&
-           (status == CDDP_ERR_FORMAT || status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_IO);
-}
-
 /* Make the sample of a file; if the file is broken, of the next readable file. */
 static cddp_status make_file(const struct cddpi_batch_maker *maker,
                              const struct cddpi_image_use *use, struct cddpi_view_key key,
@@ -197,7 +248,11 @@ static cddp_status make_file(const struct cddpi_batch_maker *maker,
     const struct cddpi_dataset *dataset = maker->dataset;
     cddp_status status = cddpi_image_sample(dataset->files, use, key, maker->tables, scratch, out);
 
-    for (int i = 0; status != CDDP_OK && i < MOST_BROKEN && is_replaced(maker, status); i++) {
+    /* another file replaces one only if the file is at fault, not this process */
+    for (int i = 0;
+         maker->skip_broken && i < MOST_BROKEN &&
+         (status == CDDP_ERR_FORMAT || status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_IO);
+         i++) {
         if (out_fault->text[0] == '\0') {
             snprintf(out_fault->text, sizeof out_fault->text, "%s", cddp_last_error());
         }
@@ -277,13 +332,22 @@ void cddpi_batch_make(const struct cddpi_batch_maker *maker,
                       const atomic_bool *stop, struct cddpi_image_scratch *scratch,
                       struct cddpi_micro_batch *out, struct cddpi_sample_fault *out_fault)
 {
-    cddp_share part = cddpi_micro_batch_schedule_part(schedule, number);
+    cddp_share all = batch_of(schedule, number);
+    cddp_share part = cddp_share_of(all.first, all.count, schedule->rank, schedule->world_size);
+    uint64_t skipped = number % schedule->micro_batches * schedule->micro_batch_size;
 
+    out->share = part.count;
+    out->last = number + 1 == schedule->count || (number + 1) % schedule->micro_batches == 0;
+    out->even = all.count % (uint64_t)schedule->world_size == 0;
+    /* the micro-batch is a part of this rank's share */
+    skipped = skipped < part.count ? skipped : part.count;
+    part.first += skipped;
+    part.count -= skipped;
+    if (part.count > schedule->micro_batch_size) {
+        part.count = schedule->micro_batch_size;
+    }
     out->count = (int)part.count;
     out->broken = 0;
-    out->share = cddpi_micro_batch_schedule_share(schedule, number).count;
-    out->last = cddpi_micro_batch_schedule_ends_batch(schedule, number);
-    out->even = cddpi_micro_batch_schedule_is_even(schedule, number);
     out_fault->status = CDDP_OK;
     out_fault->text[0] = '\0';
     if (maker->dataset->kind == CDDPI_DATASET_TOKENS) {

@@ -1,14 +1,29 @@
-/* batch.h - makes one batch in memory that the caller gives. The result depends only on the
- * schedule, the number and the seed. Any number of threads at once. */
+/* batch.h - calculates how the batches of an epoch are split into micro-batches, and makes one
+ * micro-batch in memory that the caller gives. The result depends only on the schedule, the number
+ * and the seed. Any number of threads at once. */
 #ifndef CDDPI_DATA_BATCH_H
 #define CDDPI_DATA_BATCH_H
 
 #include "data/data_loader.h"
 #include "data/images/sample.h"
-#include "data/micro_batch_schedule.h"
 #include "kernels/cpu/image.h"
 
 #include <stdatomic.h>
+
+/* The arguments of cddpi_data_loader_start(), and what follows from them. */
+struct cddpi_micro_batch_schedule {
+    const cddp_sampler *sampler; /* borrowed */
+    uint64_t epoch, first, end, batch;
+    int rank, world_size;
+    bool augment;
+    uint64_t micro_batch_size; /* at most this many samples */
+    uint64_t micro_batches;    /* per whole batch */
+    uint64_t count;            /* micro-batches of all batches; 0: the schedule is empty */
+};
+
+/** Check the arguments for a dataset of @p samples, and set micro_batches and count. */
+CDDP_CHECKED cddp_status
+cddpi_micro_batch_schedule_plan(struct cddpi_micro_batch_schedule *schedule, uint64_t samples);
 
 enum { CDDPI_BATCH_CHANNELS = 4 };
 

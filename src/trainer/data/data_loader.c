@@ -7,7 +7,6 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "data/batch.h"
-#include "data/micro_batch_schedule.h"
 #include "loader/batch_ring.h"
 
 #include <stdio.h>
@@ -121,28 +120,12 @@ static cddp_status check_options(const struct cddpi_data_loader_options *options
     return CDDP_OK;
 }
 
-static cddp_status build_loader(struct cddpi_data_loader *loader,
-                                const struct cddpi_data_loader_options *options)
-{
-    int error;
-
-    CDDPI_TRY(cddpi_batch_maker_init(options, &loader->maker));
-    CDDPI_TRY(create_slots(loader));
-    CDDPI_TRY(cddpi_batch_ring_init(&loader->ring, "loader", &ring_ops, loader, loader->slot_count,
-                                    options->threads, cddpi_env_timeout_ms()));
-    error = cddpi_batch_ring_start(&loader->ring, options->threads);
-    if (error != 0) {
-        return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, error, "loader: starting thread %d of %d",
-                                loader->ring.thread_count, options->threads);
-    }
-    return CDDP_OK;
-}
-
 cddp_status cddpi_data_loader_create(const struct cddpi_data_loader_options *options,
                                      struct cddpi_data_loader **out)
 {
     struct cddpi_data_loader *loader;
     cddp_status status;
+    int error;
 
     CDDPI_TRY(check_options(options));
     loader = cddpi_zalloc(sizeof *loader);
@@ -156,13 +139,23 @@ cddp_status cddpi_data_loader_create(const struct cddpi_data_loader_options *opt
         loader->slot_count += options->prefetch > 0 ? (uint64_t)options->prefetch
                                                     : PREFETCH_DEFAULT;
     }
-    status = build_loader(loader, options);
-    if (status != CDDP_OK) {
-        cddpi_data_loader_destroy(loader);
-        return status;
+    CDDPI_TRY_GOTO(fail, status, cddpi_batch_maker_init(options, &loader->maker));
+    CDDPI_TRY_GOTO(fail, status, create_slots(loader));
+    CDDPI_TRY_GOTO(fail, status,
+                   cddpi_batch_ring_init(&loader->ring, "loader", &ring_ops, loader,
+                                         loader->slot_count, options->threads,
+                                         cddpi_env_timeout_ms()));
+    error = cddpi_batch_ring_start(&loader->ring, options->threads);
+    if (error == 0) {
+        *out = loader;
+        return CDDP_OK;
     }
-    *out = loader;
-    return CDDP_OK;
+    status = cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, error, "loader: starting thread %d of %d",
+                              loader->ring.thread_count, options->threads);
+
+fail:
+    cddpi_data_loader_destroy(loader);
+    return status;
 }
 
 void cddpi_data_loader_destroy(struct cddpi_data_loader *loader)

@@ -72,9 +72,6 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_image_folder(const char *root, int s
                                                          cddp_group *group,
                                                          struct cddpi_dataset *out);
 
-/** The name of a class. It ends at a '/' or NUL. */
-const char *cddpi_image_files_class(const struct cddpi_image_files *files, int number);
-
 /** Open token files in llm.c's format: a header of 256 little-endian 32-bit numbers, then the
  *  tokens. The header begins with 20240520, 1 and the number of 16-bit tokens (GPT-2), or with
  *  20240801, 7 and the number of 32-bit tokens (Llama 3). Every rank maps the files; no rank reads
@@ -130,6 +127,14 @@ uint64_t cddpi_dataset_synthetic_tokens_bytes(int context, uint64_t count);
 CDDP_CHECKED cddp_status cddpi_dataset_check(const struct cddpi_dataset *dataset, bool look);
 
 void cddpi_dataset_close(struct cddpi_dataset *dataset); /* accepts a zeroed or closed one */
+
+enum { CDDPI_DATA_DIGESTS = 2 };
+
+/** Digests that tell whether a dataset is the same as at an earlier start: one of its images (or
+ *  tokens, or image files), one of its labels. File names and compression do not matter. Small data
+ *  are hashed whole; of large data, a few MiB of evenly spread samples. 0: unknown, because an
+ * image file cannot be read now or there are no such data. */
+void cddpi_dataset_digest(const struct cddpi_dataset *dataset, uint64_t out[CDDPI_DATA_DIGESTS]);
 
 /* A token that is outside the vocabulary. */
 struct cddpi_token_fault {

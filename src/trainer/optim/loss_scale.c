@@ -36,14 +36,6 @@ static void shrink(struct cddpi_loss_scale *scale)
     scale->skipped++;
 }
 
-static void grow_scale(struct cddpi_loss_scale *scale)
-{
-    float grown = (float)((double)scale->scale * scale->growth);
-
-    scale->scale = isfinite(grown) ? grown : scale->scale;
-    scale->good_steps = 0;
-}
-
 void cddpi_loss_scale_update(struct cddpi_loss_scale *scale, bool allowed)
 {
     if (!allowed) {
@@ -52,7 +44,10 @@ void cddpi_loss_scale_update(struct cddpi_loss_scale *scale, bool allowed)
     }
     scale->good_steps = (scale->good_steps < 0 ? 0 : scale->good_steps) + 1;
     if (scale->good_steps >= scale->interval) {
-        grow_scale(scale);
+        float grown = (float)((double)scale->scale * scale->growth);
+
+        scale->scale = isfinite(grown) ? grown : scale->scale;
+        scale->good_steps = 0;
     }
 }
 

@@ -172,41 +172,28 @@ size_t cddpi_optim_state_bytes(const struct cddpi_optim *optim, size_t index)
     return bytes;
 }
 
-/* The next tensor of the state, with its name set; NULL: out of memory. */
-static cddp_tensor *add_tensor(struct cddpi_optim *optim, const char *prefix, const char *name)
+/* Add a tensor to the state, with the name "prefix.name". False: out of memory. */
+static bool add_tensor(struct cddpi_optim *optim, const char *prefix, const char *name,
+                       cddp_tensor tensor)
 {
-    char *text = cddpi_format("%s%s%s", prefix, name[0] != '\0' ? "." : "", name);
-    cddp_tensor *tensor = &optim->tensors[optim->tensor_count];
-
-    if (text == NULL) {
-        return NULL;
+    tensor.name = cddpi_format("%s%s%s", prefix, name[0] != '\0' ? "." : "", name);
+    if (tensor.name == NULL) {
+        return false;
     }
-    optim->names[optim->tensor_count++] = text;
-    tensor->name = text;
-    return tensor;
+    optim->tensors[optim->tensor_count++] = tensor;
+    return true;
 }
 
 static bool add_counters(struct cddpi_optim *optim)
 {
-    cddp_tensor *tensor = add_tensor(optim, "step", "");
+    int64_t count = (int64_t)optim->trainable_count;
 
-    if (tensor == NULL) {
-        return false;
-    }
-    tensor->type = CDDP_I64;
-    tensor->data = optim->step;
-    if (!ops_of(optim)->counts_steps) {
-        return true;
-    }
-    tensor = add_tensor(optim, "param_steps", "");
-    if (tensor == NULL) {
-        return false;
-    }
-    tensor->type = CDDP_I64;
-    tensor->dims = 1;
-    tensor->shape[0] = (int64_t)optim->trainable_count;
-    tensor->data = optim->step + 1;
-    return true;
+    return add_tensor(optim, "step", "", (cddp_tensor){.type = CDDP_I64, .data = optim->step}) &&
+           (!ops_of(optim)->counts_steps || add_tensor(optim, "param_steps", "",
+                                                       (cddp_tensor){.type = CDDP_I64,
+                                                                     .dims = 1,
+                                                                     .shape = {count},
+                                                                     .data = optim->step + 1}));
 }
 
 /* Set the data pointers if they are known; if sharded, they are set once full tensors are
@@ -215,15 +202,15 @@ static bool add_moments(struct cddpi_optim *optim, size_t index, const cddp_para
                         size_t moments)
 {
     for (size_t moment = 0; moment < moments; moment++) {
-        cddp_tensor *tensor = add_tensor(optim, ops_of(optim)->moment_names[moment], param->name);
+        cddp_tensor tensor = {.type = CDDP_F32,
+                              .dims = param->dims,
+                              .data = optim->group == NULL ? optim->slots[index].moments[moment]
+                                                           : NULL};
 
-        if (tensor == NULL) {
+        memcpy(tensor.shape, param->shape, sizeof tensor.shape);
+        if (!add_tensor(optim, ops_of(optim)->moment_names[moment], param->name, tensor)) {
             return false;
         }
-        tensor->type = CDDP_F32;
-        tensor->dims = param->dims;
-        memcpy(tensor->shape, param->shape, sizeof tensor->shape);
-        tensor->data = optim->group == NULL ? optim->slots[index].moments[moment] : NULL;
     }
     return true;
 }
@@ -235,19 +222,12 @@ static cddp_status make_tensors(struct cddpi_optim *optim, const cddp_param *par
     bool made;
 
     optim->tensors = cddpi_zalloc_array(most, sizeof *optim->tensors);
-    optim->names = cddpi_zalloc_array(most, sizeof *optim->names);
-    made = optim->tensors != NULL && optim->names != NULL && add_counters(optim);
+    made = optim->tensors != NULL && add_counters(optim);
     for (size_t i = 0; i < optim->trainable_count && made; i++) {
         made = add_moments(optim, i, &params[optim->trainable[i].index], moments);
     }
     return made ? CDDP_OK
                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu tensors", most);
-}
-
-cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_param *params,
-                               const bool *decays, size_t count, struct cddpi_optim **out)
-{
-    return cddpi_optim_create_sharded(spec, params, decays, count, NULL, NULL, out);
 }
 
 /* On the CPU, updates use the CPU's tensors directly. */
@@ -275,16 +255,14 @@ cddp_status cddpi_optim_send(struct cddpi_optim *optim)
     return optim->placement->send(optim);
 }
 
-cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
-                                       const cddp_param *params, const bool *decays, size_t count,
-                                       cddp_group *group, cddp_ddp *ddp, struct cddpi_optim **out)
+cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_param *params,
+                               const bool *decays, size_t count, cddp_group *group, cddp_ddp *ddp,
+                               struct cddpi_optim **out)
 {
     struct cddpi_optim *optim;
-    cddp_status status = check_spec(spec);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_spec(spec));
     optim = cddpi_zalloc(sizeof *optim);
     if (optim == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes", sizeof *optim);
@@ -294,22 +272,16 @@ cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
     optim->kernels = cddpi_optim_kernels();
     optim->group = group;
     optim->ddp = ddp;
-    status = find_moved(optim, params, count);
-    if (status == CDDP_OK) {
-        status = fill_slots(optim, params, decays);
-    }
-    if (status == CDDP_OK) {
-        status = make_state(optim);
-    }
-    if (status == CDDP_OK) {
-        status = make_tensors(optim, params);
-    }
-    if (status != CDDP_OK) {
-        cddpi_optim_destroy(optim);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, find_moved(optim, params, count));
+    CDDPI_TRY_GOTO(fail, status, fill_slots(optim, params, decays));
+    CDDPI_TRY_GOTO(fail, status, make_state(optim));
+    CDDPI_TRY_GOTO(fail, status, make_tensors(optim, params));
     *out = optim;
     return CDDP_OK;
+
+fail:
+    cddpi_optim_destroy(optim);
+    return status;
 }
 
 void cddpi_optim_destroy(struct cddpi_optim *optim)
@@ -318,9 +290,8 @@ void cddpi_optim_destroy(struct cddpi_optim *optim)
         return;
     }
     for (size_t i = 0; i < optim->tensor_count; i++) {
-        cddpi_free(optim->names[i]);
+        cddpi_free((char *)(uintptr_t)optim->tensors[i].name);
     }
-    cddpi_free(optim->names);
     cddpi_free(optim->tensors);
     cddpi_free(optim->moments);
     cddpi_free(optim->step);

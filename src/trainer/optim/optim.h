@@ -27,19 +27,16 @@ struct cddpi_optim_spec {
 
 struct cddpi_optim;
 
-/** @param params         @p count float32 tensors; they and their gradients stay the caller's.
- *                 Frozen parameters are skipped.
- *  @param decays         Whether each parameter has weight decay; NULL: all have it. */
+/** @param params  @p count float32 tensors; they and their gradients stay the caller's. Frozen
+ *                 parameters are skipped.
+ *  @param decays  Whether each parameter has weight decay; NULL: all have it.
+ *  @param group   NULL: not sharded. Else this is a rank of a sharded optimizer (options.shard of
+ *                 @p ddp, which is borrowed): it updates this rank's spans of @p params, whose data
+ *                 is where cddp_ddp_param() placed it. */
 CDDP_CHECKED cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec,
                                             const cddp_param *params, const bool *decays,
-                                            size_t count, struct cddpi_optim **out);
-/** The same for a rank of a sharded optimizer (options.shard of @p ddp, which is borrowed). It
- *  updates this rank's spans of @p params, whose data is where cddp_ddp_param() placed it. @p group
- *  NULL: not sharded. */
-CDDP_CHECKED cddp_status cddpi_optim_create_sharded(const struct cddpi_optim_spec *spec,
-                                                    const cddp_param *params, const bool *decays,
-                                                    size_t count, cddp_group *group, cddp_ddp *ddp,
-                                                    struct cddpi_optim **out);
+                                            size_t count, cddp_group *group, cddp_ddp *ddp,
+                                            struct cddpi_optim **out);
 void cddpi_optim_destroy(struct cddpi_optim *optim);
 
 /** One update, as in torch.optim.SGD and AdamW. @p grads[i] is multiplied by @p grad_scale in the

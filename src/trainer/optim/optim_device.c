@@ -57,27 +57,20 @@ static cddp_status allocate(struct cddpi_optim *optim, struct cddpi_optim_device
     const struct cddpi_device_ops *ops = on->device->ops;
     size_t moments = optim->moment_elements > 0 ? optim->moment_elements : 1;
     void *memory = NULL;
-    cddp_status status = ops->alloc(on->device, moments * sizeof(float), "the optimizer's state",
-                                    &memory);
 
+    CDDPI_TRY(ops->alloc(on->device, moments * sizeof(float), "the optimizer's state", &memory));
     on->moments = memory;
-    if (status == CDDP_OK) {
-        status = ops->alloc(on->device, (optim->slot_count + 1) * sizeof(int64_t),
-                            "the optimizer's counts", &memory);
-        on->steps = status == CDDP_OK ? memory : NULL;
+    CDDPI_TRY(ops->alloc(on->device, (optim->slot_count + 1) * sizeof(int64_t),
+                         "the optimizer's counts", &memory));
+    on->steps = memory;
+    CDDPI_TRY(ops->alloc(on->device, sizeof(double), "the learning rate", &memory));
+    on->rate = memory;
+    CDDPI_TRY(ops->pin(on->device, RATES * sizeof(double), &memory));
+    on->rates = memory;
+    for (int i = 0; i < RATES; i++) {
+        CDDPI_TRY(ops->event_create(on->device, false, &on->sent[i]));
     }
-    if (status == CDDP_OK) {
-        status = ops->alloc(on->device, sizeof(double), "the learning rate", &memory);
-        on->rate = status == CDDP_OK ? memory : NULL;
-    }
-    if (status == CDDP_OK) {
-        status = ops->pin(on->device, RATES * sizeof(double), &memory);
-        on->rates = status == CDDP_OK ? memory : NULL;
-    }
-    for (int i = 0; status == CDDP_OK && i < RATES; i++) {
-        status = ops->event_create(on->device, false, &on->sent[i]);
-    }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status fetch_state(struct cddpi_optim *optim)
@@ -138,9 +131,7 @@ cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device
                  ? allocate(optim, on)
                  : cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
                               optim->slot_count);
-    if (status == CDDP_OK) {
-        status = cddpi_optim_send(optim);
-    }
+    status = status == CDDP_OK ? send_state(optim) : status;
     if (status != CDDP_OK) {
         leave(optim);
     }
@@ -240,23 +231,12 @@ static cddp_status make_table(struct cddpi_optim *optim, void *const *grads)
     }
     count = fill_slots(optim, grads, slots);
     status = grow_table(on, kernels->tensors_bytes(slots, count) + 1);
-    if (status == CDDP_OK) {
-        status = kernels->tensors(on->device, slots, count, on->table, &on->tensors);
-    }
+    status = status == CDDP_OK ? kernels->tensors(on->device, slots, count, on->table, &on->tensors)
+                               : status;
     /* after a failure, parts of the table may have been overwritten */
     on->outdated = status != CDDP_OK;
     cddpi_free(slots);
     return status;
-}
-
-/* Count on the CPU, which does not know yet whether the device will skip the update. */
-static void count_update(struct cddpi_optim *optim, void *const *grads, bool *out_counted)
-{
-    ++*optim->step;
-    for (size_t i = 0; i < optim->trainable_count; i++) {
-        out_counted[i] = grads[optim->trainable[i].index] != NULL;
-        optim->step[1 + i] += out_counted[i];
-    }
 }
 
 cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grads, double lr)
@@ -264,24 +244,25 @@ cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grad
     struct cddpi_optim_device *on = optim->device;
     const struct cddpi_device_ops *ops = on->device->ops;
     int place = (int)(on->rates_sent % RATES);
-    cddp_status status = CDDP_OK;
+    bool *counted = on->counted + (size_t)place * optim->trainable_count;
+    cddp_status status;
 
     if (!has_table_for(optim, grads)) {
-        status = make_table(optim, grads);
+        CDDPI_TRY(make_table(optim, grads));
     }
-    if (status == CDDP_OK) { /* it was sent RATES steps ago, so this rarely waits */
-        status = ops->wait(on->device, on->sent[place], on->timeout_ms);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    /* it was sent RATES steps ago, so this rarely waits */
+    CDDPI_TRY(ops->wait(on->device, on->sent[place], on->timeout_ms));
     on->rates[place] = lr;
     status = ops->copy(on->device, CDDPI_STREAM_COMPUTE, on->rate, &on->rates[place], sizeof lr);
-    if (status == CDDP_OK) {
-        status = ops->record(on->device, on->sent[place], CDDPI_STREAM_COMPUTE);
-    }
+    status = status == CDDP_OK ? ops->record(on->device, on->sent[place], CDDPI_STREAM_COMPUTE)
+                               : status;
     on->rates_sent++;
-    count_update(optim, grads, on->counted + (size_t)place * optim->trainable_count);
+    /* count on the CPU, which does not know yet whether the device will skip the update */
+    ++*optim->step;
+    for (size_t i = 0; i < optim->trainable_count; i++) {
+        counted[i] = grads[optim->trainable[i].index] != NULL;
+        optim->step[1 + i] += counted[i];
+    }
     return status;
 }
 

@@ -6,26 +6,19 @@
 
 #include <string.h>
 
-static size_t span_elements(const struct cddpi_optim *optim, int rank)
-{
-    size_t count = 0;
-    size_t elements = 0;
-    const cddp_span *spans = cddp_ddp_spans(optim->ddp, rank, &count);
-
-    for (size_t s = 0; s < count; s++) {
-        elements += spans[s].count;
-    }
-    return elements;
-}
-
 /* The largest share of any rank: each rank sends or receives this many elements. */
 static size_t most_elements(const struct cddpi_optim *optim)
 {
     size_t most = 0;
 
     for (int rank = 0; rank < cddp_group_world_size(optim->group); rank++) {
-        size_t elements = span_elements(optim, rank);
+        size_t count = 0;
+        size_t elements = 0;
+        const cddp_span *spans = cddp_ddp_spans(optim->ddp, rank, &count);
 
+        for (size_t s = 0; s < count; s++) {
+            elements += spans[s].count;
+        }
         most = elements > most ? elements : most;
     }
     return most;
@@ -53,56 +46,38 @@ static cddp_status transfer_init(const struct cddpi_optim *optim, struct transfe
     return CDDP_OK;
 }
 
-static void transfer_fini(struct transfer *transfer)
-{
-    cddpi_free(transfer->own);
-    cddpi_free(transfer->all);
-}
-
-/* Copy this rank's state, one span after the other. */
+/* Copy this rank's state, one span after the other, to @p own or from it. */
 static void move_own(const struct cddpi_optim *optim, size_t moment, float *own, bool pack)
 {
     for (size_t i = 0; i < optim->slot_count; i++) {
         const struct cddpi_optim_slot *slot = &optim->slots[i];
-        size_t bytes = slot->count * sizeof *own;
+        float *state = slot->moments[moment];
 
-        if (pack) {
-            memcpy(own, slot->moments[moment], bytes);
-        } else {
-            memcpy(slot->moments[moment], own, bytes);
-        }
+        memcpy(pack ? own : state, pack ? state : own, slot->count * sizeof *own);
         own += slot->count;
     }
 }
 
-static float *whole_tensor(const struct cddpi_optim *optim, size_t moment, size_t param)
-{
-    size_t i = 0;
-
-    while (optim->trainable[i].index != param) {
-        i++;
-    }
-    return optim->full_state + moment * optim->full_elements + optim->trainable[i].offset;
-}
-
-/* Copy all ranks' state, one rank after the other, to full tensors or from them. */
+/* On rank 0: copy all ranks' state, one rank after the other, to full tensors or from them. */
 static void move_all(const struct cddpi_optim *optim, size_t moment,
                      const struct transfer *transfer, bool pack)
 {
-    for (int rank = 0; rank < cddp_group_world_size(optim->group); rank++) {
+    for (int rank = 0; transfer->all != NULL && rank < cddp_group_world_size(optim->group);
+         rank++) {
         float *at = transfer->all + (size_t)rank * transfer->count;
         size_t count = 0;
         const cddp_span *spans = cddp_ddp_spans(optim->ddp, rank, &count);
 
         for (size_t s = 0; s < count; s++) {
-            float *tensor = whole_tensor(optim, moment, spans[s].param) + spans[s].first;
-            size_t bytes = spans[s].count * sizeof *tensor;
+            const struct cddpi_optim_trainable *param = optim->trainable;
+            float *tensor = optim->full_state + moment * optim->full_elements + spans[s].first;
 
-            if (pack) {
-                memcpy(at, tensor, bytes);
-            } else {
-                memcpy(tensor, at, bytes);
+            while (param->index != spans[s].param) {
+                param++;
             }
+            tensor += param->offset;
+
+            memcpy(pack ? at : tensor, pack ? tensor : at, spans[s].count * sizeof *tensor);
             at += spans[s].count;
         }
     }
@@ -142,62 +117,60 @@ void cddpi_optim_free_full_state(struct cddpi_optim *optim)
     optim->full_state = NULL;
 }
 
-/* A rank that cannot take part aborts the group, so that the others do not wait for it. */
-static cddp_status prepare(struct cddpi_optim *optim, struct transfer *transfer)
-{
-    cddp_status status = transfer_init(optim, transfer);
+/* Moves one moment of the state; collective. */
+typedef cddp_status (*move_fn)(const struct cddpi_optim *optim, size_t moment,
+                               const struct transfer *transfer);
 
-    if (status == CDDP_OK && cddp_group_rank(optim->group) == 0) {
+static cddp_status gather_moment(const struct cddpi_optim *optim, size_t moment,
+                                 const struct transfer *transfer)
+{
+    move_own(optim, moment, transfer->own, true);
+    CDDPI_TRY(cddp_gather(optim->group, transfer->own, transfer->all, transfer->count, CDDP_F32, 0,
+                          NULL));
+    move_all(optim, moment, transfer, false);
+    return CDDP_OK;
+}
+
+static cddp_status scatter_moment(const struct cddpi_optim *optim, size_t moment,
+                                  const struct transfer *transfer)
+{
+    move_all(optim, moment, transfer, true);
+    CDDPI_TRY(cddp_scatter(optim->group, transfer->all, transfer->own, transfer->count, CDDP_F32, 0,
+                           NULL));
+    move_own(optim, moment, transfer->own, false);
+    return CDDP_OK;
+}
+
+static cddp_status move_state(struct cddpi_optim *optim, move_fn move)
+{
+    struct transfer transfer = {0, NULL, NULL};
+    size_t moments = cddpi_optim_moment_count(optim);
+    cddp_status status;
+
+    if (optim->group == NULL) {
+        return CDDP_OK;
+    }
+    status = transfer_init(optim, &transfer);
+    if (status == CDDP_OK && transfer.all != NULL) {
         status = cddpi_optim_alloc_full_state(optim);
     }
-    if (status != CDDP_OK) {
+    if (status != CDDP_OK) { /* the others would wait for a rank that cannot take part */
         cddp_group_abort(optim->group, cddp_last_error());
     }
-    return status;
+    for (size_t moment = 0; status == CDDP_OK && moment < moments; moment++) {
+        status = move(optim, moment, &transfer);
+    }
+    cddpi_free(transfer.own);
+    cddpi_free(transfer.all);
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "state of the optimizer");
 }
 
 cddp_status cddpi_optim_gather_full_state(struct cddpi_optim *optim)
 {
-    struct transfer transfer = {0, NULL, NULL};
-    size_t moments = cddpi_optim_moment_count(optim);
-    cddp_status status;
-
-    if (optim->group == NULL) {
-        return CDDP_OK;
-    }
-    status = prepare(optim, &transfer);
-    for (size_t moment = 0; status == CDDP_OK && moment < moments; moment++) {
-        move_own(optim, moment, transfer.own, true);
-        status = cddp_gather(optim->group, transfer.own, transfer.all, transfer.count, CDDP_F32, 0,
-                             NULL);
-        if (status == CDDP_OK && transfer.all != NULL) {
-            move_all(optim, moment, &transfer, false);
-        }
-    }
-    transfer_fini(&transfer);
-    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "state of the optimizer");
+    return move_state(optim, gather_moment);
 }
 
 cddp_status cddpi_optim_scatter_full_state(struct cddpi_optim *optim)
 {
-    struct transfer transfer = {0, NULL, NULL};
-    size_t moments = cddpi_optim_moment_count(optim);
-    cddp_status status;
-
-    if (optim->group == NULL) {
-        return CDDP_OK;
-    }
-    status = prepare(optim, &transfer);
-    for (size_t moment = 0; status == CDDP_OK && moment < moments; moment++) {
-        if (transfer.all != NULL) {
-            move_all(optim, moment, &transfer, true);
-        }
-        status = cddp_scatter(optim->group, transfer.all, transfer.own, transfer.count, CDDP_F32, 0,
-                              NULL);
-        if (status == CDDP_OK) {
-            move_own(optim, moment, transfer.own, false);
-        }
-    }
-    transfer_fini(&transfer);
-    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "state of the optimizer");
+    return move_state(optim, scatter_moment);
 }

@@ -308,8 +308,8 @@ static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience,
         cddpi_trainer_warn(
             trainer,
             why == CDDPI_SAVE_WITH_ROOM
-                ? "%s. Make room: it is tried again for %g s (train.full_disk_seconds)%s"
-                : "%s. It is tried again for %g s (train.full_disk_seconds)%s",
+                ? "%s. Free disk space: retrying for %g s (train.full_disk_seconds)%s"
+                : "%s. Retrying for %g s (train.full_disk_seconds)%s",
             cddp_last_error(), trainer->config->train.full_disk_seconds,
             patience->was_stopped ? "" : ", or until the run is asked to stop");
     }

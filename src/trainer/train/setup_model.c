@@ -221,10 +221,9 @@ cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
     for (size_t i = 0; i < trainer->param_count; i++) {
         decays[i] = trainer->engine->param_decays(trainer, i);
     }
-    status = cddpi_optim_create_sharded(&spec, trainer->params, decays, trainer->param_count,
-                                        trainer->config->ddp.shard_optimizer ? trainer->replicas
-                                                                             : NULL,
-                                        trainer->ddp, &trainer->optim);
+    status = cddpi_optim_create(&spec, trainer->params, decays, trainer->param_count,
+                                trainer->config->ddp.shard_optimizer ? trainer->replicas : NULL,
+                                trainer->ddp, &trainer->optim);
     cddpi_free(decays);
     CDDPI_TRY(status);
     return cddpi_engine_call(trainer->engine->optimizer_made, trainer);

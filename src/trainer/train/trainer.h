@@ -5,7 +5,6 @@
 #define CDDPI_TRAIN_TRAINER_H
 
 #include "data/data_loader.h"
-#include "data/digest.h"
 #include "data/tokenizer/tokenizer.h"
 #include "device/device.h"
 #include "nn/model.h"

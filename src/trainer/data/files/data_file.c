@@ -1,5 +1,5 @@
 /* data_file.c - owns the memory of data files: mappings of plain files; for inflated ones, sealed
- * memory files or private memory. */
+ * memory files or private memory, which grow by remapping while they are written. */
 #include "data/files/data_file.h"
 
 #include "base/error.h"
@@ -13,43 +13,110 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+void cddpi_growable_mapping_free(struct cddpi_growable_mapping *mapping)
+{
+    if (mapping->data != NULL) {
+        munmap(mapping->data, mapping->bytes);
+    }
+    if (mapping->fd >= 0) {
+        close(mapping->fd);
+    }
+    mapping->data = NULL;
+    mapping->fd = -1;
+}
+
+static cddp_status no_mapping(const char *path, size_t bytes)
+{
+    return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
+                            "%s: no memory for %zu bytes of its contents", path, bytes);
+}
+
+cddp_status cddpi_growable_mapping_create(const char *path, size_t bytes, bool shareable,
+                                          struct cddpi_growable_mapping *out)
+{
+    struct cddpi_growable_mapping mapping = {NULL, bytes, -1};
+    void *memory;
+
+    if (shareable) {
+        mapping.fd = memfd_create("cddp-data", MFD_CLOEXEC | MFD_ALLOW_SEALING); /* else private */
+    }
+    if (mapping.fd >= 0 && cddpi_file_resize(mapping.fd, bytes) != 0) {
+        goto fail;
+    }
+    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                  mapping.fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                  mapping.fd, 0);
+    if (memory == MAP_FAILED) {
+        goto fail;
+    }
+    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* only a hint */
+    mapping.data = memory;
+    *out = mapping;
+    return CDDP_OK;
+
+fail:
+    (void)no_mapping(path, bytes);
+    cddpi_growable_mapping_free(&mapping);
+    return CDDP_ERR_NO_MEMORY;
+}
+
+cddp_status cddpi_growable_mapping_resize(const char *path, size_t bytes,
+                                          struct cddpi_growable_mapping *mapping)
+{
+    void *memory;
+
+    if (bytes == mapping->bytes) {
+        return CDDP_OK;
+    }
+    if (mapping->fd >= 0 && cddpi_file_resize(mapping->fd, bytes) != 0) {
+        return no_mapping(path, bytes);
+    }
+    memory = mremap(mapping->data, mapping->bytes, bytes, MREMAP_MAYMOVE);
+    if (memory == MAP_FAILED) {
+        return no_mapping(path, bytes);
+    }
+    mapping->data = memory;
+    mapping->bytes = bytes;
+    return CDDP_OK;
+}
+
 static const struct cddpi_data_file closed = CDDPI_DATA_FILE_CLOSED;
 
-static cddp_status map_file(int fd, const char *path, const struct stat *info,
+/* @param shared  The descriptor that other processes may map; -1: none. */
+static cddp_status map_file(int fd, const char *path, const struct stat *info, int shared,
                             struct cddpi_data_file *out)
 {
-    CDDPI_TRY(cddpi_mapped_file_open(fd, path, info, &out->file));
-    out->data = cddpi_mapped_file_data(out->file);
-    out->bytes = (size_t)info->st_size;
+    struct cddpi_mapped_file *file;
+
+    CDDPI_TRY(cddpi_mapped_file_open(fd, path, info, &file));
+    *out = (struct cddpi_data_file){cddpi_mapped_file_data(file), (size_t)info->st_size, file,
+                                    shared};
     return CDDP_OK;
 }
 
 /* Opening never blocks: a pipe opens at once, and is then refused. */
 static cddp_status open_plain(const char *path, struct cddpi_data_file *out)
 {
-    struct cddpi_data_file file = closed;
+    int fd = cddpi_file_open_read(path);
     struct stat info;
     cddp_status status = CDDP_ERR_IO;
 
-    file.fd = cddpi_file_open_read(path);
-    if (file.fd < 0) {
+    if (fd < 0) {
         return cddpi_fail_errno(errno == ENOENT || errno == ENOTDIR ? CDDP_ERR_NOT_FOUND : status,
                                 errno, "%s", path);
     }
-    if (fstat(file.fd, &info) != 0) {
-        status = cddpi_fail_errno(status, errno, "%s: asking for its size", path);
+    if (fstat(fd, &info) != 0) {
+        status = cddpi_fail_errno(status, errno, "%s: reading its size", path);
     } else if (!S_ISREG(info.st_mode)) {
         status = cddpi_fail(status, "%s: it is not a regular file", path);
     } else if (info.st_size == 0) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: the file is empty", path);
     } else {
-        status = map_file(file.fd, path, &info, &file);
-        if (status == CDDP_OK) {
-            *out = file;
-            return CDDP_OK;
-        }
+        status = map_file(fd, path, &info, fd, out);
     }
-    close(file.fd);
+    if (status != CDDP_OK) {
+        close(fd);
+    }
     return status;
 }
 
@@ -58,23 +125,21 @@ cddp_status cddpi_data_file_freeze(const char *path, struct cddpi_growable_mappi
                                    struct cddpi_data_file *out)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-    struct cddpi_data_file data_file = {mapping->data, mapping->bytes, NULL, mapping->fd};
     struct stat info;
 
     if (mapping->fd < 0) {
         if (mprotect(mapping->data, mapping->bytes, PROT_READ) != 0) {
             return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: making its contents read-only", path);
         }
-    } else {
-        munmap(mapping->data, mapping->bytes);
-        mapping->data = NULL;
-        if (fcntl(mapping->fd, F_ADD_SEALS, seals) != 0 || fstat(mapping->fd, &info) != 0) {
-            return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: sealing its contents", path);
-        }
-        CDDPI_TRY(map_file(mapping->fd, path, &info, &data_file));
+        *out = (struct cddpi_data_file){mapping->data, mapping->bytes, NULL, -1};
+        return CDDP_OK;
     }
-    *out = data_file;
-    return CDDP_OK;
+    munmap(mapping->data, mapping->bytes);
+    mapping->data = NULL;
+    if (fcntl(mapping->fd, F_ADD_SEALS, seals) != 0 || fstat(mapping->fd, &info) != 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "%s: sealing its contents", path);
+    }
+    return map_file(mapping->fd, path, &info, mapping->fd, out);
 }
 
 cddp_status cddpi_data_file_open_plain(const char *path, struct cddpi_data_file *out)
@@ -89,11 +154,9 @@ cddp_status cddpi_data_file_open(const char *path, bool shareable, cddpi_size_of
 {
     struct cddpi_data_file file;
     struct cddpi_growable_mapping mapping = {NULL, 0, -1};
-    cddp_status status = open_plain(path, &file);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(open_plain(path, &file));
     if (!cddpi_is_gzip(file.data, file.bytes)) {
         if (!shareable) {
             cddpi_data_file_close_fd(&file);
@@ -172,7 +235,6 @@ static bool is_sealed(int fd, const struct stat *info)
 cddp_status cddpi_data_file_map(const struct cddpi_data_file_address *address, const char *path,
                                 struct cddpi_data_file *out)
 {
-    struct cddpi_data_file data_file = closed;
     struct stat info;
     cddp_status status = CDDP_ERR_UNAVAILABLE;
     char link[64];
@@ -189,13 +251,10 @@ cddp_status cddpi_data_file_map(const struct cddpi_data_file_address *address, c
     }
     if (fstat(fd, &info) == 0 && info.st_dev == address->dev && info.st_ino == address->inode &&
         (uint64_t)info.st_size == address->bytes && is_sealed(fd, &info)) {
-        status = map_file(fd, path, &info, &data_file);
+        status = map_file(fd, path, &info, -1, out);
     } else {
-        status = cddpi_fail(status, "%s: another file lies there now", link);
+        status = cddpi_fail(status, "%s is another file now", link);
     }
     close(fd);
-    if (status == CDDP_OK) {
-        *out = data_file;
-    }
     return status == CDDP_OK ? status : CDDP_ERR_UNAVAILABLE;
 }

@@ -1,11 +1,54 @@
 /* data_file.h - owns the contents of one data file as read-only memory: a plain file is mapped, a
- * gzip'd one is inflated. Other processes of the machine can map what one process has opened. */
+ * gzip'd one (RFC 1952, one or more members) is inflated. Other processes of the machine can map
+ * what one process has opened. */
 #ifndef CDDPI_DATA_FILES_DATA_FILE_H
 #define CDDPI_DATA_FILES_DATA_FILE_H
 
-#include "data/files/gzip.h"
+#include <cddp/status.h>
+
+#include <stdbool.h>
 
 struct cddpi_mapped_file;
+
+/* Writable memory that grows by remapping: decoded and inflated files go there. */
+struct cddpi_growable_mapping {
+    uint8_t *data;
+    size_t bytes;
+    int fd; /* its memory file; -1: private memory */
+};
+
+/** @param path       For error texts.
+ *  @param bytes      > 0; zeros, which take no memory until they are written.
+ *  @param shareable  Use a memory file, if the system has them.
+ *  @param out        Release with cddpi_growable_mapping_free().
+ *  @return CDDP_OK, CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_growable_mapping_create(const char *path, size_t bytes,
+                                                       bool shareable,
+                                                       struct cddpi_growable_mapping *out);
+
+/** Grow or shrink @p mapping; its data may move. Returns as create. */
+CDDP_CHECKED cddp_status cddpi_growable_mapping_resize(const char *path, size_t bytes,
+                                                       struct cddpi_growable_mapping *mapping);
+void cddpi_growable_mapping_free(struct cddpi_growable_mapping *mapping);
+
+/* gzip.c */
+/** Whether the contents begin as a gzip file does. */
+bool cddpi_is_gzip(const uint8_t *in, size_t in_bytes);
+
+/** The size of the contents that begin with @p head, according to their own header; 0: unknown. */
+typedef uint64_t (*cddpi_size_of)(const uint8_t *head, size_t head_bytes);
+
+/** Inflate @p in, checking every member's CRC and length. The length in a gzip file is only a first
+ *  guess. The result is bounded by what @p in_bytes can hold, by the free memory, and by 16 GiB.
+ *  @param path       For error texts.
+ *  @param size_of    Upper bound of the result; memory for it is reserved before inflating. NULL:
+ *                    unknown.
+ *  @param shareable  Inflate into a memory file, if the system has them.
+ *  @param out        Exactly as long as the contents. Release with cddpi_growable_mapping_free().
+ *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_gunzip(const char *path, const uint8_t *in, size_t in_bytes,
+                                      bool shareable, cddpi_size_of size_of,
+                                      struct cddpi_growable_mapping *out);
 
 /* A closed data file. The descriptor of a closed one is not used, so zeroed memory is closed,
  * too. */
@@ -29,6 +72,7 @@ struct cddpi_data_file_address {
     uint64_t bytes;
 };
 
+/* data_file.c */
 /** Map or inflate the file at @p path.
  *  @param shareable  Keep a descriptor for others, and inflate into a memory file if the system has
  *                    them.

@@ -23,6 +23,34 @@ struct cddpi_content {
     uint64_t bytes;      /* size of @p data */
 };
 
+enum { CDDPI_SAMPLE_BYTES = 4096, CDDPI_SAMPLES = 1024, CDDPI_SAMPLES_OF_EACH = 8 };
+
+/** How many samples represent each of @p count contents: CDDPI_SAMPLES divided among them, but at
+ *  least CDDPI_SAMPLES_OF_EACH. They are few enough that a thousand files on a slow server take
+ *  seconds. */
+static inline uint64_t cddpi_samples_of_each(size_t count)
+{
+    return count > 0 && CDDPI_SAMPLES / count > CDDPI_SAMPLES_OF_EACH ? CDDPI_SAMPLES / count
+                                                                      : CDDPI_SAMPLES_OF_EACH;
+}
+
+/** Entry @p i of @p count > 0 numbers that are spread evenly over [0, @p all), from the first to
+ *  the last. */
+static inline uint64_t cddpi_spread(uint64_t i, uint64_t count, uint64_t all)
+{
+    return count == all || count < 2
+               ? i
+               : (uint64_t)((double)i * (double)(all - 1) / (double)(count - 1));
+}
+
+/** Extend @p hash by @p bytes bytes. */
+uint64_t cddpi_hash_bytes(uint64_t hash, const uint8_t *data, size_t bytes);
+/** Extend @p hash by all of @p bytes bytes, or by @p samples samples of CDDPI_SAMPLE_BYTES (the
+ * size of a disk read), spread evenly.
+ *  @param data  NULL: read the bytes from @p fd. Returns false if that fails. */
+bool cddpi_hash_samples(const uint8_t *data, int fd, uint64_t bytes, uint64_t samples,
+                        uint64_t *hash);
+
 /** Check that @p count contents are the same on all ranks, by their sizes and a digest: of all
  *  bytes of small ones, of samples of large ones. Collective; @p count is the same on all ranks. If
  *  they differ, CDDP_ERR_MISMATCH on all ranks, and the text names the file and the rank.
@@ -44,5 +72,11 @@ CDDP_CHECKED cddp_status cddpi_exchange_data_files(cddp_group *group,
                                                    const struct cddpi_data_file *data_files,
                                                    int count, bool *out_found,
                                                    struct cddpi_data_file_address *out);
+
+/** Map the @p count files that another rank of this machine has opened, as
+ *  cddpi_exchange_data_files() found them. If that is impossible, log why, and leave @p out closed.
+ *  @param paths  Of the files; the first one is in the log. */
+bool cddpi_map_exchanged(bool found, const struct cddpi_data_file_address *addresses,
+                         const char *const *paths, int count, struct cddpi_data_file *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* gzip.c - owns the inflation of gzip'd data files with libdeflate's raw decoder. This file parses
  * the gzip headers itself, so that an error text can say where the fault is and what was
  * expected. */
-#include "data/files/gzip.h"
+#include "data/files/data_file.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -286,22 +286,17 @@ cddp_status cddpi_gunzip(const char *path, const uint8_t *in, size_t in_bytes, b
     if (inflater == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the inflater", path);
     }
-    status = find_limit(inflater, &input, size_of, &limit);
-    if (status == CDDP_OK) {
-        status = cddpi_growable_mapping_create(path, first_guess(&input, &limit), shareable,
-                                               &mapping);
-    }
-    if (status == CDDP_OK) {
-        status = inflate_all(inflater, &input, &limit, &mapping, &bytes);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_growable_mapping_resize(path, bytes, &mapping);
-    }
-    libdeflate_free_decompressor(inflater);
-    if (status != CDDP_OK) {
-        cddpi_growable_mapping_free(&mapping);
-        return status;
-    }
+    CDDPI_TRY_GOTO(done, status, find_limit(inflater, &input, size_of, &limit));
+    CDDPI_TRY_GOTO(
+        done, status,
+        cddpi_growable_mapping_create(path, first_guess(&input, &limit), shareable, &mapping));
+    CDDPI_TRY_GOTO(done, status, inflate_all(inflater, &input, &limit, &mapping, &bytes));
+    CDDPI_TRY_GOTO(done, status, cddpi_growable_mapping_resize(path, bytes, &mapping));
     *out = mapping;
-    return CDDP_OK;
+    mapping = (struct cddpi_growable_mapping){NULL, 0, -1};
+
+done:
+    libdeflate_free_decompressor(inflater);
+    cddpi_growable_mapping_free(&mapping);
+    return status;
 }

@@ -14,16 +14,13 @@
 static cddp_status append_path(struct cddpi_paths *paths, const char *name)
 {
     char **names = cddpi_realloc(paths->names, (paths->count + 1) * sizeof *names);
+    char *copy = names != NULL ? cddpi_strdup(name) : NULL;
 
-    if (names == NULL) {
+    paths->names = names != NULL ? names : paths->names;
+    if (copy == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its name", name);
     }
-    paths->names = names;
-    names[paths->count] = cddpi_strdup(name);
-    if (names[paths->count] == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its name", name);
-    }
-    paths->count++;
+    names[paths->count++] = copy;
     return CDDP_OK;
 }
 
@@ -90,11 +87,9 @@ cddp_status cddpi_paths_find(char *const *patterns, size_t count, struct cddpi_p
             status = expand(patterns[i], &paths);
         }
     }
-    if (status == CDDP_OK && paths.count == 0) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "data: no file is named");
-    }
     if (status == CDDP_OK) {
-        status = check_distinct(&paths);
+        status = paths.count > 0 ? check_distinct(&paths)
+                                 : cddpi_fail(CDDP_ERR_ARGUMENT, "data: no file is named");
     }
     if (status != CDDP_OK) {
         cddpi_paths_fini(&paths);

@@ -1,5 +1,5 @@
 /* folder_visits.c - owns the hash table of folders, keyed by device and inode. */
-#include "data/formats/folder_visits.h"
+#include "data/formats/image_list.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

@@ -2,7 +2,6 @@
  * each file only once. */
 #include "base/error.h"
 #include "base/foreign.h"
-#include "base/log.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
 #include "group/join/group_agree.h"
@@ -30,24 +29,13 @@ static uint32_t read_u32(const uint8_t *in)
     return (uint32_t)in[0] << 24 | (uint32_t)in[1] << 16 | (uint32_t)in[2] << 8 | in[3];
 }
 
-/* "60000 x 28 x 28" */
-static void print_sizes(const struct idx *idx, char *out, size_t out_bytes)
-{
-    size_t at = 0;
-
-    for (int i = 0; i < idx->dimensions && at < out_bytes; i++) {
-        at += (size_t)snprintf(out + at, out_bytes - at, i > 0 ? " x %u" : "%u", idx->sizes[i]);
-    }
-}
-
-static cddp_status check_magic(const char *path, const struct cddpi_data_file *file, int low,
-                               int high)
+static cddp_status check_magic(const struct cddpi_data_file *file, int low, int high)
 {
     const uint8_t *data = file->data;
 
     if (file->bytes < 4) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: truncated: the file has %zu bytes, too few for an IDX header", path,
+                          "truncated: the file has %zu bytes, too few for an IDX header",
                           file->bytes);
     }
     if (data[0] != 0 || data[1] != 0) {
@@ -55,53 +43,52 @@ static cddp_status check_magic(const char *path, const struct cddpi_data_file *f
 
         return cddpi_fail(
             CDDP_ERR_FORMAT,
-            "%s: not an IDX file: it begins with %02x %02x %02x %02x, not with 00 00 08 %02x%s",
-            path, data[0], data[1], data[2], data[3], (unsigned)low,
+            "not an IDX file: it begins with %02x %02x %02x %02x, not with 00 00 08 %02x%s",
+            data[0], data[1], data[2], data[3], (unsigned)low,
             cddpi_foreign_words(data, file->bytes, words));
     }
     if (data[2] != UNSIGNED_BYTES) {
         return cddpi_fail(
             CDDP_ERR_FORMAT,
-            "%s: byte 2: the elements have type 0x%02x, but only unsigned bytes (0x08) can be read",
-            path, data[2]);
+            "byte 2: the elements have type 0x%02x, but only unsigned bytes (0x08) can be read",
+            data[2]);
     }
     if (data[3] < low || data[3] > high) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte 3: the file has %d dimensions, but %s", path,
-                          data[3], low < high ? "images have 3 or 4" : "labels have 1");
+        return cddpi_fail(CDDP_ERR_FORMAT, "byte 3: the file has %d dimensions, but %s", data[3],
+                          low < high ? "images have 3 or 4" : "labels have 1");
     }
     return CDDP_OK;
 }
 
 /* Check everything in the header against the file's contents. */
-static cddp_status read_header(const char *path, const struct cddpi_data_file *file, int low,
-                               int high, struct idx *out)
+static cddp_status parse_header(const struct cddpi_data_file *file, int low, int high,
+                                struct idx *out)
 {
-    struct idx idx = {.path = path};
+    struct idx idx = {0};
     uint64_t elements = 1;
-    char text[64];
+    char text[64]; /* "60000 x 28 x 28" */
+    size_t length = 0;
 
-    CDDPI_TRY(check_magic(path, file, low, high));
+    CDDPI_TRY(check_magic(file, low, high));
     idx.dimensions = file->data[3];
     idx.header_bytes = 4 + 4 * (size_t)idx.dimensions;
     if (file->bytes < idx.header_bytes) {
-        return cddpi_fail(
-            CDDP_ERR_FORMAT,
-            "%s: truncated: the file ends at byte %zu, inside its header of %zu bytes", path,
-            file->bytes, idx.header_bytes);
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "truncated: the file ends at byte %zu, inside its header of %zu bytes",
+                          file->bytes, idx.header_bytes);
     }
     for (int i = 0; i < idx.dimensions; i++) {
         idx.sizes[i] = read_u32(file->data + 4 + 4 * i);
         if (idx.sizes[i] == 0) {
-            return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte %d: dimension %d is 0", path, 4 + 4 * i,
-                              i);
+            return cddpi_fail(CDDP_ERR_FORMAT, "byte %d: dimension %d is 0", 4 + 4 * i, i);
         }
+        length += (size_t)snprintf(text + length, sizeof text - length, i > 0 ? " x %u" : "%u",
+                                   idx.sizes[i]);
     }
-    print_sizes(&idx, text, sizeof text);
     for (int i = 0; i < idx.dimensions; i++) {
         if (__builtin_mul_overflow(elements, idx.sizes[i], &elements)) {
             return cddpi_fail(CDDP_ERR_FORMAT,
-                              "%s: byte 4: the dimensions %s are more than any memory holds", path,
-                              text);
+                              "byte 4: the dimensions %s are more than any memory holds", text);
         }
     }
     if (elements != file->bytes - idx.header_bytes) {
@@ -109,12 +96,21 @@ static cddp_status read_header(const char *path, const struct cddpi_data_file *f
 
         return cddpi_fail(
             CDDP_ERR_FORMAT,
-            "%s: %s: the header says %s elements from byte %zu on, but %zu bytes are there", path,
+            "%s: the header says %s elements from byte %zu on, but %zu bytes are there",
             less ? "truncated" : "too long", text, idx.header_bytes,
             file->bytes - idx.header_bytes);
     }
     *out = idx;
     return CDDP_OK;
+}
+
+static cddp_status read_header(const char *path, const struct cddpi_data_file *file, int low,
+                               int high, struct idx *out)
+{
+    cddp_status status = parse_header(file, low, high, out);
+
+    out->path = path;
+    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "%s", path);
 }
 
 static cddp_status check_sample(const struct idx *images)
@@ -214,101 +210,56 @@ static uint64_t size_of_labels(const uint8_t *head, size_t head_bytes)
     return size_said(head, head_bytes, 1, 1);
 }
 
-static cddp_status open_files(const struct idx_request *request, bool shareable,
-                              struct cddpi_dataset_memory *memory)
+static cddp_status open_alone(const struct idx_request *request, bool shareable,
+                              struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
     static const cddpi_size_of sizes[CDDPI_EXCHANGED_FILES_MAX] = {size_of_images, size_of_labels};
 
     for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
         CDDPI_TRY(cddpi_data_file_open(request->paths[i], shareable, sizes[i], &memory->files[i]));
     }
-    return CDDP_OK;
-}
-
-/* Map what another rank of this machine has read; if that is impossible, read it, too. */
-static cddp_status map_files(const struct idx_request *request, bool found,
-                             const struct cddpi_data_file_address *addresses,
-                             struct cddpi_dataset_memory *memory)
-{
-    cddp_status status = CDDP_OK;
-
-    for (int i = 0; found && i < CDDPI_EXCHANGED_FILES_MAX && status == CDDP_OK; i++) {
-        status = cddpi_data_file_map(&addresses[i], request->paths[i], &memory->files[i]);
-    }
-    if (found && status == CDDP_OK) {
-        return CDDP_OK;
-    }
-    cddpi_log(CDDPI_LOG_INFO, "this rank reads %s itself and does not share it: %s",
-              request->paths[0], found ? cddp_last_error() : "no rank of this machine has read it");
-    cddpi_dataset_memory_close_files(memory);
-    return open_files(request, false, memory);
-}
-
-/* All ranks must train on the same data. A rank that has mapped a neighbour's file also checks that
- * its own file of that name has the same contents. */
-static cddp_status compare_files(const struct idx_request *request, cddp_group *group,
-                                 const struct cddpi_dataset_memory *memory)
-{
-    struct cddpi_content contents[CDDPI_EXCHANGED_FILES_MAX];
-    char *paths[CDDPI_EXCHANGED_FILES_MAX];
-
-    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
-        paths[i] = (char *)(uintptr_t)request->paths[i];
-        contents[i] = (struct cddpi_content){request->paths[i], memory->files[i].data,
-                                             memory->files[i].bytes};
-    }
-    CDDPI_TRY(cddpi_agree_on_contents(group, contents, CDDPI_EXCHANGED_FILES_MAX, true));
-    return cddpi_agree_on_files(group, paths, CDDPI_EXCHANGED_FILES_MAX, false);
+    return describe(request, memory, out);
 }
 
 /* Open the files collectively. After each step, all ranks agree on the outcome. */
 static cddp_status open_together(const struct idx_request *request, cddp_group *group,
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
+    static const char *const names[] = {"samples", "channels", "height", "width", "classes"};
     bool reads = cddp_group_local_rank(group) == 0;
     bool shareable = cddp_group_local_world_size(group) > 1;
     struct cddpi_data_file_address addresses[CDDPI_EXCHANGED_FILES_MAX];
-    struct cddpi_dataset dataset;
+    struct cddpi_content read[CDDPI_EXCHANGED_FILES_MAX];
+    struct cddpi_content own[CDDPI_EXCHANGED_FILES_MAX];
+    uint64_t facts[sizeof names / sizeof *names];
     bool found;
-    cddp_status status = CDDP_OK;
+    cddp_status status = reads ? open_alone(request, shareable, memory, out) : CDDP_OK;
 
-    if (reads) {
-        status = open_files(request, shareable, memory);
-        if (status == CDDP_OK) {
-            status = describe(request, memory, &dataset);
-        }
-    }
-    status = cddpi_agree(group, status);
-    if (status == CDDP_OK) {
-        status = cddpi_exchange_data_files(group, reads ? memory->files : NULL,
-                                           CDDPI_EXCHANGED_FILES_MAX, &found, addresses);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_agree(group, status));
+    CDDPI_TRY(cddpi_exchange_data_files(group, reads ? memory->files : NULL,
+                                        CDDPI_EXCHANGED_FILES_MAX, &found, addresses));
     if (!reads) {
-        status = map_files(request, found, addresses, memory);
-        if (status == CDDP_OK) {
-            status = describe(request, memory, &dataset);
-        }
+        status = cddpi_map_exchanged(found, addresses, request->paths, CDDPI_EXCHANGED_FILES_MAX,
+                                     memory->files)
+                     ? describe(request, memory, out)
+                     : open_alone(request, false, memory, out);
     }
-    status = cddpi_agree(group, status); /* by now all ranks have mapped */
-    if (status == CDDP_OK) {
-        static const char *const names[] = {"samples", "channels", "height", "width", "classes"};
-        const uint64_t facts[] = {dataset.count, (uint64_t)dataset.channels,
-                                  (uint64_t)dataset.height, (uint64_t)dataset.width,
-                                  (uint64_t)dataset.classes};
-
-        status = cddpi_agree_on(group, request->paths[0], names, facts,
-                                sizeof facts / sizeof *facts);
+    CDDPI_TRY(cddpi_agree(group, status)); /* by now all ranks have mapped */
+    facts[0] = out->count;
+    facts[1] = (uint64_t)out->channels;
+    facts[2] = (uint64_t)out->height;
+    facts[3] = (uint64_t)out->width;
+    facts[4] = (uint64_t)out->classes;
+    CDDPI_TRY(cddpi_agree_on(group, request->paths[0], names, facts, sizeof facts / sizeof *facts));
+    /* all ranks must train on the same data; a rank that has mapped a neighbour's file also checks
+     * that its own file of that name has the same contents */
+    for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
+        read[i] = (struct cddpi_content){request->paths[i], memory->files[i].data,
+                                         memory->files[i].bytes};
+        own[i] = (struct cddpi_content){.path = request->paths[i]};
     }
-    if (status == CDDP_OK) {
-        status = compare_files(request, group, memory);
-    }
-    if (status == CDDP_OK) {
-        *out = dataset;
-    }
-    return status;
+    CDDPI_TRY(cddpi_agree_on_contents(group, read, CDDPI_EXCHANGED_FILES_MAX, true));
+    return cddpi_agree_on_contents(group, own, CDDPI_EXCHANGED_FILES_MAX, false);
 }
 
 cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_path, int classes,
@@ -316,6 +267,7 @@ cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_p
 {
     const struct idx_request request = {{images_path, labels_path}, classes};
     struct cddpi_dataset_memory *memory;
+    struct cddpi_dataset dataset;
     cddp_status status;
 
     if (images_path == NULL || labels_path == NULL || classes < 0) {
@@ -327,19 +279,16 @@ cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_p
     if (memory == NULL) {
         return CDDP_ERR_NO_MEMORY;
     }
-    if (group != NULL && cddp_group_world_size(group) > 1) {
-        status = open_together(&request, group, memory, out);
-    } else {
-        status = open_files(&request, false, memory);
-        if (status == CDDP_OK) {
-            status = describe(&request, memory, out);
-        }
-    }
+    status = group != NULL && cddp_group_world_size(group) > 1
+                 ? open_together(&request, group, memory, &dataset)
+                 : open_alone(&request, false, memory, &dataset);
     for (int i = 0; i < CDDPI_EXCHANGED_FILES_MAX; i++) {
         cddpi_data_file_close_fd(&memory->files[i]);
     }
     if (status != CDDP_OK) {
         cddpi_dataset_memory_release(memory);
+        return status;
     }
-    return status;
+    *out = dataset;
+    return CDDP_OK;
 }

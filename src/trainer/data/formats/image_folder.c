@@ -3,7 +3,6 @@
  * made. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
 #include "data/formats/image_list.h"
@@ -41,7 +40,8 @@ static int find_class(const struct cddpi_dataset *like, const char *name)
 
     while (low <= high) {
         int middle = low + (high - low) / 2;
-        const char *other = cddpi_image_files_class(like->files, middle);
+        const struct cddpi_image_files *files = like->files;
+        const char *other = files->names + files->offsets[files->firsts[middle]];
         size_t other_length = class_length(other);
         int order = memcmp(name, other, length < other_length ? length : other_length);
 
@@ -140,54 +140,28 @@ static cddp_status describe(const struct image_folder_request *request,
     return CDDP_OK;
 }
 
-/* Map what another rank of this machine has listed; if that is impossible, list it, too. */
-static cddp_status map_list(const struct image_folder_request *request, bool found,
-                            const struct cddpi_data_file_address *address,
-                            struct cddpi_data_file *out)
-{
-    if (found && cddpi_data_file_map(address, request->root, out) == CDDP_OK) {
-        return CDDP_OK;
-    }
-    cddpi_log(CDDPI_LOG_INFO, "this rank lists %s itself: %s", request->root,
-              found ? cddp_last_error() : "no rank of this machine has listed it");
-    return cddpi_image_list_make(request->root, false, out);
-}
-
 /* Open the folder collectively. After each step, all ranks agree on the outcome. */
 static cddp_status open_together(const struct image_folder_request *request, cddp_group *group,
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
+    struct cddpi_data_file *list = &memory->files[0];
     bool lists = cddp_group_local_rank(group) == 0;
+    bool shareable = cddp_group_local_world_size(group) > 1;
     struct cddpi_data_file_address address;
-    struct cddpi_content content;
+    struct cddpi_content content = {.path = request->root};
     bool found = false;
-    cddp_status status = CDDP_OK;
+    cddp_status status = lists ? cddpi_image_list_make(request->root, shareable, list) : CDDP_OK;
 
-    if (lists) {
-        status = cddpi_image_list_make(request->root, cddp_group_local_world_size(group) > 1,
-                                       &memory->files[0]);
+    CDDPI_TRY(cddpi_agree(group, status));
+    CDDPI_TRY(cddpi_exchange_data_files(group, lists ? list : NULL, 1, &found, &address));
+    if (!lists && !cddpi_map_exchanged(found, &address, &request->root, 1, list)) {
+        status = cddpi_image_list_make(request->root, false, list);
     }
-    status = cddpi_agree(group, status);
-    if (status == CDDP_OK) {
-        status = cddpi_exchange_data_files(group, lists ? &memory->files[0] : NULL, 1, &found,
-                                           &address);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (!lists) {
-        status = map_list(request, found, &address, &memory->files[0]);
-    }
-    if (status == CDDP_OK) {
-        status = describe(request, memory, out);
-    }
-    status = cddpi_agree(group, status); /* by now all ranks have mapped */
-    if (status == CDDP_OK) {
-        content = (struct cddpi_content){request->root, memory->files[0].data,
-                                         memory->files[0].bytes};
-        status = cddpi_agree_on_contents(group, &content, 1, true);
-    }
-    return status;
+    status = status == CDDP_OK ? describe(request, memory, out) : status;
+    CDDPI_TRY(cddpi_agree(group, status)); /* by now all ranks have mapped */
+    content.data = list->data;
+    content.bytes = list->bytes;
+    return cddpi_agree_on_contents(group, &content, 1, true);
 }
 
 cddp_status cddpi_dataset_open_image_folder(const char *root, int size,
@@ -213,9 +187,7 @@ cddp_status cddpi_dataset_open_image_folder(const char *root, int size,
         status = open_together(&request, group, memory, &dataset);
     } else {
         status = cddpi_image_list_make(root, false, &memory->files[0]);
-        if (status == CDDP_OK) {
-            status = describe(&request, memory, &dataset);
-        }
+        status = status == CDDP_OK ? describe(&request, memory, &dataset) : status;
     }
     cddpi_data_file_close_fd(&memory->files[0]);
     if (status != CDDP_OK) {
@@ -224,11 +196,6 @@ cddp_status cddpi_dataset_open_image_folder(const char *root, int size,
     }
     *out = dataset;
     return CDDP_OK;
-}
-
-const char *cddpi_image_files_class(const struct cddpi_image_files *files, int number)
-{
-    return files->names + files->offsets[files->firsts[number]];
 }
 
 void cddpi_image_files_free(struct cddpi_image_files *files)

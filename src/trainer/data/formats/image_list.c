@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "data/formats/folder_visits.h"
 #include "data/images/image_decode.h"
 
 #include <dirent.h>
@@ -57,16 +56,10 @@ static void free_names(struct image_list_names *names)
 /* The list takes ownership of @p name. NULL: it could not be allocated. */
 static cddp_status add_name(const char *root, struct image_list_names *names, char *name)
 {
-    if (name != NULL && names->count == names->room) {
-        size_t room = names->room > 0 ? 2 * names->room : 64;
-        char **values = cddpi_realloc(names->values, room * sizeof *values);
+    char **values = cddpi_grow(names->values, &names->room, names->count + 1, sizeof *values);
 
-        if (values != NULL) {
-            names->values = values;
-            names->room = room;
-        }
-    }
-    if (name == NULL || names->count == names->room) {
+    names->values = values != NULL ? values : names->values;
+    if (name == NULL || values == NULL) {
         cddpi_free(name);
         return no_memory(root);
     }
@@ -224,18 +217,14 @@ static cddp_status read_folder(struct image_list *list, const char *below,
     char *path = cddpi_format("%s%s%s", list->root, slash, below);
     DIR *dir = path != NULL ? opendir(path) : NULL;
     struct dirent *entry = NULL;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (path == NULL) {
         return no_memory(list->root);
     }
-    if (dir == NULL) {
-        status = cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO, errno, "%s",
-                                  path);
-    }
-    if (status == CDDP_OK) {
-        status = count_visit(list, dir, path);
-    }
+    status = dir == NULL ? cddpi_fail_errno(errno == ENOENT ? CDDP_ERR_NOT_FOUND : CDDP_ERR_IO,
+                                            errno, "%s", path)
+                         : count_visit(list, dir, path);
     while (status == CDDP_OK && (errno = 0, entry = readdir(dir)) != NULL) {
         enum image_list_kind kind = OTHER;
         bool wanted = false;
@@ -320,21 +309,23 @@ static cddp_status append_name(struct image_list *list, const char *name)
 static cddp_status append_class(struct image_list *list, const char *name)
 {
     struct image_list_names images = {NULL, 0, 0};
-    cddp_status status = walk(list, name, 1, &images);
+    cddp_status status;
 
-    cddpi_folder_visits_clear(&list->visits);
-    if (status == CDDP_OK && images.count == 0) {
+    CDDPI_TRY_GOTO(done, status, walk(list, name, 1, &images));
+    if (images.count == 0) {
         status = cddpi_fail(CDDP_ERR_FORMAT,
                             "%s/%s: a class without an image: no file below it is named .jpg, "
                             ".jpeg or .png",
                             list->root, name);
+        goto done;
     }
-    if (status == CDDP_OK) {
-        qsort(images.values, images.count, sizeof *images.values, compare_images);
+    qsort(images.values, images.count, sizeof *images.values, compare_images);
+    for (size_t i = 0; i < images.count; i++) {
+        CDDPI_TRY_GOTO(done, status, append_name(list, images.values[i]));
     }
-    for (size_t i = 0; status == CDDP_OK && i < images.count; i++) {
-        status = append_name(list, images.values[i]);
-    }
+
+done:
+    cddpi_folder_visits_clear(&list->visits);
     free_names(&images);
     return status;
 }
@@ -344,7 +335,7 @@ static cddp_status append_classes(struct image_list *list)
     struct image_list_names classes = {NULL, 0, 0};
     cddp_status status = read_folder(list, "", &classes, NULL);
 
-    cddpi_folder_visits_clear(&list->visits);
+    cddpi_folder_visits_clear(&list->visits); /* each class counts its own */
     if (status == CDDP_OK && classes.count == 0) {
         status = cddpi_fail(CDDP_ERR_FORMAT,
                             "%s: there is no folder in it%s%s, but each class of images is one",
@@ -364,27 +355,22 @@ static cddp_status append_classes(struct image_list *list)
 cddp_status cddpi_image_list_make(const char *root, bool shareable, struct cddpi_data_file *out)
 {
     struct image_list list = {.root = root};
-    cddp_status status = cddpi_growable_mapping_create(root, FIRST_BYTES, shareable, &list.mapping);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = append_classes(&list);
-    if (status == CDDP_OK && list.left_out > 0) {
+    CDDPI_TRY(cddpi_growable_mapping_create(root, FIRST_BYTES, shareable, &list.mapping));
+    CDDPI_TRY_GOTO(fail, status, append_classes(&list));
+    if (list.left_out > 0) {
         cddpi_log(
             CDDPI_LOG_WARN,
             "%s: left out, since other programs make such folders and files beside images: %s%s "
             "(%zu in all; torchvision's ImageFolder would take them)",
             root, list.left_out_names, list.left_out > 1 ? ", for example" : "", list.left_out);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_growable_mapping_resize(root, list.used, &list.mapping);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_data_file_freeze(root, &list.mapping, out);
-    }
-    if (status != CDDP_OK) {
-        cddpi_growable_mapping_free(&list.mapping);
-    }
+    CDDPI_TRY_GOTO(fail, status, cddpi_growable_mapping_resize(root, list.used, &list.mapping));
+    CDDPI_TRY_GOTO(fail, status, cddpi_data_file_freeze(root, &list.mapping, out));
+    return CDDP_OK;
+
+fail:
+    cddpi_growable_mapping_free(&list.mapping);
     return status;
 }

@@ -1,28 +1,14 @@
 /* synthetic.c - owns datasets of random numbers for benchmarks: any number of samples, of any
  * shape, without files. They are the same on every rank and in every run, and nothing can be
  * learned from them. */
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/philox.h"
 #include "data/dataset_memory.h"
-#include "data/formats/tokens.h"
 
-#include <string.h>
+enum { PHILOX_BYTES = 4 * sizeof(uint32_t) }; /* made at a time */
 
 static const char *const names[] = {"synthetic data to train on", "synthetic data to evaluate on"};
-
-/* Make random words, four per counter of Philox. */
-static void fill_words(uint32_t *words, size_t count, uint32_t part)
-{
-    struct cddpi_philox stream = cddpi_philox_stream(0, CDDPI_RANDOM_SYNTHETIC, part);
-    uint32_t four[4];
-
-    for (size_t i = 0; i < count; i++) {
-        if (i % 4 == 0) {
-            cddpi_philox4(&stream, i / 4, four);
-        }
-        words[i] = four[i % 4];
-    }
-}
 
 static uint64_t multiply(uint64_t a, uint64_t b)
 {
@@ -41,13 +27,7 @@ uint64_t cddpi_dataset_synthetic_tokens_bytes(int context, uint64_t count)
     return multiply(multiply(count, (uint64_t)context), sizeof(uint16_t));
 }
 
-static cddp_status make_mapping(const char *name, size_t bytes, struct cddpi_growable_mapping *out)
-{
-    size_t whole = (bytes + 15) / 16 * 16; /* Philox makes 16 bytes at a time */
-
-    return cddpi_growable_mapping_create(name, whole, false, out);
-}
-
+/* Turn @p mapping into file @p index of @p memory. */
 static cddp_status keep_mapping(const char *name, struct cddpi_growable_mapping *mapping,
                                 struct cddpi_dataset_memory *memory, size_t index)
 {
@@ -59,15 +39,18 @@ static cddp_status keep_mapping(const char *name, struct cddpi_growable_mapping 
     return status;
 }
 
-static cddp_status make_images(const char *name, uint32_t part, const struct cddpi_dataset *shape,
+/* Make random bytes. */
+static cddp_status make_images(const char *name, uint32_t part, size_t bytes,
                                struct cddpi_dataset_memory *memory)
 {
-    size_t bytes = (size_t)shape->count * (size_t)shape->channels * (size_t)shape->height *
-                   (size_t)shape->width;
+    struct cddpi_philox stream = cddpi_philox_stream(0, CDDPI_RANDOM_SYNTHETIC, 2 * part);
     struct cddpi_growable_mapping mapping;
 
-    CDDPI_TRY(make_mapping(name, bytes, &mapping));
-    fill_words((uint32_t *)(void *)mapping.data, mapping.bytes / sizeof(uint32_t), 2 * part);
+    CDDPI_TRY(
+        cddpi_growable_mapping_create(name, cddpi_align_to(bytes, PHILOX_BYTES), false, &mapping));
+    for (size_t i = 0; i < mapping.bytes / PHILOX_BYTES; i++) {
+        cddpi_philox4(&stream, i, (uint32_t *)(void *)(mapping.data + i * PHILOX_BYTES));
+    }
     return keep_mapping(name, &mapping, memory, 0);
 }
 
@@ -75,24 +58,19 @@ static cddp_status make_images(const char *name, uint32_t part, const struct cdd
 static cddp_status make_numbers(const char *name, uint32_t part, size_t count, uint32_t limit,
                                 struct cddpi_dataset_memory *memory, size_t index)
 {
-    enum { PIECE = 1024 };
-    uint32_t words[PIECE];
+    struct cddpi_philox stream = cddpi_philox_stream(0, CDDPI_RANDOM_SYNTHETIC, 2 * part + 1);
     struct cddpi_growable_mapping mapping;
     uint16_t *numbers;
-    cddp_status status = make_mapping(name, count * sizeof *numbers, &mapping);
-    struct cddpi_philox stream = cddpi_philox_stream(0, CDDPI_RANDOM_SYNTHETIC, 2 * part + 1);
+    uint32_t words[4];
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_growable_mapping_create(
+        name, cddpi_align_to(count * sizeof *numbers, PHILOX_BYTES), false, &mapping));
     numbers = (uint16_t *)(void *)mapping.data;
     for (size_t i = 0; i < count; i++) {
-        if (i % PIECE == 0) {
-            for (size_t k = 0; k < PIECE; k += 4) {
-                cddpi_philox4(&stream, (i + k) / 4, words + k);
-            }
+        if (i % 4 == 0) {
+            cddpi_philox4(&stream, i / 4, words);
         }
-        numbers[i] = (uint16_t)((uint64_t)words[i % PIECE] * limit >> 32);
+        numbers[i] = (uint16_t)((uint64_t)words[i % 4] * limit >> 32);
     }
     return keep_mapping(name, &mapping, memory, index);
 }
@@ -107,6 +85,7 @@ cddp_status cddpi_dataset_open_synthetic_images(const int shape[3], int classes,
                                     .classes = classes,
                                     .kind = CDDPI_DATASET_IMAGES};
     const char *name = names[test];
+    size_t bytes;
     cddp_status status;
 
     if (classes < 1 || classes > UINT16_MAX + 1 || shape[0] < 1 || shape[1] < 1 || shape[2] < 1 ||
@@ -121,18 +100,18 @@ cddp_status cddpi_dataset_open_synthetic_images(const int shape[3], int classes,
     if (dataset.memory == NULL) {
         return CDDP_ERR_NO_MEMORY;
     }
-    status = make_images(name, test, &dataset, dataset.memory);
-    if (status == CDDP_OK) {
-        status = make_numbers(name, test, (size_t)count, (uint32_t)classes, dataset.memory, 1);
-    }
-    if (status != CDDP_OK) {
-        cddpi_dataset_close(&dataset);
-        return status;
-    }
+    bytes = (size_t)count * (size_t)shape[0] * (size_t)shape[1] * (size_t)shape[2];
+    CDDPI_TRY_GOTO(fail, status, make_images(name, test, bytes, dataset.memory));
+    CDDPI_TRY_GOTO(fail, status,
+                   make_numbers(name, test, (size_t)count, (uint32_t)classes, dataset.memory, 1));
     dataset.images = dataset.memory->files[0].data;
     dataset.wide_labels = (const uint16_t *)(const void *)dataset.memory->files[1].data;
     *out = dataset;
     return CDDP_OK;
+
+fail:
+    cddpi_dataset_close(&dataset);
+    return status;
 }
 
 cddp_status cddpi_dataset_open_synthetic_tokens(int context, int vocabulary, uint64_t count,
@@ -142,7 +121,6 @@ cddp_status cddpi_dataset_open_synthetic_tokens(int context, int vocabulary, uin
         .context = context, .classes = vocabulary, .token_bytes = sizeof(uint16_t)};
     const char *name = names[test];
     size_t tokens = (size_t)count * (size_t)context + 1;
-    struct cddpi_token_shard *shard;
     cddp_status status;
 
     if (vocabulary < 1 || vocabulary > UINT16_MAX + 1 || context < 1 || count < 1 ||
@@ -156,17 +134,15 @@ cddp_status cddpi_dataset_open_synthetic_tokens(int context, int vocabulary, uin
     if (dataset.memory == NULL) {
         return CDDP_ERR_NO_MEMORY;
     }
-    status = make_numbers(name, test, tokens, (uint32_t)vocabulary, dataset.memory, 0);
-    if (status == CDDP_OK) {
-        shard = dataset.memory->shards;
-        *shard = (struct cddpi_token_shard){
-            .path = name, .tokens = dataset.memory->files[0].data, .token_count = tokens};
-        status = cddpi_tokens_lay_out(shard, 1, &dataset);
-    }
-    if (status != CDDP_OK) {
-        cddpi_dataset_close(&dataset);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status,
+                   make_numbers(name, test, tokens, (uint32_t)vocabulary, dataset.memory, 0));
+    *dataset.memory->shards = (struct cddpi_token_shard){
+        .path = name, .tokens = dataset.memory->files[0].data, .token_count = tokens};
+    CDDPI_TRY_GOTO(fail, status, cddpi_tokens_lay_out(dataset.memory->shards, 1, &dataset));
     *out = dataset;
     return CDDP_OK;
+
+fail:
+    cddpi_dataset_close(&dataset);
+    return status;
 }

@@ -1,19 +1,23 @@
-/* text.c - owns the encoding of text files to tokens. It works in pieces, which need little memory
- * besides the result and let the caller tell other ranks that it is still working. */
+/* text.c - owns datasets of text: lets the ranks of a machine encode the text only once, and splits
+ * the tokens into training and test data. It encodes in pieces, which need little memory besides
+ * the result and let a rank tell the others that it is still working. */
 #include "data/formats/text.h"
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/foreign.h"
 #include "base/memory_left.h"
 #include "base/utf8.h"
+#include "data/dataset_memory.h"
+#include "data/files/data_file_exchange.h"
+#include "group/join/group_agree.h"
 
 #include <string.h>
 
 enum { PIECE_BYTES = 1 << 20, NARROW_TOKENS = 1 << 16, FIRST_BYTES = 1 << 16 };
 
-int cddpi_text_token_bytes(const struct cddpi_tokenizer *tokenizer)
+/* Bytes of a token of this vocabulary in memory. */
+static int token_bytes_of(const struct cddpi_tokenizer *tokenizer)
 {
     return cddpi_tokenizer_vocabulary(tokenizer) <= NARROW_TOKENS ? 2 : 4;
 }
@@ -23,7 +27,7 @@ void cddpi_text_init(const struct cddpi_paths *paths, const struct cddpi_tokeniz
 {
     *out = (struct cddpi_text){.paths = paths,
                                .tokenizer = tokenizer,
-                               .token_bytes = cddpi_text_token_bytes(tokenizer),
+                               .token_bytes = token_bytes_of(tokenizer),
                                .shareable = shareable,
                                .file = CDDPI_DATA_FILE_CLOSED,
                                .mapping = {NULL, 0, -1}};
@@ -118,25 +122,19 @@ static cddp_status open_next(struct cddpi_text *text)
 {
     const char *path = text->paths->names[text->next_file];
     int32_t end = cddpi_tokenizer_end(text->tokenizer);
-    cddp_status status = CDDP_OK;
+    const char *kind;
 
-    if (text->next_file > 0) {
-        status = append_tokens(text, &end, 1);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_data_file_open(path, false, NULL, &text->file);
-    }
-    text->next_file++;
     text->at = 0;
-    if (status == CDDP_OK) {
-        const char *kind = cddpi_foreign_to_text(text->file.data, text->file.bytes);
-
-        if (kind != NULL) {
-            return cddpi_fail(CDDP_ERR_FORMAT, "%s: not text: it is %s", path, kind);
-        }
-        text->at = cddpi_utf8_mark((const char *)text->file.data, text->file.bytes);
+    if (text->next_file++ > 0) {
+        CDDPI_TRY(append_tokens(text, &end, 1));
     }
-    return status;
+    CDDPI_TRY(cddpi_data_file_open(path, false, NULL, &text->file));
+    kind = cddpi_foreign_to_text(text->file.data, text->file.bytes);
+    if (kind != NULL) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: not text: it is %s", path, kind);
+    }
+    text->at = cddpi_utf8_mark((const char *)text->file.data, text->file.bytes);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_text_read(struct cddpi_text *text, int64_t most_ns)
@@ -152,9 +150,7 @@ cddp_status cddpi_text_read(struct cddpi_text *text, int64_t most_ns)
             status = open_next(text);
         } else {
             status = read_piece(text);
-            if (status == CDDP_OK) {
-                status = cddpi_data_file_check(&text->file);
-            }
+            status = status == CDDP_OK ? cddpi_data_file_check(&text->file) : status;
         }
         if (text->file.data != NULL && text->at == text->file.bytes) {
             cddpi_data_file_close(&text->file);
@@ -171,5 +167,186 @@ cddp_status cddpi_text_finish(struct cddpi_text *text, struct cddpi_data_file *o
     CDDPI_TRY(cddpi_growable_mapping_resize(path, text->used, &text->mapping));
     CDDPI_TRY(cddpi_data_file_freeze(path, &text->mapping, out));
     text->mapping = (struct cddpi_growable_mapping){NULL, 0, -1}; /* the data file owns it now */
+    return CDDP_OK;
+}
+
+enum { TRAIN, TEST, PARTS };
+
+/* How long ranks that wait for tokens hear nothing; far below any deadline. */
+#define ROUND_NS INT64_C(200000000)
+
+/* Let every rank with an unfinished @p text (NULL: it has none) read on until all are finished, and
+ * put its tokens into @p out. Waiting ranks complete a collective in each round, so that a long
+ * text does not run into a deadline. */
+static cddp_status finish_together(cddp_group *group, struct cddpi_text *text,
+                                   struct cddpi_data_file *out)
+{
+    uint8_t busy = 1;
+
+    while (busy) {
+        CDDPI_TRY(cddpi_agree(group, text != NULL ? cddpi_text_read(text, ROUND_NS) : CDDP_OK));
+        busy = text != NULL && !text->done;
+        CDDPI_TRY(cddp_all_reduce(group, &busy, &busy, 1, CDDP_U8, CDDP_OP_MAX, NULL));
+    }
+    return cddpi_agree(group, text != NULL ? cddpi_text_finish(text, out) : CDDP_OK);
+}
+
+/* Make the tokens collectively. After each step, all ranks agree on the outcome. */
+static cddp_status make_together(const struct cddpi_paths *paths,
+                                 const struct cddpi_tokenizer *tokenizer, cddp_group *group,
+                                 struct cddpi_data_file *out)
+{
+    bool reads = cddp_group_local_rank(group) == 0;
+    bool shareable = cddp_group_local_world_size(group) > 1;
+    struct cddpi_data_file_address address;
+    struct cddpi_text text;
+    bool found = false;
+    bool alone;
+    cddp_status status;
+
+    cddpi_text_init(paths, tokenizer, shareable, &text);
+    CDDPI_TRY_GOTO(done, status, finish_together(group, reads ? &text : NULL, out));
+    CDDPI_TRY_GOTO(done, status,
+                   cddpi_exchange_data_files(group, reads ? out : NULL, 1, &found, &address));
+    alone = !reads &&
+            !cddpi_map_exchanged(found, &address, (const char *const *)paths->names, 1, out);
+    text.shareable = false;
+    /* all others have mapped when this returns */
+    status = finish_together(group, alone ? &text : NULL, out);
+
+done:
+    cddpi_text_fini(&text);
+    cddpi_data_file_close_fd(out);
+    return status;
+}
+
+static cddp_status make_alone(const struct cddpi_paths *paths,
+                              const struct cddpi_tokenizer *tokenizer, struct cddpi_data_file *out)
+{
+    struct cddpi_text text;
+    cddp_status status;
+
+    cddpi_text_init(paths, tokenizer, false, &text);
+    status = cddpi_text_read(&text, INT64_MAX);
+    status = status == CDDP_OK ? cddpi_text_finish(&text, out) : status;
+    cddpi_text_fini(&text);
+    return status;
+}
+
+/* Make the names of the two parts for error texts. */
+static cddp_status name_parts(struct cddpi_dataset_memory *memory, bool split)
+{
+    const char *first = memory->paths.names[0];
+    const char *others = memory->paths.count > 1 ? " and the files after it" : "";
+
+    memory->labels[TRAIN] = cddpi_format("%s%s%s", first, others,
+                                         split ? " without the end held back for tests" : "");
+    memory->labels[TEST] = cddpi_format("%s%s: the end held back for tests", first, others);
+    if (memory->labels[TRAIN] == NULL || memory->labels[TEST] == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", first);
+    }
+    return CDDP_OK;
+}
+
+/* Make the datasets from the tokens in the first file of @p memory. Without @p split, the first
+ * dataset has all tokens. */
+static cddp_status describe(const struct cddpi_text_options *options,
+                            const struct cddpi_tokenizer *tokenizer,
+                            struct cddpi_dataset_memory *memory, bool split,
+                            struct cddpi_dataset out[PARTS])
+{
+    struct cddpi_dataset part = {.memory = memory,
+                                 .context = options->context,
+                                 .token_bytes = token_bytes_of(tokenizer),
+                                 .classes = cddpi_tokenizer_vocabulary(tokenizer)};
+    uint64_t count = memory->files[0].bytes / (uint64_t)part.token_bytes;
+    uint64_t held_back = split ? (uint64_t)((double)count * options->test_fraction) : 0;
+    uint64_t first[PARTS + 1] = {0, count - held_back, count};
+
+    CDDPI_TRY(name_parts(memory, split));
+    for (int i = 0; i < (split ? PARTS : 1); i++) {
+        memory->shards[i] = (struct cddpi_token_shard){
+            .path = memory->labels[i],
+            .tokens = memory->files[0].data + first[i] * (uint64_t)part.token_bytes,
+            .token_count = first[i + 1] - first[i],
+            .first_token = first[i]};
+        out[i] = part;
+        CDDPI_TRY(cddpi_tokens_lay_out(&memory->shards[i], 1, &out[i]));
+    }
+    return CDDP_OK;
+}
+
+/* Compare the tokens, and also the text files of ranks that have mapped a neighbour's tokens. */
+static cddp_status compare_texts(cddp_group *group, const struct cddpi_dataset_memory *memory)
+{
+    static const char *const names[] = {"number of files"};
+    const struct cddpi_paths *paths = &memory->paths;
+    const uint64_t count = paths->count;
+    const struct cddpi_content tokens = {count > 1 ? memory->labels[TRAIN] : paths->names[0],
+                                         memory->files[0].data, memory->files[0].bytes};
+
+    CDDPI_TRY(cddpi_agree_on(group, paths->names[0], names, &count, 1));
+    CDDPI_TRY(cddpi_agree_on_files(group, paths->names, paths->count, false));
+    return cddpi_agree_on_contents(group, &tokens, 1, true);
+}
+
+static cddp_status open_parts(const struct cddpi_text_options *options, cddp_group *group,
+                              struct cddpi_dataset_memory *memory, bool split,
+                              struct cddpi_dataset out[PARTS])
+{
+    bool together = group != NULL && cddp_group_world_size(group) > 1;
+    struct cddpi_tokenizer *tokenizer = NULL;
+    cddp_status status = cddpi_paths_find(options->patterns, options->pattern_count,
+                                          &memory->paths);
+
+    if (status == CDDP_OK) {
+        status = cddpi_tokenizer_open(options->vocabulary != NULL ? options->vocabulary : "",
+                                      &tokenizer);
+    }
+    CDDPI_TRY_GOTO(done, status, together ? cddpi_agree(group, status) : status);
+    CDDPI_TRY_GOTO(done, status,
+                   together ? make_together(&memory->paths, tokenizer, group, &memory->files[0])
+                            : make_alone(&memory->paths, tokenizer, &memory->files[0]));
+    status = describe(options, tokenizer, memory, split, out);
+    if (together) {
+        CDDPI_TRY_GOTO(done, status, cddpi_agree(group, status));
+        CDDPI_TRY_GOTO(done, status, cddpi_tokens_agree(group, &out[TRAIN]));
+        CDDPI_TRY_GOTO(done, status, compare_texts(group, memory));
+    }
+
+done:
+    cddpi_tokenizer_close(tokenizer);
+    return status;
+}
+
+cddp_status cddpi_dataset_open_text(const struct cddpi_text_options *options, cddp_group *group,
+                                    struct cddpi_dataset *out, struct cddpi_dataset *out_test)
+{
+    struct cddpi_dataset parts[PARTS];
+    struct cddpi_dataset_memory *memory;
+    bool split = out_test != NULL;
+    cddp_status status;
+
+    if (options->context < 1 ||
+        (split && !(options->test_fraction > 0 && options->test_fraction < 1))) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "data: the context is %d, which must be at least 1, and the test "
+                          "fraction %g, which must be between 0 and 1",
+                          options->context, options->test_fraction);
+    }
+    memory = cddpi_dataset_memory_create(1, PARTS, group);
+    if (memory == NULL) {
+        return CDDP_ERR_NO_MEMORY;
+    }
+    status = open_parts(options, group, memory, split, parts);
+    if (status != CDDP_OK) {
+        cddpi_dataset_memory_release(memory);
+        return status;
+    }
+    *out = parts[TRAIN];
+    if (split) {
+        *out_test = parts[TEST];
+        memory->datasets = PARTS;
+    }
     return CDDP_OK;
 }

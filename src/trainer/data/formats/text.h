@@ -21,9 +21,6 @@ struct cddpi_text {
     bool done;
 };
 
-/** Bytes of a token of this vocabulary in memory: 2 or 4. */
-int cddpi_text_token_bytes(const struct cddpi_tokenizer *tokenizer);
-
 /** Begin to read. Release with cddpi_text_fini().
  *  @param shareable  Put the tokens into memory that other processes can map, if the system has
  *                    it. */

@@ -4,8 +4,6 @@
 #include "base/foreign.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
-#include "data/files/gzip.h"
-#include "data/formats/tokens.h"
 #include "group/join/group_agree.h"
 
 #include <inttypes.h>
@@ -35,8 +33,7 @@ static uint32_t read_u32(const uint8_t *in)
     return in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
 }
 
-static cddp_status find_form(const char *path, const struct cddpi_data_file *file,
-                             const struct form **out)
+static cddp_status find_form(const struct cddpi_data_file *file, const struct form **out)
 {
     uint32_t magic = read_u32(file->data);
     char words[CDDPI_FOREIGN_WORDS_BYTES];
@@ -49,21 +46,20 @@ static cddp_status find_form(const char *path, const struct cddpi_data_file *fil
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (others[i].magic == magic) {
-            return cddpi_fail(CDDP_ERR_FORMAT, "%s: byte 0: the file holds %s of llm.c, not tokens",
-                              path, others[i].name);
+            return cddpi_fail(CDDP_ERR_FORMAT, "byte 0: the file holds %s of llm.c, not tokens",
+                              others[i].name);
         }
     }
-    return cddpi_fail(CDDP_ERR_FORMAT,
-                      "%s: byte 0: the file begins with the number %" PRIu32
-                      ", but a file of tokens begins with %" PRIu32 " (GPT-2's) or %" PRIu32
-                      " (Llama 3's)%s",
-                      path, magic, forms[0].magic, forms[1].magic,
-                      cddpi_foreign_words(file->data, file->bytes, words));
+    return cddpi_fail(
+        CDDP_ERR_FORMAT,
+        "byte 0: the file begins with the number %" PRIu32
+        ", but a file of tokens begins with %" PRIu32 " (GPT-2's) or %" PRIu32 " (Llama 3's)%s",
+        magic, forms[0].magic, forms[1].magic, cddpi_foreign_words(file->data, file->bytes, words));
 }
 
 /* Check everything in the header against the file's contents. */
-static cddp_status read_header(const char *path, const struct cddpi_data_file *file,
-                               const struct form **out_form, struct cddpi_token_shard *out)
+static cddp_status read_header(const struct cddpi_data_file *file, const struct form **out_form,
+                               struct cddpi_token_shard *out)
 {
     const struct form *form = NULL;
     char words[CDDPI_FOREIGN_WORDS_BYTES];
@@ -73,43 +69,42 @@ static cddp_status read_header(const char *path, const struct cddpi_data_file *f
     if (cddpi_is_gzip(file->data, file->bytes)) {
         return cddpi_fail(
             CDDP_ERR_FORMAT,
-            "%s: the file is gzip'd, but files of tokens are read in place: gunzip it first", path);
+            "the file is gzip'd, but files of tokens are read in place: gunzip it first");
     }
     if (file->bytes < HEADER_BYTES) {
         bool own = file->bytes >= 4 && (read_u32(file->data) == forms[0].magic ||
                                         read_u32(file->data) == forms[1].magic);
 
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: truncated: the file has %zu bytes, too few for its header of %d%s",
-                          path, file->bytes, HEADER_BYTES,
+                          "truncated: the file has %zu bytes, too few for its header of %d%s",
+                          file->bytes, HEADER_BYTES,
                           own ? "" : cddpi_foreign_words(file->data, file->bytes, words));
     }
-    CDDPI_TRY(find_form(path, file, &form));
+    CDDPI_TRY(find_form(file, &form));
     version = read_u32(file->data + 4);
     if (version != (uint32_t)form->version) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: byte 4: the file has version %" PRIu32
+                          "byte 4: the file has version %" PRIu32
                           ", but only version %d can be read",
-                          path, version, form->version);
+                          version, form->version);
     }
     count = read_u32(file->data + 8);
     if (count == 0 || count > INT32_MAX) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: byte 8: the header says %" PRId32
+                          "byte 8: the header says %" PRId32
                           " tokens, but there must be 1 at least",
-                          path, (int32_t)count);
+                          (int32_t)count);
     }
     bytes = (uint64_t)count * (uint64_t)form->token_bytes;
     if (bytes != file->bytes - HEADER_BYTES) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: %s: the header says %" PRIu32
+                          "%s: the header says %" PRIu32
                           " tokens of %d bytes from byte %d on, but %zu bytes are there",
-                          path, bytes > file->bytes - HEADER_BYTES ? "truncated" : "too long",
-                          count, form->token_bytes, HEADER_BYTES, file->bytes - HEADER_BYTES);
+                          bytes > file->bytes - HEADER_BYTES ? "truncated" : "too long", count,
+                          form->token_bytes, HEADER_BYTES, file->bytes - HEADER_BYTES);
     }
     *out_form = form;
-    *out = (struct cddpi_token_shard){
-        .path = path, .tokens = file->data + HEADER_BYTES, .token_count = count};
+    *out = (struct cddpi_token_shard){.tokens = file->data + HEADER_BYTES, .token_count = count};
     return CDDP_OK;
 }
 
@@ -120,17 +115,15 @@ static cddp_status open_files(struct cddpi_dataset_memory *memory, const struct 
     for (size_t i = 0; i < memory->file_count; i++) {
         const char *path = memory->paths.names[i];
         const struct form *form = NULL;
-        cddp_status status = cddpi_data_file_open_plain(path, &memory->files[i]);
+        cddp_status status;
 
-        if (status == CDDP_OK) {
-            status = read_header(path, &memory->files[i], &form, &memory->shards[i]);
-        }
-        if (cddpi_data_file_check(&memory->files[i]) != CDDP_OK) {
-            return CDDP_ERR_IO;
-        }
+        CDDPI_TRY(cddpi_data_file_open_plain(path, &memory->files[i]));
+        status = read_header(&memory->files[i], &form, &memory->shards[i]);
+        CDDPI_TRY(cddpi_data_file_check(&memory->files[i]));
         if (status != CDDP_OK) {
-            return status;
+            return cddpi_fail_prefix(status, "%s", path);
         }
+        memory->shards[i].path = path;
         if (i > 0 && form != first) {
             return cddpi_fail(CDDP_ERR_FORMAT,
                               "%s: the file holds tokens of %s, but %s those of %s", path,
@@ -148,11 +141,9 @@ static cddp_status describe(char *const *patterns, size_t pattern_count, int con
     struct cddpi_dataset dataset = {.context = context};
     const struct form *form = NULL;
     struct cddpi_paths paths = {NULL, 0};
-    cddp_status status = cddpi_paths_find(patterns, pattern_count, &paths);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_paths_find(patterns, pattern_count, &paths));
     dataset.memory = cddpi_dataset_memory_create(paths.count, paths.count, NULL);
     if (dataset.memory == NULL) {
         cddpi_paths_fini(&paths);
@@ -187,19 +178,17 @@ cddp_status cddpi_dataset_open_tokens(char *const *patterns, size_t pattern_coun
     }
     status = describe(patterns, pattern_count, context, vocabulary, &dataset);
     if (group != NULL && cddp_group_world_size(group) > 1) {
-        status = cddpi_agree(group, status);
-        if (status == CDDP_OK) {
-            status = cddpi_tokens_agree(group, &dataset);
-        }
-        if (status == CDDP_OK) {
-            status = cddpi_agree_on_files(group, dataset.memory->paths.names,
-                                          dataset.memory->paths.count, true);
-        }
+        CDDPI_TRY_GOTO(fail, status, cddpi_agree(group, status));
+        CDDPI_TRY_GOTO(fail, status, cddpi_tokens_agree(group, &dataset));
+        status = cddpi_agree_on_files(group, dataset.memory->paths.names,
+                                      dataset.memory->paths.count, true);
     }
-    if (status != CDDP_OK) {
-        cddpi_dataset_close(&dataset);
-        return status;
+    if (status == CDDP_OK) {
+        *out = dataset;
+        return CDDP_OK;
     }
-    *out = dataset;
-    return CDDP_OK;
+
+fail:
+    cddpi_dataset_close(&dataset);
+    return status;
 }

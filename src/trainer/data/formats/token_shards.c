@@ -11,6 +11,11 @@
 
 enum { BLOCK = 4096 };
 
+static cddp_status no_memory(const char *name)
+{
+    return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", name);
+}
+
 cddp_status cddpi_shards_init(struct cddpi_token_shards *shards, const char *name,
                               int64_t shard_tokens, int vocabulary)
 {
@@ -19,8 +24,7 @@ cddp_status cddpi_shards_init(struct cddpi_token_shards *shards, const char *nam
                                           .shard_tokens = shard_tokens > 0 ? shard_tokens
                                                                            : CDDPI_SHARD_TOKENS_MAX,
                                           .is_wide = vocabulary > CDDPI_U16_VOCABULARY_MAX};
-    return shards->name != NULL ? CDDP_OK
-                                : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", name);
+    return shards->name != NULL ? CDDP_OK : no_memory(name);
 }
 
 static char *path_of(const struct cddpi_token_shards *shards, bool is_numbered, int index)
@@ -34,8 +38,7 @@ static cddp_status begin_shard(struct cddpi_token_shards *shards)
     static const unsigned char header[CDDPI_SHARD_HEADER_BYTES];
     char *path = path_of(shards, shards->is_numbered, shards->files);
     cddp_status status = path != NULL ? cddpi_replacement_open(path, &shards->file)
-                                      : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name",
-                                                   shards->name);
+                                      : no_memory(shards->name);
 
     cddpi_free(path);
     shards->in_shard = 0;
@@ -51,12 +54,9 @@ static cddp_status end_shard(struct cddpi_token_shards *shards)
     char *path = path_of(shards, shards->is_numbered, shards->files);
     cddp_status status = path != NULL
                              ? cddpi_writer_put_head(&shards->file.writer, header, sizeof header)
-                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name",
-                                          shards->name);
+                             : no_memory(shards->name);
 
-    if (status == CDDP_OK) {
-        status = cddpi_replacement_finish(&shards->file, path);
-    }
+    status = status == CDDP_OK ? cddpi_replacement_finish(&shards->file, path) : status;
     cddpi_free(path);
     shards->files += status == CDDP_OK;
     return status;
@@ -79,27 +79,24 @@ static cddp_status put_block(struct cddpi_token_shards *shards, const int32_t *t
 
 cddp_status cddpi_shards_put(struct cddpi_token_shards *shards, const int32_t *tokens, size_t count)
 {
-    cddp_status status = CDDP_OK;
-
-    while (count > 0 && status == CDDP_OK) {
-        int64_t room = shards->shard_tokens - shards->in_shard;
+    while (count > 0) {
         size_t taken = count < BLOCK ? count : BLOCK;
+        int64_t room;
 
-        if (shards->file.path != NULL && room == 0) {
+        if (shards->file.path != NULL && shards->in_shard == shards->shard_tokens) {
             shards->is_numbered = true; /* one file was not enough */
-            status = end_shard(shards);
-            continue;
+            CDDPI_TRY(end_shard(shards));
         }
         if (shards->file.path == NULL) {
-            status = begin_shard(shards);
-            continue;
+            CDDPI_TRY(begin_shard(shards));
         }
+        room = shards->shard_tokens - shards->in_shard;
         taken = (int64_t)taken < room ? taken : (size_t)room;
-        status = put_block(shards, tokens, taken);
+        CDDPI_TRY(put_block(shards, tokens, taken));
         tokens += taken;
         count -= taken;
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_shards_finish(struct cddpi_token_shards *shards)

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/foreign.h"
 
+#include <cddp_config.h>
+
 #include <string.h>
 
 void *cddpi_image_memory_reserve(struct cddpi_image_memory *memory, size_t bytes)
@@ -41,6 +43,26 @@ cddp_status cddpi_image_check_size(const char *path, uint64_t width, uint64_t he
     return CDDP_OK;
 }
 
+cddp_status cddpi_image_jpeg_available(const char *path)
+{
+    return CDDP_HAVE_JPEG
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                            "%s: JPEG files cannot be read, since cddp was built without libjpeg: "
+                            "install its headers (Debian's libjpeg62-turbo-dev) and build again",
+                            path);
+}
+
+cddp_status cddpi_image_png_available(const char *path)
+{
+    return CDDP_HAVE_PNG
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                            "%s: PNG files cannot be read, since cddp was built without libpng: "
+                            "install its headers (Debian's libpng-dev) and build again",
+                            path);
+}
+
 cddp_status cddpi_image_decode(const char *path, const uint8_t *data, size_t bytes,
                                struct cddpi_image_memory *memory, struct cddpi_image *out)
 {
@@ -49,11 +71,19 @@ cddp_status cddpi_image_decode(const char *path, const uint8_t *data, size_t byt
     char words[CDDPI_FOREIGN_WORDS_BYTES];
     uint8_t head[4] = {0};
 
+    (void)memory; /* a build without both libraries uses neither */
+    (void)out;
     if (bytes >= sizeof jpeg && memcmp(data, jpeg, sizeof jpeg) == 0) {
+        CDDPI_TRY(cddpi_image_jpeg_available(path));
+#if CDDP_HAVE_JPEG
         return cddpi_image_decode_jpeg(path, data, bytes, memory, out);
+#endif
     }
     if (bytes >= sizeof png && memcmp(data, png, sizeof png) == 0) {
+        CDDPI_TRY(cddpi_image_png_available(path));
+#if CDDP_HAVE_PNG
         return cddpi_image_decode_png(path, data, bytes, memory, out);
+#endif
     }
     if (bytes == 0) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: the file is empty", path);

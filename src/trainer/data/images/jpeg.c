@@ -120,7 +120,7 @@ static void on_progress(j_common_ptr library)
     if (decoder->library.input_scan_number > most) {
         decoder->status = cddpi_fail(CDDP_ERR_FORMAT,
                                      "%s: the JPEG file has more than %d scans of %u x %u pixels: "
-                                     "nobody's camera makes such",
+                                     "no camera makes such files",
                                      decoder->path, most, decoder->library.image_width,
                                      decoder->library.image_height);
         give_up(decoder);
@@ -227,33 +227,6 @@ cddp_status cddpi_image_decode_jpeg(const char *path, const uint8_t *data, size_
     }
     jpeg_destroy_decompress(&decoder.library); /* accepts one that was not created */
     return decoder.status;
-}
-
-cddp_status cddpi_image_jpeg_available(const char *path)
-{
-    (void)path;
-    return CDDP_OK;
-}
-
-#else
-
-cddp_status cddpi_image_jpeg_available(const char *path)
-{
-    return cddpi_fail(
-        CDDP_ERR_UNAVAILABLE,
-        "%s: JPEG files cannot be read, since cddp was built without libjpeg: install "
-        "its headers (Debian's libjpeg62-turbo-dev) and build again",
-        path);
-}
-
-cddp_status cddpi_image_decode_jpeg(const char *path, const uint8_t *data, size_t bytes,
-                                    struct cddpi_image_memory *memory, struct cddpi_image *out)
-{
-    (void)data;
-    (void)bytes;
-    (void)memory;
-    (void)out;
-    return cddpi_image_jpeg_available(path);
 }
 
 #endif

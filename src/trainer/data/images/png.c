@@ -159,30 +159,4 @@ cddp_status cddpi_image_decode_png(const char *path, const uint8_t *data, size_t
     return decoder.status;
 }
 
-cddp_status cddpi_image_png_available(const char *path)
-{
-    (void)path;
-    return CDDP_OK;
-}
-
-#else
-
-cddp_status cddpi_image_png_available(const char *path)
-{
-    return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                      "%s: PNG files cannot be read, since cddp was built without libpng: install "
-                      "its headers (Debian's libpng-dev) and build again",
-                      path);
-}
-
-cddp_status cddpi_image_decode_png(const char *path, const uint8_t *data, size_t bytes,
-                                   struct cddpi_image_memory *memory, struct cddpi_image *out)
-{
-    (void)data;
-    (void)bytes;
-    (void)memory;
-    (void)out;
-    return cddpi_image_png_available(path);
-}
-
 #endif

@@ -1,5 +1,5 @@
 /* build.c - builds a tokenizer from a vocabulary, and checks each entry. */
-#include "data/tokenizer/build.h"
+#include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -120,26 +120,20 @@ static cddp_status place_all(struct cddpi_tokenizer_build *build, struct build_e
 {
     const char *token;
     json_t *value;
-    cddp_status status = CDDP_OK;
 
     json_object_foreach((json_t *)build->vocab, token, value)
     {
-        status = place_entry(build, entries, token, value, false);
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(place_entry(build, entries, token, value, false));
     }
-    for (size_t i = 0; i < json_array_size(build->added) && status == CDDP_OK; i++) {
+    for (size_t i = 0; i < json_array_size(build->added); i++) {
         const json_t *added = json_array_get(build->added, i);
         const json_t *id = json_object_get(added, "id");
 
-        status = place_entry(build, entries, json_string_value(json_object_get(added, "content")),
-                             id, true);
-        if (status == CDDP_OK) {
-            build->special[json_integer_value(id)] = true;
-        }
+        CDDPI_TRY(place_entry(build, entries, json_string_value(json_object_get(added, "content")),
+                              id, true));
+        build->special[json_integer_value(id)] = true;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Append the bytes of token @p id to the tokenizer's texts. */
@@ -191,13 +185,7 @@ static cddp_status put_texts(const struct cddpi_tokenizer_build *build,
         }
         bytes += strlen(entries[id].text);
     }
-    tokenizer->texts = cddpi_zalloc(bytes);
-    tokenizer->text_starts = cddpi_zalloc_array((size_t)tokenizer->count + 1,
-                                                sizeof *tokenizer->text_starts);
-    if (tokenizer->texts == NULL || tokenizer->text_starts == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d tokens", build->path,
-                          tokenizer->count);
-    }
+    CDDPI_TRY(cddpi_tokenizer_reserve(tokenizer, build->path, (size_t)tokenizer->count, bytes));
     for (int id = 0; id < tokenizer->count; id++) {
         CDDPI_TRY(put_text(build, &entries[id], id, &used));
     }
@@ -260,7 +248,7 @@ cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build)
     struct build_entry *entries = NULL;
     size_t listed = json_object_size(build->vocab) + json_array_size(build->added);
     int count = (int)json_object_size(build->vocab);
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (json_array_size(build->added) > ADDED_MAX) {
         return cddpi_fail(CDDP_ERR_FORMAT,
@@ -271,11 +259,8 @@ cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build)
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: there are %zu tokens, but only %d can be used",
                           build->path, listed, CDDPI_VOCABULARY_MAX);
     }
-    for (size_t i = 0; i < json_array_size(build->added) && status == CDDP_OK; i++) {
-        status = check_added(build, i, &count);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    for (size_t i = 0; i < json_array_size(build->added); i++) {
+        CDDPI_TRY(check_added(build, i, &count));
     }
     build->tokenizer->count = count;
     entries = cddpi_zalloc_array((size_t)count, sizeof *entries);
@@ -283,18 +268,14 @@ cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build)
     build->text = cddpi_zalloc((size_t)2 * CDDPI_TOKEN_TEXT_MAX + 1);
     if (entries == NULL || build->special == NULL || build->text == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d tokens", build->path, count);
-    } else {
-        status = place_all(build, entries);
+        goto done;
     }
-    if (status == CDDP_OK) {
-        status = put_texts(build, entries);
-    }
-    if (status == CDDP_OK) {
-        status = find_bytes(build);
-    }
-    if (status == CDDP_OK) {
-        status = find_end(build);
-    }
+    CDDPI_TRY_GOTO(done, status, place_all(build, entries));
+    CDDPI_TRY_GOTO(done, status, put_texts(build, entries));
+    CDDPI_TRY_GOTO(done, status, find_bytes(build));
+    CDDPI_TRY_GOTO(done, status, find_end(build));
+
+done:
     cddpi_free(entries);
     return status;
 }
@@ -329,22 +310,18 @@ cddp_status cddpi_tokenizer_build_merge(struct cddpi_tokenizer_build *build, con
     struct cddpi_merge merge = {.rank = build->rank};
     char whole[2 * CDDPI_TOKEN_TEXT_MAX];
     char name[CDDPI_SHOWN_BYTES];
-    cddp_status status = find_part(build, path, where, left, left_bytes, &merge.left);
 
-    if (status == CDDP_OK) {
-        status = find_part(build, path, where, right, right_bytes, &merge.right);
-    }
-    if (status == CDDP_OK) {
-        memcpy(whole, left, left_bytes); /* both are tokens, so not longer than the maximum */
-        memcpy(whole + left_bytes, right, right_bytes);
-        status = find_part(build, path, where, whole, left_bytes + right_bytes, &merge.merged);
-    }
-    if (status == CDDP_OK && !cddpi_merges_add(build->tokenizer, &merge)) {
-        status = cddpi_fail(CDDP_ERR_FORMAT, "%s: %s: \"%s\" is merged for the second time", path,
-                            where, cddpi_tokenizer_shown(whole, left_bytes + right_bytes, name));
+    CDDPI_TRY(find_part(build, path, where, left, left_bytes, &merge.left));
+    CDDPI_TRY(find_part(build, path, where, right, right_bytes, &merge.right));
+    memcpy(whole, left, left_bytes); /* both are tokens, so not longer than the maximum */
+    memcpy(whole + left_bytes, right, right_bytes);
+    CDDPI_TRY(find_part(build, path, where, whole, left_bytes + right_bytes, &merge.merged));
+    if (!cddpi_merges_add(build->tokenizer, &merge)) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "%s: %s: \"%s\" is merged for the second time", path,
+                          where, cddpi_tokenizer_shown(whole, left_bytes + right_bytes, name));
     }
     build->rank++;
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_tokenizer_build_merge_text(struct cddpi_tokenizer_build *build, const char *path,

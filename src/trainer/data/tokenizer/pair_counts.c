@@ -13,23 +13,6 @@ static cddp_status no_memory(const struct cddpi_pair_counts *pairs)
                       pairs->count);
 }
 
-/* Grow @p array of @p room elements of @p bytes each, if needed, so that it has room for more than
- * @p count. Returns NULL if there is no memory. */
-static void *grown(void *array, size_t count, size_t *room, size_t bytes)
-{
-    size_t wanted = *room * 2 + 4;
-    void *larger;
-
-    if (count < *room) {
-        return array;
-    }
-    larger = wanted > SIZE_MAX / bytes ? NULL : cddpi_realloc(array, wanted * bytes);
-    if (larger != NULL) {
-        *room = wanted;
-    }
-    return larger;
-}
-
 static size_t first_slot(const struct cddpi_pair_counts *pairs, int32_t left, int32_t right)
 {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
@@ -81,7 +64,7 @@ static cddp_status find_pair(struct cddpi_pair_counts *pairs, int32_t left, int3
         }
         slot = (slot + 1) & (pairs->slot_count - 1);
     }
-    larger = grown(pairs->pairs, pairs->count, &pairs->room, sizeof *pairs->pairs);
+    larger = cddpi_grow(pairs->pairs, &pairs->room, pairs->count + 1, sizeof *pairs->pairs);
     if (larger == NULL) {
         return no_memory(pairs);
     }
@@ -106,8 +89,8 @@ cddp_status cddpi_pair_counts_add(struct cddpi_pair_counts *pairs, int32_t left,
         return CDDP_OK;
     }
     if (!pair->raised) {
-        larger = grown(pairs->raised, pairs->raised_count, &pairs->raised_room,
-                       sizeof *pairs->raised);
+        larger = cddpi_grow(pairs->raised, &pairs->raised_room, pairs->raised_count + 1,
+                            sizeof *pairs->raised);
         if (larger == NULL) {
             return no_memory(pairs);
         }
@@ -118,7 +101,7 @@ cddp_status cddpi_pair_counts_add(struct cddpi_pair_counts *pairs, int32_t left,
     if (pair->word_count > 0 && pair->words[pair->word_count - 1] == word) {
         return CDDP_OK;
     }
-    larger = grown(pair->words, pair->word_count, &pair->word_room, sizeof *pair->words);
+    larger = cddpi_grow(pair->words, &pair->word_room, pair->word_count + 1, sizeof *pair->words);
     if (larger == NULL) {
         return no_memory(pairs);
     }
@@ -169,7 +152,8 @@ cddp_status cddpi_pair_counts_settle(struct cddpi_pair_counts *pairs)
         if (pair->count < 2) {
             continue;
         }
-        larger = grown(pairs->heap, pairs->heap_count, &pairs->heap_room, sizeof *pairs->heap);
+        larger = cddpi_grow(pairs->heap, &pairs->heap_room, pairs->heap_count + 1,
+                            sizeof *pairs->heap);
         if (larger == NULL) {
             return no_memory(pairs);
         }

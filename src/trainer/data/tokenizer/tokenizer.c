@@ -1,47 +1,59 @@
-/* tokenizer.c - owns a vocabulary in memory: the bytes of its tokens, and the byte vocabulary,
- * which needs no file. */
+/* tokenizer.c - owns a vocabulary in memory: the bytes of its tokens, and the characters by which
+ * GPT-2's files write bytes. */
 #include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 
-#include <string.h>
-
-static cddp_status open_bytes(struct cddpi_tokenizer *tokenizer)
+/* In GPT-2's files, printable bytes are written as themselves, the others as the characters from
+ * 256 on. */
+static bool is_itself(int byte)
 {
-    tokenizer->count = 257;
-    tokenizer->end = 256;
-    tokenizer->texts = cddpi_zalloc(256 + sizeof CDDPI_END_OF_TEXT);
-    tokenizer->text_starts = cddpi_zalloc_array(258, sizeof *tokenizer->text_starts);
-    if (tokenizer->texts == NULL || tokenizer->text_starts == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for 257 tokens");
-    }
-    for (int i = 0; i < 256; i++) {
-        tokenizer->byte_tokens[i] = i;
-        tokenizer->texts[i] = (char)i;
-        tokenizer->text_starts[i + 1] = (size_t)i + 1;
-    }
-    memcpy(tokenizer->texts + 256, CDDPI_END_OF_TEXT, sizeof CDDPI_END_OF_TEXT);
-    tokenizer->text_starts[257] = 256 + strlen(CDDPI_END_OF_TEXT);
-    return CDDP_OK;
+    return (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
 }
 
-cddp_status cddpi_tokenizer_open(const char *path, struct cddpi_tokenizer **out)
+size_t cddpi_byte_write(unsigned char byte, char out[4])
 {
-    struct cddpi_tokenizer *tokenizer = cddpi_zalloc(sizeof *tokenizer);
-    cddp_status status;
+    int character = byte;
 
-    if (tokenizer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu bytes",
-                          sizeof *tokenizer);
+    if (!is_itself(byte)) {
+        character = 256;
+        for (int i = 0; i < byte; i++) {
+            character += !is_itself(i);
+        }
     }
-    status = path[0] == '\0' ? open_bytes(tokenizer) : cddpi_tokenizer_load(tokenizer, path);
-    if (status != CDDP_OK) {
-        cddpi_tokenizer_close(tokenizer);
-        return status;
+    if (character < 0x80) {
+        out[0] = (char)character;
+        return 1;
     }
-    *out = tokenizer;
-    return CDDP_OK;
+    out[0] = (char)(0xc0 | character >> 6);
+    out[1] = (char)(0x80 | (character & 0x3f));
+    return 2;
+}
+
+int cddpi_byte_read(int32_t character)
+{
+    int others = 256;
+
+    if (character >= 0 && character < 256) {
+        return is_itself(character) ? (int)character : -1;
+    }
+    for (int i = 0; i < 256; i++) {
+        if (!is_itself(i) && others++ == character) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+cddp_status cddpi_tokenizer_reserve(struct cddpi_tokenizer *tokenizer, const char *path,
+                                    size_t count, size_t bytes)
+{
+    tokenizer->texts = cddpi_zalloc(bytes);
+    tokenizer->text_starts = cddpi_zalloc_array(count + 1, sizeof *tokenizer->text_starts);
+    return tokenizer->texts != NULL && tokenizer->text_starts != NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu tokens", path, count);
 }
 
 void cddpi_tokenizer_close(struct cddpi_tokenizer *tokenizer)

@@ -1,16 +1,14 @@
 /* tokenizer_encode.c - encodes text to tokens: splits it into words, merges each word, and caches
  * the tokens of short words. */
-#include "data/tokenizer/encoder.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "data/tokenizer/tokenizer_impl.h"
-#include "data/tokenizer/word_level.h"
 #include "data/tokenizer/words.h"
 
 #include <string.h>
 
-enum { SLOTS = 1 << 15, SLOT_WORD = 22, SLOT_TOKENS = 10, ROOM_MIN = 64 };
+enum { SLOTS = 1 << 15, SLOT_WORD = 22, SLOT_TOKENS = 10 };
 
 /* A word and its tokens: one cache line. */
 struct tokenizer_encode_slot {
@@ -57,24 +55,18 @@ void cddpi_encoder_destroy(struct cddpi_encoder *encoder)
 /* Make room for @p more tokens. */
 static cddp_status reserve(struct cddpi_encoder *encoder, size_t more)
 {
-    size_t room = encoder->token_room * 2;
     int32_t *tokens;
 
     if (more <= encoder->token_room - encoder->count) {
         return CDDP_OK;
     }
-    if (room < encoder->count + more) {
-        room = encoder->count + more;
-    }
-    room = room < ROOM_MIN ? ROOM_MIN : room;
-    tokens = room > SIZE_MAX / sizeof *tokens
-                 ? NULL
-                 : cddpi_realloc(encoder->tokens, room * sizeof *tokens);
+    tokens = cddpi_grow(encoder->tokens, &encoder->token_room, encoder->count + more,
+                        sizeof *tokens);
     if (tokens == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu tokens", room);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu tokens",
+                          encoder->count + more);
     }
     encoder->tokens = tokens;
-    encoder->token_room = room;
     return CDDP_OK;
 }
 
@@ -144,37 +136,31 @@ static cddp_status put_spaced_words(struct cddpi_encoder *encoder, const char *t
 {
     const struct cddpi_tokenizer *tokenizer = encoder->tokenizer;
     struct cddpi_spaced_word word = {0};
-    cddp_status status = CDDP_OK;
 
-    while (status == CDDP_OK && cddpi_spaced_word_next(text, bytes, last, &word)) {
-        status = reserve(encoder, 1);
-        if (status == CDDP_OK) {
-            encoder->tokens[encoder->count++] =
-                word.is_line_end ? tokenizer->line_end
-                                 : cddpi_word_level_find(tokenizer, text + word.start, word.bytes);
-        }
+    while (cddpi_spaced_word_next(text, bytes, last, &word)) {
+        CDDPI_TRY(reserve(encoder, 1));
+        encoder->tokens[encoder->count++] =
+            word.is_line_end ? tokenizer->line_end
+                             : cddpi_word_level_find(tokenizer, text + word.start, word.bytes);
     }
     *out_used = word.next;
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_encoder_put(struct cddpi_encoder *encoder, const char *text, size_t bytes,
                               bool last, size_t *out_used)
 {
     size_t at = 0;
-    cddp_status status = CDDP_OK;
 
     if (encoder->tokenizer->word_slot_count > 0) {
         return put_spaced_words(encoder, text, bytes, last, out_used);
     }
     if (encoder->tokenizer->merge_slots == 0) {
-        status = reserve(encoder, bytes);
-        if (status == CDDP_OK) {
-            put_bytes(encoder, text, bytes);
-            encoder->count += bytes;
-            *out_used = bytes;
-        }
-        return status;
+        CDDPI_TRY(reserve(encoder, bytes));
+        put_bytes(encoder, text, bytes);
+        encoder->count += bytes;
+        *out_used = bytes;
+        return CDDP_OK;
     }
     if (encoder->slots == NULL) {
         encoder->slots = cddpi_zalloc_array(SLOTS, sizeof *encoder->slots);
@@ -183,17 +169,17 @@ cddp_status cddpi_encoder_put(struct cddpi_encoder *encoder, const char *text, s
                               SLOTS * sizeof *encoder->slots);
         }
     }
-    while (at < bytes && status == CDDP_OK) {
+    while (at < bytes) {
         size_t length = cddpi_word_length(text + at, bytes - at);
 
         if (!last && bytes - at - length < CDDPI_WORD_LOOKAHEAD) {
             break;
         }
-        status = put_word(encoder, text + at, length);
+        CDDPI_TRY(put_word(encoder, text + at, length));
         at += length;
     }
     *out_used = at;
-    return status;
+    return CDDP_OK;
 }
 
 const int32_t *cddpi_encoder_tokens(const struct cddpi_encoder *encoder, size_t *out_count)
@@ -212,20 +198,16 @@ cddp_status cddpi_tokenizer_encode(const struct cddpi_tokenizer *tokenizer, cons
 {
     struct cddpi_encoder *encoder;
     size_t used;
-    cddp_status status = cddpi_encoder_create(tokenizer, &encoder);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    status = reserve(encoder, bytes / 4 + 1);
-    if (status == CDDP_OK) {
-        status = cddpi_encoder_put(encoder, text, bytes, true, &used);
-    }
-    if (status == CDDP_OK) {
-        *out_count = encoder->count;
-        *out_tokens = encoder->tokens;
-        encoder->tokens = NULL;
-    }
+    CDDPI_TRY(cddpi_encoder_create(tokenizer, &encoder));
+    CDDPI_TRY_GOTO(done, status, reserve(encoder, bytes / 4 + 1));
+    CDDPI_TRY_GOTO(done, status, cddpi_encoder_put(encoder, text, bytes, true, &used));
+    *out_count = encoder->count;
+    *out_tokens = encoder->tokens;
+    encoder->tokens = NULL;
+
+done:
     cddpi_encoder_destroy(encoder);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "data/tokenizer/tokenizer.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #define CDDPI_END_OF_TEXT "<|endoftext|>"
@@ -58,10 +59,58 @@ CDDP_CHECKED cddp_status cddpi_merge_word(const struct cddpi_tokenizer *tokenize
                                           size_t *count);
 void cddpi_merge_room_fini(struct cddpi_merge_room *room);
 
-/** Hash a word. */
-uint64_t cddpi_word_hash(const char *text, size_t bytes);
+/** Allocate texts of @p bytes bytes for @p count tokens. @p path begins the error text. */
+CDDP_CHECKED cddp_status cddpi_tokenizer_reserve(struct cddpi_tokenizer *tokenizer,
+                                                 const char *path, size_t count, size_t bytes);
 
-/** Read the vocabulary at @p path into a zeroed tokenizer. */
-CDDP_CHECKED cddp_status cddpi_tokenizer_load(struct cddpi_tokenizer *tokenizer, const char *path);
+/* build.c: builds a tokenizer from the JSON objects of a vocabulary file, which may be malformed */
+enum { CDDPI_TOKEN_TEXT_MAX = 8192, CDDPI_SHOWN_BYTES = 64 };
+
+struct cddpi_tokenizer_build {
+    struct cddpi_tokenizer *tokenizer;
+    const char *path;    /* the file of the tokens, for error texts */
+    const json_t *vocab; /* token, as GPT-2's files write it: id */
+    const json_t *added; /* array of Hugging Face's added tokens, or NULL */
+    bool *special;       /* by id: a special token, which no text contains */
+    char *text;          /* room for two tokens */
+    uint32_t rank;       /* rank of the next merge */
+};
+
+/** Set everything but the merges. Release with cddpi_tokenizer_build_fini(), also after a
+ *  failure. */
+CDDP_CHECKED cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build);
+
+/** Add the next merge. @p path and @p where, such as "line 3", locate it in error texts. */
+CDDP_CHECKED cddp_status cddpi_tokenizer_build_merge(struct cddpi_tokenizer_build *build,
+                                                     const char *path, const char *where,
+                                                     const char *left, size_t left_bytes,
+                                                     const char *right, size_t right_bytes);
+
+/** The same for a merge written as "left right". */
+CDDP_CHECKED cddp_status cddpi_tokenizer_build_merge_text(struct cddpi_tokenizer_build *build,
+                                                          const char *path, const char *where,
+                                                          const char *text, size_t bytes);
+
+void cddpi_tokenizer_build_fini(struct cddpi_tokenizer_build *build);
+
+/** Make a part of an input file fit for an error text: bounded and printable. Returns @p buffer. */
+const char *cddpi_tokenizer_shown(const char *text, size_t bytes, char buffer[CDDPI_SHOWN_BYTES]);
+
+/** Read a tokenizer.json that has been parsed. */
+CDDP_CHECKED cddp_status cddpi_tokenizer_load_json(struct cddpi_tokenizer *tokenizer,
+                                                   const char *path, const json_t *root);
+
+/* word_level.c: vocabularies whose tokens are the words between white space, as in PyTorch's
+ * word_language_model: <eos> at the end of each line, <unk> for unknown words */
+/** Read a tokenizer.json of Hugging Face's type WordLevel. White space and <eos> must be configured
+ *  as cddpi_word_level_document() writes them. */
+CDDP_CHECKED cddp_status cddpi_word_level_load(struct cddpi_tokenizer *tokenizer, const char *path,
+                                               const json_t *root);
+/** The JSON document of @p tokenizer in that format; NULL: no memory. */
+json_t *cddpi_word_level_document(const struct cddpi_tokenizer *tokenizer);
+
+/** The token of a word; `unknown` if the vocabulary does not have the word. */
+int32_t cddpi_word_level_find(const struct cddpi_tokenizer *tokenizer, const char *word,
+                              size_t bytes);
 
 #endif

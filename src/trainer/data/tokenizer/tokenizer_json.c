@@ -1,9 +1,8 @@
 /* tokenizer_json.c - reads Hugging Face's tokenizer.json, if it is of GPT-2's kind (for words, see
  * word_level.c). Settings that would split or join texts differently are refused, not ignored. */
-#include "data/tokenizer/build.h"
+#include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/error.h"
-#include "data/tokenizer/word_level.h"
 
 #include <string.h>
 
@@ -22,7 +21,7 @@ static const char *type_of(const json_t *object, char buffer[CDDPI_SHOWN_BYTES])
     return type != NULL ? cddpi_tokenizer_shown(type, strlen(type), buffer) : "nothing";
 }
 
-static cddp_status check_model(const char *path, const json_t *model)
+static cddp_status check_model(const json_t *model)
 {
     static const char *const refused[] = {"dropout", "continuing_subword_prefix",
                                           "end_of_word_suffix", "byte_fallback", "ignore_merges"};
@@ -31,23 +30,21 @@ static cddp_status check_model(const char *path, const json_t *model)
 
     /* Older files do not state the type. */
     if (type != NULL && strcmp(type_of(model, buffer), "BPE") != 0) {
-        return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: model.type is %s: only BPE and WordLevel can be used", path,
+        return cddpi_fail(CDDP_ERR_FORMAT, "model.type is %s: only BPE and WordLevel can be used",
                           type_of(model, buffer));
     }
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         if (!is_nothing(json_object_get(model, refused[i]))) {
-            return cddpi_fail(
-                CDDP_ERR_FORMAT,
-                "%s: model.%s is set, but only GPT-2's BPE can be used, which has none", path,
-                refused[i]);
+            return cddpi_fail(CDDP_ERR_FORMAT,
+                              "model.%s is set, but only GPT-2's BPE can be used, which has none",
+                              refused[i]);
         }
     }
     if (!json_is_object(json_object_get(model, "vocab"))) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "%s: model.vocab is not an object", path);
+        return cddpi_fail(CDDP_ERR_FORMAT, "model.vocab is not an object");
     }
     if (!json_is_array(json_object_get(model, "merges"))) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "%s: model.merges is not an array", path);
+        return cddpi_fail(CDDP_ERR_FORMAT, "model.merges is not an array");
     }
     return CDDP_OK;
 }
@@ -76,7 +73,7 @@ static bool adds_tokens(const json_t *post)
            !json_is_object(json_object_get(json_array_get(single, 0), "Sequence"));
 }
 
-static cddp_status check_ends(const char *path, const json_t *root)
+static cddp_status check_ends(const json_t *root)
 {
     static const char *const limits[] = {"truncation", "padding"};
     const json_t *post = json_object_get(root, "post_processor");
@@ -84,22 +81,22 @@ static cddp_status check_ends(const char *path, const json_t *root)
 
     if (!is_nothing(post) && adds_tokens(post)) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: post_processor is %s, which adds tokens that are not in the text: "
+                          "post_processor is %s, which adds tokens that are not in the text: "
                           "set post_processor to null if they are not wanted",
-                          path, type_of(post, buffer));
+                          type_of(post, buffer));
     }
     for (int i = 0; i < 2; i++) {
         if (!is_nothing(json_object_get(root, limits[i]))) {
             return cddpi_fail(CDDP_ERR_FORMAT,
-                              "%s: %s is set, but texts are read whole and as they are: set %s to "
+                              "%s is set, but texts are read whole and as they are: set %s to "
                               "null",
-                              path, limits[i], limits[i]);
+                              limits[i], limits[i]);
         }
     }
     return CDDP_OK;
 }
 
-static cddp_status check_root(const char *path, const json_t *root)
+static cddp_status check_root(const json_t *root)
 {
     const json_t *words = json_object_get(root, "pre_tokenizer");
     const json_t *pattern = json_object_get(words, "use_regex");
@@ -108,31 +105,29 @@ static cddp_status check_root(const char *path, const json_t *root)
 
     if (strcmp(type_of(words, buffer), "ByteLevel") != 0) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: pre_tokenizer.type is %s: only ByteLevel, GPT-2's, can be used",
-                          path, type_of(words, buffer));
+                          "pre_tokenizer.type is %s: only ByteLevel, GPT-2's, can be used",
+                          type_of(words, buffer));
     }
     if (pattern != NULL && !json_is_true(pattern)) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: pre_tokenizer.use_regex is not true: only GPT-2's pattern can be "
-                          "used",
-                          path);
+                          "pre_tokenizer.use_regex is not true: only GPT-2's pattern can be "
+                          "used");
     }
     /* The library's default is true. */
     if (!json_is_false(json_object_get(words, "add_prefix_space"))) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: pre_tokenizer.add_prefix_space is not false: texts would not come "
-                          "back as they were",
-                          path);
+                          "pre_tokenizer.add_prefix_space is not false: texts would not come "
+                          "back as they were");
     }
     if (!is_nothing(json_object_get(root, "normalizer"))) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: normalizer is %s: texts would not come back as they were", path,
+                          "normalizer is %s: texts would not come back as they were",
                           type_of(json_object_get(root, "normalizer"), buffer));
     }
     if (!is_nothing(added) && !json_is_array(added)) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "%s: added_tokens is not an array", path);
+        return cddpi_fail(CDDP_ERR_FORMAT, "added_tokens is not an array");
     }
-    return check_model(path, json_object_get(root, "model"));
+    return check_model(json_object_get(root, "model"));
 }
 
 static cddp_status read_merge(struct cddpi_tokenizer_build *build, const json_t *merge,
@@ -169,11 +164,14 @@ cddp_status cddpi_tokenizer_load_json(struct cddpi_tokenizer *tokenizer, const c
     const char *type = json_string_value(json_object_get(model, "type"));
     cddp_status status;
 
-    CDDPI_TRY_GOTO(done, status, check_ends(path, root));
-    if (type != NULL && strcmp(type, "WordLevel") == 0) {
+    status = check_ends(root);
+    if (status == CDDP_OK && type != NULL && strcmp(type, "WordLevel") == 0) {
         return cddpi_word_level_load(tokenizer, path, root);
     }
-    CDDPI_TRY_GOTO(done, status, check_root(path, root));
+    status = status == CDDP_OK ? check_root(root) : status;
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "%s", path);
+    }
     CDDPI_TRY_GOTO(done, status, cddpi_tokenizer_build_tokens(&build));
     CDDPI_TRY_GOTO(done, status, cddpi_merges_reserve(tokenizer, json_array_size(merges)));
     for (size_t i = 0; i < json_array_size(merges); i++) {

@@ -1,5 +1,6 @@
-/* tokenizer_load.c - finds and reads all files of a vocabulary when one of them is named. */
-#include "data/tokenizer/build.h"
+/* tokenizer_load.c - opens a vocabulary: finds and reads all its files when one of them is named.
+ * The byte vocabulary needs no file. */
+#include "data/tokenizer/tokenizer_impl.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -69,16 +70,17 @@ static cddp_status find_in_folder(const char *path, char **out)
 
 static cddp_status open_file(const char *path, struct cddpi_data_file *out)
 {
-    cddp_status status = cddpi_data_file_open(path, false, NULL, out);
+    cddp_status status = CDDP_OK;
 
-    if (status == CDDP_OK && out->bytes > FILE_BYTES_MAX) {
+    CDDPI_TRY(cddpi_data_file_open(path, false, NULL, out));
+    if (out->bytes > FILE_BYTES_MAX) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: %zu bytes are too many for a vocabulary", path,
                             out->bytes);
-        cddpi_data_file_close(out);
-    }
-    if (status == CDDP_OK && cddpi_foreign_to_text(out->data, out->bytes) != NULL) {
+    } else if (cddpi_foreign_to_text(out->data, out->bytes) != NULL) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: not a vocabulary: it is %s", path,
                             cddpi_foreign_to_text(out->data, out->bytes));
+    }
+    if (status != CDDP_OK) {
         cddpi_data_file_close(out);
     }
     return status;
@@ -111,13 +113,12 @@ static cddp_status read_merges(struct cddpi_tokenizer_build *build, const char *
     const char *at = begin + cddpi_utf8_mark(begin, data_file->bytes);
     const char *end = begin + data_file->bytes;
     size_t lines = 1;
-    cddp_status status;
 
     for (const char *c = at; c < end; c++) {
         lines += *c == '\n';
     }
-    status = cddpi_merges_reserve(build->tokenizer, lines);
-    for (size_t line = 1; at < end && status == CDDP_OK; line++) {
+    CDDPI_TRY(cddpi_merges_reserve(build->tokenizer, lines));
+    for (size_t line = 1; at < end; line++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         const char *stop = newline != NULL ? newline : end;
         size_t bytes = (size_t)(stop - at);
@@ -126,11 +127,11 @@ static cddp_status read_merges(struct cddpi_tokenizer_build *build, const char *
         bytes -= bytes > 0 && at[bytes - 1] == '\r';
         if (bytes > 0 && !(line == 1 && bytes >= 8 && memcmp(at, "#version", 8) == 0)) {
             snprintf(where, sizeof where, "line %zu", line);
-            status = cddpi_tokenizer_build_merge_text(build, path, where, at, bytes);
+            CDDPI_TRY(cddpi_tokenizer_build_merge_text(build, path, where, at, bytes));
         }
         at = newline != NULL ? newline + 1 : end;
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status load_pair(struct cddpi_tokenizer *tokenizer, const char *tokens_path,
@@ -141,9 +142,7 @@ static cddp_status load_pair(struct cddpi_tokenizer *tokenizer, const char *toke
         .tokenizer = tokenizer, .path = tokens_path, .vocab = vocab};
     cddp_status status = cddpi_tokenizer_build_tokens(&build);
 
-    if (status == CDDP_OK) {
-        status = read_merges(&build, merges_path, merges);
-    }
+    status = status == CDDP_OK ? read_merges(&build, merges_path, merges) : status;
     cddpi_tokenizer_build_fini(&build);
     return status;
 }
@@ -197,11 +196,9 @@ static cddp_status load_from_json(struct cddpi_tokenizer *tokenizer, const char 
                                   const struct cddpi_data_file *data_file, const char *other)
 {
     json_t *root;
-    cddp_status status = parse(path, data_file, &root);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(parse(path, data_file, &root));
     if (json_is_object(json_object_get(root, "model"))) {
         status = cddpi_tokenizer_load_json(tokenizer, path, root);
     } else if (other != NULL) {
@@ -220,14 +217,12 @@ static cddp_status load_from_json(struct cddpi_tokenizer *tokenizer, const char 
 static cddp_status load_file(struct cddpi_tokenizer *tokenizer, const char *path)
 {
     struct cddpi_data_file data_file;
-    cddp_status status = open_file(path, &data_file);
     char words[CDDPI_FOREIGN_WORDS_BYTES];
+    cddp_status status;
     bool is_json;
     char *other;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(open_file(path, &data_file));
     is_json = looks_like_json(&data_file);
     other = other_of(path, !is_json);
     if (is_json) {
@@ -244,7 +239,8 @@ static cddp_status load_file(struct cddpi_tokenizer *tokenizer, const char *path
     return cddpi_data_file_finish(&data_file, status);
 }
 
-cddp_status cddpi_tokenizer_load(struct cddpi_tokenizer *tokenizer, const char *path)
+/* Read the vocabulary at @p path into a zeroed tokenizer. */
+static cddp_status load_vocabulary(struct cddpi_tokenizer *tokenizer, const char *path)
 {
     struct stat info;
     char *file = NULL;
@@ -253,10 +249,41 @@ cddp_status cddpi_tokenizer_load(struct cddpi_tokenizer *tokenizer, const char *
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return load_file(tokenizer, path);
     }
-    status = find_in_folder(path, &file);
-    if (status == CDDP_OK) {
-        status = load_file(tokenizer, file);
-    }
+    CDDPI_TRY(find_in_folder(path, &file));
+    status = load_file(tokenizer, file);
     cddpi_free(file);
     return status;
+}
+
+static cddp_status open_bytes(struct cddpi_tokenizer *tokenizer)
+{
+    tokenizer->count = 257;
+    tokenizer->end = 256;
+    CDDPI_TRY(cddpi_tokenizer_reserve(tokenizer, "tokenizer", 257, 256 + sizeof CDDPI_END_OF_TEXT));
+    for (int i = 0; i < 256; i++) {
+        tokenizer->byte_tokens[i] = i;
+        tokenizer->texts[i] = (char)i;
+        tokenizer->text_starts[i + 1] = (size_t)i + 1;
+    }
+    memcpy(tokenizer->texts + 256, CDDPI_END_OF_TEXT, sizeof CDDPI_END_OF_TEXT);
+    tokenizer->text_starts[257] = 256 + strlen(CDDPI_END_OF_TEXT);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_tokenizer_open(const char *path, struct cddpi_tokenizer **out)
+{
+    struct cddpi_tokenizer *tokenizer = cddpi_zalloc(sizeof *tokenizer);
+    cddp_status status;
+
+    if (tokenizer == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu bytes",
+                          sizeof *tokenizer);
+    }
+    status = path[0] == '\0' ? open_bytes(tokenizer) : load_vocabulary(tokenizer, path);
+    if (status != CDDP_OK) {
+        cddpi_tokenizer_close(tokenizer);
+        return status;
+    }
+    *out = tokenizer;
+    return CDDP_OK;
 }

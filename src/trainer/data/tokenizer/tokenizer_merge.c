@@ -175,31 +175,20 @@ static struct cddpi_merge_candidate pop(struct cddpi_merge_room *room)
  * token are enough. */
 static cddp_status make_room(struct cddpi_merge_room *room, size_t count)
 {
+    void *heap;
+    void *links;
+
     if (count > UINT32_MAX / 4) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "tokenizer: a word of %zu bytes is too long", count);
     }
-    if (room->heap_room < 2 * count) {
-        void *heap = cddpi_realloc(room->heap, 2 * count * sizeof *room->heap);
-
-        if (heap == NULL) {
-            goto no_memory;
-        }
-        room->heap = heap;
-        room->heap_room = 2 * count;
-    }
-    if (room->link_room < 2 * count) {
-        void *links = cddpi_realloc(room->links, 2 * count * sizeof *room->links);
-
-        if (links == NULL) {
-            goto no_memory;
-        }
-        room->links = links;
-        room->link_room = 2 * count;
-    }
-    return CDDP_OK;
-
-no_memory:
-    return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for a word of %zu bytes", count);
+    heap = cddpi_grow(room->heap, &room->heap_room, 2 * count, sizeof *room->heap);
+    links = cddpi_grow(room->links, &room->link_room, 2 * count, sizeof *room->links);
+    room->heap = heap != NULL ? heap : room->heap;
+    room->links = links != NULL ? links : room->links;
+    return heap != NULL && links != NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for a word of %zu bytes",
+                            count);
 }
 
 /* Whether the pair at @p at can be merged; if so, @p out is set. */

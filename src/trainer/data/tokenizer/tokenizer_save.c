@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/replace.h"
-#include "data/tokenizer/word_level.h"
+#include "data/tokenizer/tokenizer_impl.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "data/tokenizer/pair_counts.h"
 #include "data/tokenizer/tokenizer_impl.h"
-#include "data/tokenizer/word_counts.h"
+#include "data/tokenizer/words.h"
 
 #include <string.h>
 
@@ -68,7 +68,6 @@ static void add_bytes(struct training *training)
 static cddp_status count_pairs(struct training *training)
 {
     const struct cddpi_word_counts *counts = training->counts;
-    cddp_status status = CDDP_OK;
 
     for (size_t i = 0; i < counts->text_bytes; i++) {
         training->symbols[i] = training->tokenizer->byte_tokens[(unsigned char)counts->text[i]];
@@ -78,12 +77,12 @@ static cddp_status count_pairs(struct training *training)
         const int32_t *symbols = training->symbols + word->start;
 
         training->lengths[i] = word->bytes;
-        for (size_t k = 0; k + 1 < word->bytes && status == CDDP_OK; k++) {
-            status = cddpi_pair_counts_add(&training->pairs, symbols[k], symbols[k + 1],
-                                           word->count, (uint32_t)i);
+        for (size_t k = 0; k + 1 < word->bytes; k++) {
+            CDDPI_TRY(cddpi_pair_counts_add(&training->pairs, symbols[k], symbols[k + 1],
+                                            word->count, (uint32_t)i));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* In @p word, the pair of @p merge at index @p read becomes one token at index @p written: update
@@ -94,25 +93,21 @@ static cddp_status count_around(struct training *training, uint32_t word,
 {
     struct cddpi_pair_counts *pairs = &training->pairs;
     int64_t count = training->counts->words[word].count;
-    cddp_status status = cddpi_pair_counts_add(pairs, merge->left, merge->right, -count, word);
 
-    if (written > 0 && status == CDDP_OK) {
+    CDDPI_TRY(cddpi_pair_counts_add(pairs, merge->left, merge->right, -count, word));
+    if (written > 0) {
         int32_t before = symbols[written - 1];
 
-        status = cddpi_pair_counts_add(pairs, before, merge->left, -count, word);
-        if (status == CDDP_OK) {
-            status = cddpi_pair_counts_add(pairs, before, merge->merged, count, word);
-        }
+        CDDPI_TRY(cddpi_pair_counts_add(pairs, before, merge->left, -count, word));
+        CDDPI_TRY(cddpi_pair_counts_add(pairs, before, merge->merged, count, word));
     }
-    if (read + 2 < training->lengths[word] && status == CDDP_OK) {
+    if (read + 2 < training->lengths[word]) {
         int32_t after = symbols[read + 2];
 
-        status = cddpi_pair_counts_add(pairs, merge->right, after, -count, word);
-        if (status == CDDP_OK) {
-            status = cddpi_pair_counts_add(pairs, merge->merged, after, count, word);
-        }
+        CDDPI_TRY(cddpi_pair_counts_add(pairs, merge->right, after, -count, word));
+        CDDPI_TRY(cddpi_pair_counts_add(pairs, merge->merged, after, count, word));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status merge_in_word(struct training *training, uint32_t word,
@@ -157,21 +152,19 @@ static cddp_status merge_pair(struct training *training, size_t index)
     struct cddpi_merge merge = {.left = pair->left, .right = pair->right};
     uint32_t *words = pair->words;
     size_t word_count = pair->word_count;
+    struct cddpi_merge *merges;
     cddp_status status = CDDP_OK;
 
     pair->words = NULL; /* merging adds words to pairs, and the array of pairs may move */
     pair->word_count = pair->word_room = 0;
-    if (training->merge_count == training->merge_room) {
-        size_t room = training->merge_room * 2 + 256;
-        void *merges = cddpi_realloc(training->merges, room * sizeof *training->merges);
-
-        if (merges == NULL) {
-            cddpi_free(words);
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu merges", room);
-        }
-        training->merges = merges;
-        training->merge_room = room;
+    merges = cddpi_grow(training->merges, &training->merge_room, training->merge_count + 1,
+                        sizeof *merges);
+    if (merges == NULL) {
+        cddpi_free(words);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu merges",
+                          training->merge_count + 1);
     }
+    training->merges = merges;
     merge.merged = make_token(training, merge.left, merge.right);
     merge.rank = (uint32_t)training->merge_count;
     training->merges[training->merge_count++] = merge;
@@ -182,41 +175,32 @@ static cddp_status merge_pair(struct training *training, size_t index)
     return status;
 }
 
-static bool is_too_long(const struct training *training, size_t index)
-{
-    const struct cddpi_pair *pair = &training->pairs.pairs[index];
-
-    return text_bytes(training->tokenizer, pair->left) +
-               text_bytes(training->tokenizer, pair->right) >
-           CDDPI_TRAIN_TOKEN_MAX;
-}
-
 static cddp_status learn(struct training *training, bool (*progress)(void *argument, int tokens),
                          void *argument)
 {
-    cddp_status status = count_pairs(training);
+    CDDPI_TRY(count_pairs(training));
+    while (training->tokenizer->count < training->wanted) {
+        const struct cddpi_pair *pair;
+        size_t index;
 
-    while (status == CDDP_OK && training->tokenizer->count < training->wanted) {
-        size_t pair;
-
-        status = cddpi_pair_counts_settle(&training->pairs);
-        if (status != CDDP_OK) {
+        CDDPI_TRY(cddpi_pair_counts_settle(&training->pairs));
+        index = cddpi_pair_counts_pop(&training->pairs);
+        if (index == SIZE_MAX) {
             break;
         }
-        pair = cddpi_pair_counts_pop(&training->pairs);
-        if (pair == SIZE_MAX) {
-            break;
-        }
-        if (is_too_long(training, pair)) {
+        pair = &training->pairs.pairs[index];
+        if (text_bytes(training->tokenizer, pair->left) +
+                text_bytes(training->tokenizer, pair->right) >
+            CDDPI_TRAIN_TOKEN_MAX) {
             continue;
         }
-        status = merge_pair(training, pair);
+        CDDPI_TRY(merge_pair(training, index));
         if (progress != NULL && training->merge_count % PROGRESS_EVERY == 0 &&
             !progress(argument, training->tokenizer->count + 1)) {
             break;
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The end-of-text token is the last one, as in GPT-2's vocabulary. */
@@ -272,19 +256,15 @@ cddp_status cddpi_tokenizer_train(const struct cddpi_word_counts *counts, int vo
                           "a vocabulary of %d tokens cannot be learned: it can have %d to %d",
                           vocabulary, CDDPI_TRAIN_VOCABULARY_MIN, CDDPI_TRAIN_VOCABULARY_MAX);
     }
-    status = allocate(&training);
-    if (status == CDDP_OK) {
-        add_bytes(&training);
-        status = learn(&training, progress, argument);
-    }
-    if (status == CDDP_OK) {
-        status = complete_tokenizer(&training);
-    }
-    if (status == CDDP_OK) {
-        *out = training.tokenizer;
-    } else {
-        cddpi_tokenizer_close(training.tokenizer);
-    }
+    CDDPI_TRY_GOTO(done, status, allocate(&training));
+    add_bytes(&training);
+    CDDPI_TRY_GOTO(done, status, learn(&training, progress, argument));
+    CDDPI_TRY_GOTO(done, status, complete_tokenizer(&training));
+    *out = training.tokenizer;
+    training.tokenizer = NULL;
+
+done:
+    cddpi_tokenizer_close(training.tokenizer);
     cddpi_pair_counts_fini(&training.pairs);
     cddpi_free(training.symbols);
     cddpi_free(training.lengths);

@@ -1,6 +1,5 @@
 /* word_counts.c - counts the words of texts. Memory grows only with the number of different
  * words. */
-#include "data/tokenizer/word_counts.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -90,25 +89,14 @@ static cddp_status grow_slots(struct cddpi_word_counts *counts)
 /* Make room for one more word of @p bytes. */
 static cddp_status reserve(struct cddpi_word_counts *counts, size_t bytes)
 {
-    if (counts->count == counts->word_room) {
-        size_t room = counts->word_room * 2 + 1024;
-        void *words = cddpi_realloc(counts->words, room * sizeof *counts->words);
+    void *words = cddpi_grow(counts->words, &counts->word_room, counts->count + 1,
+                             sizeof *counts->words);
+    void *text = cddpi_grow(counts->text, &counts->text_room, counts->text_bytes + bytes, 1);
 
-        if (words == NULL) {
-            return no_memory(counts);
-        }
-        counts->words = words;
-        counts->word_room = room;
-    }
-    if (bytes > counts->text_room - counts->text_bytes) {
-        size_t room = counts->text_room * 2 + bytes + 8192;
-        void *text = cddpi_realloc(counts->text, room);
-
-        if (text == NULL) {
-            return no_memory(counts);
-        }
-        counts->text = text;
-        counts->text_room = room;
+    counts->words = words != NULL ? words : counts->words;
+    counts->text = text != NULL ? text : counts->text;
+    if (words == NULL || text == NULL) {
+        return no_memory(counts);
     }
     return counts->count * 2 < counts->slot_count ? CDDP_OK : grow_slots(counts);
 }
@@ -150,37 +138,35 @@ static cddp_status put_by_space(struct cddpi_word_counts *counts, const char *te
                                 bool last, size_t *out_used)
 {
     struct cddpi_spaced_word word = {0};
-    cddp_status status = CDDP_OK;
 
-    while (status == CDDP_OK && cddpi_spaced_word_next(text, bytes, last, &word)) {
+    while (cddpi_spaced_word_next(text, bytes, last, &word)) {
         if (!word.is_line_end) {
-            status = put_word(counts, text + word.start, word.bytes);
+            CDDPI_TRY(put_word(counts, text + word.start, word.bytes));
         }
     }
     *out_used = word.next;
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_word_counts_put(struct cddpi_word_counts *counts, const char *text, size_t bytes,
                                   bool last, size_t *out_used)
 {
     size_t at = 0;
-    cddp_status status = CDDP_OK;
 
     if (counts->by_space) {
         return put_by_space(counts, text, bytes, last, out_used);
     }
-    while (at < bytes && status == CDDP_OK) {
+    while (at < bytes) {
         size_t length = cddpi_word_length(text + at, bytes - at);
 
         if (!last && bytes - at - length < CDDPI_WORD_LOOKAHEAD) {
             break;
         }
-        status = put_word(counts, text + at, length);
+        CDDPI_TRY(put_word(counts, text + at, length));
         at += length;
     }
     *out_used = at;
-    return status;
+    return CDDP_OK;
 }
 
 size_t cddpi_word_counts_size(const struct cddpi_word_counts *counts)

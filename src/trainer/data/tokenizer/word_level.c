@@ -1,13 +1,15 @@
-/* word_level.c - owns vocabularies of words: their hash table, and their form in Hugging Face's
- * tokenizer.json. A token's text is a space and the word, so that a decoded text is readable; the
- * text of <eos> is a newline. */
-#include "data/tokenizer/word_level.h"
+/* word_level.c - owns vocabularies of words: their hash table, their form in Hugging Face's
+ * tokenizer.json, and making one of the most frequent words of a text. A token's text is a space
+ * and the word, so that a decoded text is readable; the text of <eos> is a newline. */
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "data/tokenizer/build.h"
+#include "data/tokenizer/tokenizer_impl.h"
+#include "data/tokenizer/words.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 static const char unknown_name[] = CDDPI_WORD_UNKNOWN;
 static const char line_name[] = CDDPI_WORD_LINE_END;
@@ -46,7 +48,8 @@ static size_t slot_of(const struct cddpi_tokenizer *tokenizer, const char *word,
     }
 }
 
-cddp_status cddpi_word_level_index(struct cddpi_tokenizer *tokenizer)
+/* Build the hash table that finds words, when all tokens have their texts. */
+static cddp_status index_words(struct cddpi_tokenizer *tokenizer)
 {
     size_t count = 16;
 
@@ -77,6 +80,19 @@ int32_t cddpi_word_level_find(const struct cddpi_tokenizer *tokenizer, const cha
     int32_t token = tokenizer->word_slots[slot_of(tokenizer, word, bytes)];
 
     return token < 0 ? tokenizer->unknown : token;
+}
+
+/* Set the text of @p token to @p word, written at byte @p at of the texts. Call it in the order of
+ * the tokens. Returns the bytes that it took, at most @p bytes + 1. */
+static size_t put_word(struct cddpi_tokenizer *tokenizer, int32_t token, const char *word,
+                       size_t bytes, size_t at)
+{
+    size_t length = token == tokenizer->line_end ? 1 : bytes + 1;
+
+    tokenizer->texts[at] = token == tokenizer->line_end ? '\n' : ' ';
+    memcpy(tokenizer->texts + at + 1, word, length - 1);
+    tokenizer->text_starts[token + 1] = at + length;
+    return length;
 }
 
 /* Check that a setting of the file about splitting texts equals the only value that is supported
@@ -190,27 +206,11 @@ static cddp_status take_words(struct cddpi_tokenizer *tokenizer, const char *pat
     CDDPI_TRY(find_special(path, vocab, unknown_name, &tokenizer->unknown));
     CDDPI_TRY(find_special(path, vocab, line_name, &tokenizer->line_end));
     CDDPI_TRY(find_special(path, vocab, CDDPI_END_OF_TEXT, &tokenizer->end));
-    tokenizer->texts = cddpi_zalloc(bytes + 1);
-    tokenizer->text_starts = cddpi_zalloc_array((size_t)tokenizer->count + 1,
-                                                sizeof *tokenizer->text_starts);
-    if (tokenizer->texts == NULL || tokenizer->text_starts == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d words", path, tokenizer->count);
-    }
+    CDDPI_TRY(cddpi_tokenizer_reserve(tokenizer, path, (size_t)tokenizer->count, bytes + 1));
     for (int32_t id = 0; id < tokenizer->count; id++) {
-        used += cddpi_word_level_put(tokenizer, id, words[id], strlen(words[id]), used);
+        used += put_word(tokenizer, id, words[id], strlen(words[id]), used);
     }
-    return cddpi_word_level_index(tokenizer);
-}
-
-size_t cddpi_word_level_put(struct cddpi_tokenizer *tokenizer, int32_t token, const char *word,
-                            size_t bytes, size_t at)
-{
-    size_t length = token == tokenizer->line_end ? 1 : bytes + 1;
-
-    tokenizer->texts[at] = token == tokenizer->line_end ? '\n' : ' ';
-    memcpy(tokenizer->texts + at + 1, word, length - 1);
-    tokenizer->text_starts[token + 1] = at + length;
-    return length;
+    return index_words(tokenizer);
 }
 
 cddp_status cddpi_word_level_load(struct cddpi_tokenizer *tokenizer, const char *path,
@@ -218,11 +218,9 @@ cddp_status cddpi_word_level_load(struct cddpi_tokenizer *tokenizer, const char 
 {
     const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
     const char **words;
-    cddp_status status = check_root(path, root, vocab);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_root(path, root, vocab));
     if (json_object_size(vocab) > CDDPI_VOCABULARY_MAX) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: there are %zu tokens, but only %d can be used",
                           path, json_object_size(vocab), CDDPI_VOCABULARY_MAX);
@@ -266,4 +264,125 @@ json_t *cddpi_word_level_document(const struct cddpi_tokenizer *tokenizer)
                      0, "rstrip", 0, "normalized", 0, "special", 1, "normalizer", normalizer(),
                      "pre_tokenizer", pre_tokenizer(), "post_processor", "decoder", "model", "type",
                      "WordLevel", "vocab", vocab_of(tokenizer), "unk_token", unknown_name);
+}
+
+enum { UNKNOWN, LINE_END, SPECIAL = 3 };
+
+struct ranked {
+    const char *text;
+    size_t bytes;
+    int64_t count;
+};
+
+static int by_count(const void *a, const void *b)
+{
+    const struct ranked *left = a;
+    const struct ranked *right = b;
+    size_t shorter = left->bytes < right->bytes ? left->bytes : right->bytes;
+    int difference = (left->count < right->count) - (left->count > right->count);
+
+    if (difference == 0) {
+        difference = memcmp(left->text, right->text, shorter);
+    }
+    return difference != 0 ? difference
+                           : (left->bytes > right->bytes) - (left->bytes < right->bytes);
+}
+
+static bool is(const struct ranked *word, const char *name)
+{
+    return word->bytes == strlen(name) && memcmp(word->text, name, word->bytes) == 0;
+}
+
+/* Whether a vocabulary file can hold the word, and the word is not one of the special tokens. */
+static bool can_be_token(const struct ranked *word)
+{
+    size_t at = 0;
+
+    while (at < word->bytes && word->text[at] != '\0') {
+        utf8proc_int32_t point;
+        utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)word->text + at,
+                                                   (utf8proc_ssize_t)(word->bytes - at), &point);
+
+        if (length < 1) {
+            return false;
+        }
+        at += (size_t)length;
+    }
+    return at == word->bytes && word->bytes <= CDDPI_TRAIN_TOKEN_MAX &&
+           !is(word, CDDPI_WORD_UNKNOWN) && !is(word, CDDPI_WORD_LINE_END) &&
+           !is(word, CDDPI_END_OF_TEXT);
+}
+
+/* Collect the words that can be tokens, the most frequent first. Returns their number. */
+static size_t rank_words(const struct cddpi_word_counts *counts, struct ranked *out)
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i < counts->count; i++) {
+        const struct cddpi_counted_word *word = &counts->words[i];
+
+        out[used] = (struct ranked){counts->text + word->start, word->bytes, word->count};
+        used += can_be_token(&out[used]);
+    }
+    if (used > 0) {
+        qsort(out, used, sizeof *out, by_count);
+    }
+    return used;
+}
+
+static cddp_status fill_tokenizer(const struct ranked *words, size_t count,
+                                  struct cddpi_tokenizer *tokenizer)
+{
+    size_t bytes = sizeof CDDPI_WORD_UNKNOWN + sizeof CDDPI_WORD_LINE_END +
+                   sizeof CDDPI_END_OF_TEXT;
+    size_t at = 0;
+    int32_t token = LINE_END + 1;
+
+    for (size_t i = 0; i < count; i++) {
+        bytes += words[i].bytes + 1;
+    }
+    tokenizer->count = (int)(count + SPECIAL);
+    tokenizer->unknown = UNKNOWN;
+    tokenizer->line_end = LINE_END;
+    tokenizer->end = tokenizer->count - 1;
+    CDDPI_TRY(cddpi_tokenizer_reserve(tokenizer, "tokenizer", count + SPECIAL, bytes));
+    at += put_word(tokenizer, UNKNOWN, CDDPI_WORD_UNKNOWN, strlen(CDDPI_WORD_UNKNOWN), at);
+    at += put_word(tokenizer, LINE_END, CDDPI_WORD_LINE_END, strlen(CDDPI_WORD_LINE_END), at);
+    for (size_t i = 0; i < count; i++) {
+        at += put_word(tokenizer, token++, words[i].text, words[i].bytes, at);
+    }
+    (void)put_word(tokenizer, token, CDDPI_END_OF_TEXT, strlen(CDDPI_END_OF_TEXT), at);
+    return index_words(tokenizer);
+}
+
+cddp_status cddpi_tokenizer_train_words(const struct cddpi_word_counts *counts, int vocabulary,
+                                        struct cddpi_tokenizer **out)
+{
+    struct cddpi_tokenizer *tokenizer = NULL;
+    struct ranked *words = NULL;
+    size_t count;
+    cddp_status status;
+
+    if (vocabulary < SPECIAL || vocabulary > CDDPI_TRAIN_VOCABULARY_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "a vocabulary of %d words cannot be learned: it can have %d to %d",
+                          vocabulary, SPECIAL, CDDPI_TRAIN_VOCABULARY_MAX);
+    }
+    tokenizer = cddpi_zalloc(sizeof *tokenizer);
+    words = cddpi_zalloc_array(counts->count + 1, sizeof *words);
+    if (tokenizer == NULL || words == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu words",
+                            counts->count);
+    } else {
+        count = rank_words(counts, words);
+        count = count < (size_t)vocabulary - SPECIAL ? count : (size_t)vocabulary - SPECIAL;
+        status = fill_tokenizer(words, count, tokenizer);
+    }
+    cddpi_free(words);
+    if (status != CDDP_OK) {
+        cddpi_tokenizer_close(tokenizer);
+        return status;
+    }
+    *out = tokenizer;
+    return CDDP_OK;
 }

@@ -13,8 +13,6 @@
 static const char head_name[] = "lm_head.weight";
 static const char table_name[] = "wte.weight";
 
-enum { SHAPE_BYTES = 224 };
-
 /* The search for a GPT-2's tensors in open files. */
 struct looking {
     struct cddpi_weights *weights;
@@ -22,30 +20,17 @@ struct looking {
     struct cddpi_weights_names names;
 };
 
-/* Words the type and shape of a tensor, as "i32 [2, 3]". */
-static const char *describe(const cddp_tensor *tensor, char text[SHAPE_BYTES])
-{
-    int used = snprintf(text, SHAPE_BYTES, "%s [", cddp_type_name(tensor->type));
-
-    for (int i = 0; i < tensor->dims; i++) {
-        used += snprintf(text + used, (size_t)(SHAPE_BYTES - used), "%s%lld", i > 0 ? ", " : "",
-                         (long long)tensor->shape[i]);
-    }
-    snprintf(text + used, (size_t)(SHAPE_BYTES - used), "]");
-    return text;
-}
-
 static cddp_status tensor_fail(const struct looking *at, const struct cddpi_named_tensor *found,
                                const char *wanted)
 {
     const cddp_tensor *tensor = found->tensor;
     char name[CDDPI_SAFETENSORS_NAME_SHOWN];
-    char shape[SHAPE_BYTES];
+    char shape[CDDPI_TENSOR_KIND_BYTES];
 
     return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted",
                       at->weights->files.paths[found->file],
-                      cddpi_printable(tensor->name, name, sizeof name), describe(tensor, shape),
-                      wanted);
+                      cddpi_printable(tensor->name, name, sizeof name),
+                      cddpi_tensor_describe(tensor, shape), wanted);
 }
 
 static const struct cddpi_named_tensor *find_tensor(const struct looking *at, const char *name)

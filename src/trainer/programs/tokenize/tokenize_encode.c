@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/streams.h"
 #include "data/formats/token_shards.h"
-#include "data/tokenizer/encoder.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_train.h"
 #include "programs/tokenize/documents.h"
 #include "programs/tokenize/run.h"

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "ddp/ddp_capture.h"
+#include "ddp/copies.h"
 #include "group/join/group_agree.h"
 #include "train/device/device_step.h"
 #include "train/engines/engine.h"

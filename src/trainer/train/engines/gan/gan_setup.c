@@ -261,7 +261,7 @@ static void print_result(const struct cddpi_trainer *trainer, FILE *file)
 {
     const char *dir = cddpi_trainer_run_dir(trainer);
 
-    cddpi_say(file, "generated images after %llu steps are in %s/images; the run lies in %s\n",
+    cddpi_say(file, "generated images after %llu steps are in %s/images; results: %s\n",
               (unsigned long long)trainer->cursor.step, dir, dir);
 }
 

@@ -257,11 +257,10 @@ void cddpi_single_print_result(const struct cddpi_trainer *trainer, FILE *file)
     unsigned long long step = trainer->cursor.step;
 
     if (cddpi_trainer_is_text(trainer)) {
-        cddpi_say(file,
-                  "validation loss %.4f, perplexity %.4g after %llu steps; the run lies in %s\n",
+        cddpi_say(file, "validation loss %.4f, perplexity %.4g after %llu steps; results: %s\n",
                   found->loss, exp(found->loss), step, cddpi_trainer_run_dir(trainer));
     } else {
-        cddpi_say(file, "test accuracy %.2f %% after %llu steps; the run lies in %s\n",
+        cddpi_say(file, "test accuracy %.2f %% after %llu steps; results: %s\n",
                   found->accuracy * 100, step, cddpi_trainer_run_dir(trainer));
     }
 }

@@ -1,10 +1,75 @@
-/* tokens.c - owns the arithmetic of sequences: which tokens of which shard are a sample. */
-#include "data/formats/tokens.h"
-
+/* dataset.c - owns what datasets of all formats share: their memory, and which tokens of which
+ * shard are a sample. */
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/mapped_file.h"
+#include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
 #include "kernels/cpu/cpu_tokens.h"
+
+#include <string.h>
+
+struct cddpi_dataset_memory *cddpi_dataset_memory_create(size_t files, size_t shards,
+                                                         cddp_group *group)
+{
+    struct cddpi_dataset_memory *memory = cddpi_zalloc(sizeof *memory);
+
+    if (memory != NULL) {
+        memory->datasets = 1;
+        memory->file_count = files;
+        memory->files = cddpi_zalloc_array(files, sizeof *memory->files);
+        memory->shards = shards > 0 ? cddpi_zalloc_array(shards, sizeof *memory->shards) : NULL;
+    }
+    if (memory == NULL || memory->files == NULL || (shards > 0 && memory->shards == NULL)) {
+        if (memory != NULL) {
+            cddpi_dataset_memory_release(memory);
+        }
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "data: no memory to describe %zu files", files);
+        if (group != NULL) {
+            cddp_group_abort(group, "no memory while opening the data");
+        }
+        return NULL;
+    }
+    return memory;
+}
+
+void cddpi_dataset_memory_release(struct cddpi_dataset_memory *memory)
+{
+    if (--memory->datasets > 0) {
+        return;
+    }
+    for (size_t i = 0; memory->files != NULL && i < memory->file_count; i++) {
+        cddpi_data_file_close(&memory->files[i]);
+    }
+    cddpi_free(memory->files);
+    cddpi_free(memory->shards);
+    cddpi_paths_fini(&memory->paths);
+    cddpi_image_files_free(memory->image_files);
+    cddpi_free(memory->labels[0]);
+    cddpi_free(memory->labels[1]);
+    cddpi_free(memory);
+}
+
+cddp_status cddpi_dataset_check(const struct cddpi_dataset *dataset, bool look)
+{
+    const struct cddpi_dataset_memory *memory = dataset->memory;
+
+    for (size_t i = 0; memory != NULL && i < memory->file_count; i++) {
+        const struct cddpi_mapped_file *file = memory->files[i].file;
+
+        CDDPI_TRY(look ? cddpi_mapped_file_look(file) : cddpi_mapped_file_check(file));
+    }
+    return CDDP_OK;
+}
+
+void cddpi_dataset_close(struct cddpi_dataset *dataset)
+{
+    if (dataset->memory != NULL) {
+        cddpi_dataset_memory_release(dataset->memory);
+    }
+    memset(dataset, 0, sizeof *dataset);
+}
 
 cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
                                  struct cddpi_dataset *out)
@@ -42,25 +107,16 @@ cddp_status cddpi_tokens_lay_out(struct cddpi_token_shard *shards, size_t count,
     return CDDP_OK;
 }
 
-/* Hash the sizes of all shards in order. */
-static uint64_t hash_sizes(const struct cddpi_dataset *dataset)
-{
-    uint64_t hash = cddpi_hash_start;
-
-    for (size_t i = 0; i < dataset->shard_count; i++) {
-        hash = cddpi_hash_add(hash, dataset->shards[i].token_count);
-    }
-    return hash;
-}
-
 cddp_status cddpi_tokens_agree(cddp_group *group, const struct cddpi_dataset *dataset)
 {
     static const char *const names[] = {"number of files", "number of tokens", "bytes of a token",
                                         "vocabulary", "order of sizes"};
-    const uint64_t facts[] = {dataset->shard_count, dataset->token_count,
-                              (uint64_t)dataset->token_bytes, (uint64_t)dataset->classes,
-                              hash_sizes(dataset)};
+    uint64_t facts[] = {dataset->shard_count, dataset->token_count, (uint64_t)dataset->token_bytes,
+                        (uint64_t)dataset->classes, cddpi_hash_start};
 
+    for (size_t i = 0; i < dataset->shard_count; i++) {
+        facts[4] = cddpi_hash_add(facts[4], dataset->shards[i].token_count);
+    }
     return cddpi_agree_on(group, dataset->shards[0].path, names, facts,
                           sizeof facts / sizeof *facts);
 }

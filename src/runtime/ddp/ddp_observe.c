@@ -1,9 +1,17 @@
-/* timing.c - owns the times of steps on a device. It records events in the streams and reads them
- * once they have passed, which is at least one step later; it never waits. */
-#include "base/alloc.h"
-#include "base/error.h"
+/* ddp_observe.c - owns the times of steps on a device, and what log and trace say about steps.
+ *
+ * Times come from events in the streams, which are read once they have passed, at least one step
+ * later; nothing here waits. The log has each bucket's plan, the trace has the wait and the buckets
+ * of each step. If only CDDP_TRACE opens the trace (in a trainer that is not cddp's), this file
+ * also marks the steps. */
 #include "ddp/ddp_observe.h"
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
+#include "group/watch/group_trace.h"
 
 /* The most measured steps that may be unread. At that limit, no further step is measured. */
 enum { STEPS = 4 };
@@ -175,9 +183,8 @@ static cddp_status read_step(cddp_ddp *ddp, const struct timing_times *times)
         stats->bytes = times->planned[b].payload;
         stats->params = times->planned[b].count;
         status = read_elapsed(ddp, times->begin, times->starts[b], &stats->start_ns);
-        if (status == CDDP_OK) {
-            status = read_elapsed(ddp, times->begin, times->ends[b], &stats->end_ns);
-        }
+        status = status == CDDP_OK ? read_elapsed(ddp, times->begin, times->ends[b], &stats->end_ns)
+                                   : status;
         ddp->stats.bytes += stats->bytes;
         first = stats->start_ns < first ? stats->start_ns : first;
         last = stats->end_ns > last ? stats->end_ns : last;
@@ -192,24 +199,24 @@ static cddp_status read_step(cddp_ddp *ddp, const struct timing_times *times)
 cddp_status cddpi_timing_read(cddp_ddp *ddp)
 {
     struct cddpi_timing *timing = ddp->timing;
-    cddp_status status = CDDP_OK;
-
-    while (timing != NULL && timing->waiting > 0 && status == CDDP_OK) {
+    while (timing != NULL && timing->waiting > 0) {
         struct timing_times *times = &timing->steps[timing->first];
         bool done = false;
+        cddp_status status;
 
-        status = ddp->device->ops->query(ddp->device, times->after_wait, &done);
-        if (status == CDDP_OK && done) {
-            status = ddp->device->ops->query(ddp->device, times->last, &done);
+        CDDPI_TRY(ddp->device->ops->query(ddp->device, times->after_wait, &done));
+        if (done) {
+            CDDPI_TRY(ddp->device->ops->query(ddp->device, times->last, &done));
         }
-        if (status != CDDP_OK || !done) {
-            return status;
+        if (!done) {
+            return CDDP_OK;
         }
         status = read_step(ddp, times);
         timing->first = (timing->first + 1) % STEPS;
         timing->waiting--;
+        CDDPI_TRY(status);
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_timing_release(cddp_ddp *ddp)
@@ -219,4 +226,74 @@ void cddpi_timing_release(cddp_ddp *ddp)
     }
     cddpi_free(ddp->timing);
     ddp->timing = NULL;
+}
+
+void cddpi_ddp_log_plan(const cddp_ddp *ddp)
+{
+    const struct cddpi_bucket_plan *plan = ddp->layout.plan;
+
+    for (size_t b = 0; b < plan->bucket_count && cddpi_log_enabled(CDDPI_LOG_DEBUG); b++) {
+        const struct cddpi_bucket_plan_bucket *bucket = &plan->buckets[b];
+
+        cddpi_log(
+            CDDPI_LOG_DEBUG,
+            "ddp: bucket %zu of %zu: %zu bytes of %s at byte %zu of %zu, %zu of them padding; "
+            "%zu gradients, from %.80s to %.80s",
+            b, plan->bucket_count, bucket->bytes, cddp_type_name(bucket->type), bucket->offset,
+            plan->bytes, bucket->bytes - bucket->payload, bucket->count,
+            bucket->count > 0 ? cddpi_bucket_member(&ddp->layout.buckets[b], 0) : "none",
+            bucket->count > 0 ? cddpi_bucket_member(&ddp->layout.buckets[b], bucket->count - 1)
+                              : "none");
+    }
+}
+
+void cddpi_ddp_trace_begin(cddp_ddp *ddp)
+{
+    const char *text;
+    uint64_t first;
+    uint64_t last;
+    cddp_status status;
+
+    if (ddp->trace.looked) {
+        return;
+    }
+    ddp->trace.looked = true;
+    text = cddpi_env(CDDPI_ENV_TRACE);
+    if (text == NULL ||
+        ddp->group->trace != NULL) { /* the trainer opened the trace, so it marks the steps */
+        return;
+    }
+    status = cddpi_trace_parse(text, &first, &last);
+    if (status == CDDP_OK) {
+        status = cddpi_trace_open(ddp->group, first, last);
+    }
+    if (status != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "CDDP_TRACE: %s: no step is traced", cddp_last_error());
+        return;
+    }
+    ddp->trace.owns_steps = true;
+    ddp->trace.step_ns = cddpi_now_ns();
+    cddpi_trace_step(ddp->group, ddp->stats.steps + 1, NULL);
+}
+
+void cddpi_ddp_trace_end(cddp_ddp *ddp, int64_t entered_ns)
+{
+    const struct cddpi_layout *layout = &ddp->layout;
+    int64_t now;
+
+    if (ddp->group->trace == NULL) {
+        return;
+    }
+    now = cddpi_now_ns();
+    cddpi_trace_add(ddp->group, CDDPI_SPAN_WAIT, entered_ns, now, -1, 0);
+    for (size_t b = 0; b < layout->plan->bucket_count && !cddpi_device_is_async(ddp->device); b++) {
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_BUCKET, layout->buckets[b].start_ns,
+                        layout->buckets[b].end_ns, (int32_t)b, layout->plan->buckets[b].payload);
+    }
+    if (ddp->trace.owns_steps) {
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_BACKWARD, ddp->backward.begin_ns, entered_ns, -1, 0);
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_STEP, ddp->trace.step_ns, now, -1, 0);
+        ddp->trace.step_ns = now;
+        cddpi_trace_step(ddp->group, ddp->stats.steps + 1, NULL);
+    }
 }

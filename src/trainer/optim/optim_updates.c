@@ -1,4 +1,29 @@
-/* adamw.c - owns Adam with decoupled weight decay, as in torch.optim.AdamW.
+/* optim_updates.c - owns the rules by which optimizers update a parameter. */
+#include "optim/optim_impl.h"
+
+#include <math.h>
+
+/* Stochastic gradient descent, as in torch.optim.SGD with dampening 0.
+ *
+ *     d = g + weight_decay p;  b = momentum b + d;  p -= lr (nesterov ? d + momentum b : b)
+ *
+ * PyTorch's first step sets b = d. That gives the same result, because b is initially zero. */
+void cddpi_sgd_update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
+                      const float *grad, double lr, double grad_scale)
+{
+    const struct cddpi_optim_spec *spec = &optim->spec;
+    const struct cddpi_sgd_step step = {
+        .lr = (float)lr,
+        .momentum = (float)spec->momentum,
+        .weight_decay = slot->decays ? (float)spec->weight_decay : 0.0f,
+        .grad_scale = (float)grad_scale,
+        .nesterov = spec->nesterov,
+    };
+
+    optim->kernels->sgd(slot->data, grad, slot->moments[0], slot->count, &step);
+}
+
+/* Adam with decoupled weight decay, as in torch.optim.AdamW.
  *
  *     p *= 1 - lr weight_decay
  *     m += (g - m)(1 - beta1);  v = beta2 v + (1 - beta2) g g
@@ -6,10 +31,6 @@
  *
  * t counts the updates of each parameter separately, as in PyTorch: a parameter without a gradient
  * in the first steps starts with its own step 1. */
-#include "optim/optim_impl.h"
-
-#include <math.h>
-
 void cddpi_adamw_update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *slot,
                         const float *grad, double lr, double grad_scale)
 {
