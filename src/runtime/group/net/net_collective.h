@@ -55,6 +55,10 @@ struct net_piece {
     size_t index;
     size_t at;    /* elements */
     size_t count; /* the same */
+    size_t bytes; /* of `count` elements: of one rank's block */
+    /* this rank's data from element `at` on: the first block if there are several; NULL: none */
+    const unsigned char *in;
+    unsigned char *out;
     struct net_arena *arena;
     unsigned char *packed;   /* a copy of this rank's blocks, without gaps; NULL: none is needed */
     unsigned char *gathered; /* at the leader: what the ranks of the host contributed */
@@ -67,11 +71,13 @@ struct net_piece {
     unsigned char **by_host; /* memory for collectives that move blocks, by host */
 };
 
+/* All functions between hosts work on net->collective, the only one at a time. */
 struct net_collective {
     struct cddpi_group_op *op;
     int phase;
     size_t element; /* bytes */
     size_t sum;     /* bytes of a partial sum's element */
+    size_t whole;   /* bytes of the operation's data, or of one rank's block of it */
 
     /* arrays that the group keeps for later collectives */
     struct net_head *heads;            /* by index on this host */
@@ -92,6 +98,7 @@ struct net_collective {
     bool zero_copy;
 
     enum cddpi_algorithm algorithm;
+    const struct net_plan *plan; /* if it reduces */
     size_t pieces;
     size_t piece_count; /* elements of each piece except the last */
     size_t ups, downs;  /* number of pieces that are through their up or down part */

@@ -44,6 +44,12 @@ void *cddpi_net_take(struct net_arena *arena, size_t bytes)
     return taken;
 }
 
+cddp_status cddpi_net_take_bytes(struct net_arena *arena, size_t bytes, unsigned char **out)
+{
+    *out = cddpi_net_take(arena, bytes);
+    return *out != NULL ? CDDP_OK : CDDP_ERR_NO_MEMORY;
+}
+
 static void free_blocks(struct net_block *block)
 {
     while (block != NULL) {
@@ -63,12 +69,6 @@ void cddpi_net_arena_reset(struct net_arena *arena)
         free_blocks(arena->blocks->next);
         arena->blocks->next = NULL;
     }
-}
-
-void cddpi_net_arena_fini(struct net_arena *arena)
-{
-    free_blocks(arena->blocks);
-    *arena = (struct net_arena){0};
 }
 
 cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_room *room,
@@ -97,7 +97,7 @@ cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_roo
 
 void cddpi_net_room_fini(struct net_room *room)
 {
-    cddpi_net_arena_fini(&room->arena);
+    free_blocks(room->arena.blocks);
     cddpi_free(room->transfers);
     cddpi_free(room->slots);
     cddpi_free(room->by_host);

@@ -29,8 +29,10 @@ struct net_room {
 
 /** Allocate @p bytes from the arena, aligned to 64 bytes; NULL with an error text: no memory. */
 void *cddpi_net_take(struct net_arena *arena, size_t bytes);
+/** The same for bytes. */
+CDDP_CHECKED cddp_status cddpi_net_take_bytes(struct net_arena *arena, size_t bytes,
+                                              unsigned char **out);
 void cddpi_net_arena_reset(struct net_arena *arena);
-void cddpi_net_arena_fini(struct net_arena *arena);
 /** Make sure that @p room has memory for a piece with up to @p transfers transfers. */
 cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_room *room,
                                    size_t transfers);
