@@ -49,23 +49,11 @@ cddp_status cddpi_rendezvous_init(int world_size, struct cddpi_job_rendezvous *o
     return status;
 }
 
-/* Listen on all addresses: IPv6 and IPv4, or only IPv4 if the machine has no IPv6. */
-static cddp_status serve_all(struct cddpi_store_server_options *options,
-                             struct cddpi_store_server **out)
-{
-    options->host = "::";
-    if (cddpi_store_server_create(options, out) == CDDP_OK) {
-        return CDDP_OK;
-    }
-    options->host = "0.0.0.0";
-    return cddpi_store_server_create(options, out);
-}
-
 cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_size,
                                    struct cddpi_job_rendezvous *out)
 {
     struct cddpi_store_server_options options = {
-        .host = host, .port = port, .reserved = descriptors_of(world_size)};
+        .host = host != NULL ? host : "::", .port = port, .reserved = descriptors_of(world_size)};
 
     if (out->token[0] == '\0') {
         cddpi_store_token(out->token);
@@ -73,8 +61,7 @@ cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_si
     options.token = out->token;
     cddpi_store_token(out->job);
     out->job[16] = '\0'; /* 64 bits are enough to distinguish jobs; only the token is secret */
-    return host != NULL ? cddpi_store_server_create(&options, &out->server)
-                        : serve_all(&options, &out->server);
+    return cddpi_store_server_create(&options, &out->server);
 }
 
 void cddpi_rendezvous_fini(struct cddpi_job_rendezvous *rendezvous)
