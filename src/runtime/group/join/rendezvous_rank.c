@@ -1,6 +1,6 @@
 /* rendezvous_rank.c - owns "who/R": which process joins as rank R. With two such processes, some of
  * the other ranks would train with one and some with the other. */
-#include "group/join/rendezvous_rank.h"
+#include "group/join/rendezvous.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -155,12 +155,9 @@ cddp_status cddpi_rendezvous_name_rival(struct cddpi_rendezvous *rendezvous,
 {
     struct cddpi_failure failure = *cddpi_last_failure();
     void *value = NULL;
-    cddp_status status = open_rivals(rendezvous, env);
 
-    if (status == CDDP_OK) {
-        status = cddp_store_get(rendezvous->store, "who/0", LOOK_MS, &value, NULL);
-    }
-    if (status == CDDP_OK) {
+    if (open_rivals(rendezvous, env) == CDDP_OK &&
+        cddp_store_get(rendezvous->store, "who/0", LOOK_MS, &value, NULL) == CDDP_OK) {
         write_who(rendezvous->who);
         failed = fail_twice(rendezvous, value, rendezvous->who);
         cddp_free(value);

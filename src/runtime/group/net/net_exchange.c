@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/join/refusal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,42 +39,40 @@ static cddp_status sleep_inner(struct net_backend *net, struct cddpi_group_op *o
     return status;
 }
 
-static cddp_status look_after_inner(struct net_backend *net, struct cddpi_group_op *op,
-                                    int64_t *check_at)
+/* Run one operation of the inner transport until it is done. */
+static cddp_status run_inner(struct net_backend *net, struct cddpi_group_op *op)
 {
-    int64_t now_ns = cddpi_now_ns();
-    cddp_status status = CDDP_OK;
-
-    if (now_ns > *check_at) {
-        status = net->inner->ops->check(net->inner, op, true);
-        *check_at = cddpi_now_ns() + CHECK_NS;
-    }
-    CDDPI_TRY(status);
-    if (now_ns > op->deadline_ns) {
-        CDDPI_TRY(net->inner->ops->expired(net->inner, op));
-    }
-    return CDDP_OK;
-}
-
-cddp_status cddpi_net_run_inner(struct net_backend *net, struct cddpi_group_op *op)
-{
+    const struct cddpi_backend_ops *ops = net->inner->ops;
     int64_t more_ns = net_is_leader(net) ? 0 : LEADER_MS * INT64_C(1000000);
     int64_t check_at = 0;
     bool done = false;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     op->number = ++net->inner_collectives;
     op->start_ns = cddpi_now_ns();
     op->deadline_ns = cddpi_deadline_ns(net->timeout_ms) + more_ns;
-    for (int round = 0; status == CDDP_OK && !done; round++) {
-        status = round < SPINS ? net->inner->ops->advance(net->inner, op, &done)
-                               : sleep_inner(net, op, &done);
-        if (status == CDDP_OK && !done) {
-            status = look_after_inner(net, op, &check_at);
+    for (int round = 0;; round++) {
+        int64_t now_ns;
+
+        CDDPI_TRY_GOTO(fail, status,
+                       round < SPINS ? ops->advance(net->inner, op, &done)
+                                     : sleep_inner(net, op, &done));
+        if (done) {
+            return CDDP_OK;
+        }
+        now_ns = cddpi_now_ns();
+        if (now_ns > check_at) {
+            CDDPI_TRY_GOTO(fail, status, ops->check(net->inner, op, true));
+            check_at = cddpi_now_ns() + CHECK_NS;
+        }
+        if (now_ns > op->deadline_ns) {
+            CDDPI_TRY_GOTO(fail, status, ops->expired(net->inner, op));
         }
     }
-    if (status != CDDP_OK && net->inner->ops->drop != NULL) {
-        net->inner->ops->drop(net->inner, op);
+
+fail:
+    if (ops->drop != NULL) {
+        ops->drop(net->inner, op);
     }
     return status;
 }
@@ -208,10 +205,8 @@ static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *al
     size_t whole;
     const unsigned char *own = range_of(exchange->net, host, end_of_subtree(exchange->net, host),
                                         all, bytes, &whole);
-    cddp_status status = CDDP_OK;
 
     exchange->bytes_given[exchange->number % 2] = whole;
-    CDDPI_TRY(status);
     for (size_t part = 0; part * exchange->part_bytes < whole; part++) {
         char key[KEY_BYTES];
 
@@ -258,9 +253,11 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
 {
     struct net_backend *net = exchange->net;
     cddp_work **works = cddpi_zalloc_array((size_t)net->host_count, sizeof *works);
-    cddp_status status = works != NULL ? CDDP_OK
-                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory");
+    cddp_status status = CDDP_OK;
 
+    if (works == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory");
+    }
     for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
         if (host != net->host) {
             status = cddp_send(exchange->parent, all + (size_t)net->first[net->host] * bytes,
@@ -275,7 +272,7 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
                                exchange->ranks_of_parent[net->leaders[host]], NULL);
         }
     }
-    for (int host = 0; works != NULL && host < net->host_count; host++) {
+    for (int host = 0; host < net->host_count; host++) {
         if (works[host] != NULL) {
             cddp_status sent = cddp_work_wait(works[host], 0);
 
@@ -327,17 +324,17 @@ static cddp_status all_gather(void *context, const void *own, size_t bytes, void
     gather.in = own;
     gather.out = all + (size_t)net->first[net->host] * bytes;
     give.in = give.out = all;
-    status = cddpi_net_run_inner(net, &gather);
-    if (status == CDDP_OK && net_is_leader(net)) {
-        status = exchange_of_leaders(exchange, all, bytes);
+    CDDPI_TRY_GOTO(out, status, run_inner(net, &gather));
+    if (net_is_leader(net)) {
+        CDDPI_TRY_GOTO(out, status, exchange_of_leaders(exchange, all, bytes));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_net_run_inner(net, &give);
-    }
-    for (int i = 0; i < net->size && status == CDDP_OK; i++) {
+    CDDPI_TRY_GOTO(out, status, run_inner(net, &give));
+    for (int i = 0; i < net->size; i++) {
         memcpy((unsigned char *)out_all + (size_t)net->by_host[i] * bytes, all + (size_t)i * bytes,
                bytes);
     }
+
+out:
     cddpi_free(all);
     return status;
 }

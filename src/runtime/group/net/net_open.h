@@ -9,4 +9,6 @@ cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *p
                             bool joins, struct cddpi_backend **out);
 void cddpi_net_release(struct net_backend *net);
 
+extern const struct cddpi_backend_ops cddpi_net_ops; /* net_transport.c */
+
 #endif
