@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/machine.h"
 
 #include <inttypes.h>
 #include <sodium.h>
@@ -24,20 +23,17 @@ enum { HOST_ID_BYTES = 320, RUN_BYTES = 32, POLL_MS = 20, STALE_MS = 1000, GRACE
 /* Write the host id, which is equal for processes that can share memory. */
 static void write_host_id(char out[HOST_ID_BYTES])
 {
-    char machine[CDDPI_MACHINE_BYTES];
+    char place[CDDPI_PROCESS_PLACE_BYTES];
     char host_name[128] = "";
-    char space[64] = "";
     const char *given = cddpi_env(CDDPI_ENV_HOST_ID);
-    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
 
     if (given != NULL) {
         snprintf(out, HOST_ID_BYTES, "%.200s", given);
         return;
     }
-    cddpi_machine(machine);
+    cddpi_rendezvous_place(place);
     (void)gethostname(host_name, sizeof host_name - 1);
-    space[length > 0 ? length : 0] = '\0';
-    snprintf(out, HOST_ID_BYTES, "%s|%s|%s", machine, host_name, space);
+    snprintf(out, HOST_ID_BYTES, "%s|%s", place, host_name);
 }
 
 cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)

@@ -25,18 +25,25 @@ struct who {
     char place[CDDPI_WHO_BYTES];
 };
 
-static void write_who(char out[CDDPI_WHO_BYTES])
+void cddpi_rendezvous_place(char out[CDDPI_PROCESS_PLACE_BYTES])
 {
     char machine[CDDPI_MACHINE_BYTES];
-    char host[80] = "";
     char space[64] = "";
-    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
 
     cddpi_machine(machine);
+    (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    snprintf(out, CDDPI_PROCESS_PLACE_BYTES, "%s|%s", machine, space);
+}
+
+static void write_who(char out[CDDPI_WHO_BYTES])
+{
+    char host[80] = "";
+    char place[CDDPI_PROCESS_PLACE_BYTES];
+
+    cddpi_rendezvous_place(place);
     (void)gethostname(host, sizeof host - 1);
-    space[length > 0 ? length : 0] = '\0';
-    snprintf(out, CDDPI_WHO_BYTES, "%d %" PRIu64 " %s %.300s|%s", cddpi_process_id(),
-             cddpi_process_start_time(), host[0] != '\0' ? host : "?", machine, space);
+    snprintf(out, CDDPI_WHO_BYTES, "%d %" PRIu64 " %s %s", cddpi_process_id(),
+             cddpi_process_start_time(), host[0] != '\0' ? host : "?", place);
 }
 
 static bool read_who(const char *text, struct who *out)

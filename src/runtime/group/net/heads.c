@@ -10,7 +10,7 @@
  * still connects all of them. */
 enum { ALL_HOSTS = 8 };
 
-/* The two messages between two hosts, in this order in head_sends and head_recvs. */
+/* The two messages between two hosts. */
 enum { INDEX_HEAD, INDEX_WEIGHTS };
 
 static bool is_partner(const struct net_backend *net, int host)
@@ -30,14 +30,13 @@ static bool is_partner(const struct net_backend *net, int host)
 static cddp_status start_swap(struct net_backend *net, int host, unsigned index, void *own,
                               size_t own_bytes, void *theirs, size_t their_bytes)
 {
-    struct net_collective *collective = net->collective;
-    struct cddpi_transfer *send = &collective->head_sends[2 * host + (int)index];
-    struct cddpi_transfer *recv = &collective->head_recvs[2 * host + (int)index];
+    struct cddpi_transfer *send = &net->collective->others[host].sends[index];
+    struct cddpi_transfer *recv = &net->collective->others[host].recvs[index];
 
     *send = (struct cddpi_transfer){
         .peer = net_leader(net, host, net->local_rank),
         .channel = CDDPI_NET_COLLECTIVES,
-        .tag = cddpi_net_tag(collective->op->number, 0, NET_HEAD_ROUND, index),
+        .tag = cddpi_net_tag(net->collective->op->number, 0, NET_HEAD_ROUND, index),
         .data = theirs,
         .bytes = their_bytes};
     *recv = *send;
@@ -54,19 +53,22 @@ cddp_status cddpi_net_heads_begin(struct net_backend *net)
     struct net_head *mine = &collective->mine;
     double *weights = collective->weights;
 
-    for (int i = 0; i < 2 * net->host_count; i++) {
-        collective->head_sends[i] = collective->head_recvs[i] = (struct cddpi_transfer){
-            .is_done = true};
-    }
     for (int i = 0; i < net->local_size && collective->op->weighted; i++) {
         weights[net->first[net->host] + i] = collective->heads[i].weight;
+    }
+    for (int host = 0; host < net->host_count; host++) {
+        struct net_other *other = &collective->others[host];
+
+        for (int i = 0; i < 2; i++) {
+            other->sends[i] = other->recvs[i] = (struct cddpi_transfer){.is_done = true};
+        }
     }
     for (int host = 0; host < net->host_count; host++) {
         if (!is_partner(net, host)) {
             continue;
         }
         CDDPI_TRY(start_swap(net, host, INDEX_HEAD, mine, sizeof *mine,
-                             &collective->peer_heads[host], sizeof *mine));
+                             &collective->others[host].head, sizeof *mine));
         if (collective->op->weighted) {
             CDDPI_TRY(start_swap(net, host, INDEX_WEIGHTS, weights + net->first[net->host],
                                  (size_t)net->local_size * sizeof *weights,
@@ -111,7 +113,7 @@ cddp_status cddpi_net_heads_compare(const struct net_backend *net)
 static cddp_status compare_host(const struct net_backend *net, int host)
 {
     const struct net_head *mine = &net->collective->mine;
-    const struct net_head *theirs = &net->collective->peer_heads[host];
+    const struct net_head *theirs = &net->collective->others[host].head;
     int peer = net_leader(net, host, net->local_rank);
     bool is_first = net->rank < peer;
 
@@ -125,18 +127,18 @@ static cddp_status compare_host(const struct net_backend *net, int host)
 
 cddp_status cddpi_net_heads_advance(struct net_backend *net, bool *out_done)
 {
-    struct net_collective *collective = net->collective;
-    size_t count = 2 * (size_t)net->host_count;
+    bool all = true;
 
     for (int host = 0; host < net->host_count; host++) {
-        struct cddpi_transfer *recv = &collective->head_recvs[2 * host];
+        struct net_other *other = &net->collective->others[host];
+        struct cddpi_transfer *recv = &other->recvs[INDEX_HEAD];
 
         if (recv->is_done && recv->bytes > 0) {
             CDDPI_TRY(compare_host(net, host));
             recv->bytes = 0; /* compared */
         }
+        all = all && cddpi_net_are_done(other->sends, 2) && cddpi_net_are_done(other->recvs, 2);
     }
-    *out_done = cddpi_net_are_done(collective->head_sends, count) &&
-                cddpi_net_are_done(collective->head_recvs, count);
+    *out_done = all;
     return CDDP_OK;
 }

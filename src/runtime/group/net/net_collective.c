@@ -30,17 +30,14 @@ cddp_status cddpi_net_collective_open(struct net_backend *net)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu hosts", hosts);
     }
     collective->heads = cddpi_zalloc_array(local, sizeof *collective->heads);
-    collective->head_sends = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_sends);
-    collective->head_recvs = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_recvs);
-    collective->peer_heads = cddpi_zalloc_array(hosts, sizeof *collective->peer_heads);
+    collective->others = cddpi_zalloc_array(hosts, sizeof *collective->others);
     collective->weights = cddpi_zalloc_array(size, sizeof *collective->weights);
     collective->factors = cddpi_zalloc_array(size, sizeof *collective->factors);
     collective->peers_in = cddpi_zalloc_array(local, sizeof *collective->peers_in);
     collective->peers_out = cddpi_zalloc_array(local, sizeof *collective->peers_out);
-    if (collective->heads == NULL || collective->head_sends == NULL ||
-        collective->head_recvs == NULL || collective->peer_heads == NULL ||
-        collective->weights == NULL || collective->factors == NULL ||
-        collective->peers_in == NULL || collective->peers_out == NULL) {
+    if (collective->heads == NULL || collective->others == NULL || collective->weights == NULL ||
+        collective->factors == NULL || collective->peers_in == NULL ||
+        collective->peers_out == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu ranks on %zu hosts", size,
                           hosts);
     }
@@ -50,9 +47,7 @@ cddp_status cddpi_net_collective_open(struct net_backend *net)
 static void free_arrays(struct net_collective *collective)
 {
     cddpi_free(collective->heads);
-    cddpi_free(collective->head_sends);
-    cddpi_free(collective->head_recvs);
-    cddpi_free(collective->peer_heads);
+    cddpi_free(collective->others);
     cddpi_free(collective->weights);
     cddpi_free(collective->factors);
     cddpi_free(collective->peers_in);
@@ -100,9 +95,7 @@ static cddp_status begin_collective(struct net_backend *net, struct cddpi_group_
         .op_of_sums = op->op,
         .leaders = 1,
         .heads = collective->heads,
-        .head_sends = collective->head_sends,
-        .head_recvs = collective->head_recvs,
-        .peer_heads = collective->peer_heads,
+        .others = collective->others,
         .weights = collective->weights,
         .factors = collective->factors,
         .peers_in = collective->peers_in,
@@ -300,8 +293,7 @@ void cddpi_net_waits_for(const struct net_backend *net, const struct cddpi_group
     for (int host = 0; collective != NULL && host < net->host_count; host++) {
         int rank = cddpi_net_acting(net, host, (size_t)net->local_rank);
         bool waits = collective->heads_have_begun && !collective->heads_are_done &&
-                     (!collective->head_recvs[2 * host].is_done ||
-                      !collective->head_recvs[2 * host + 1].is_done);
+                     !cddpi_net_are_done(collective->others[host].recvs, 2);
 
         for (int i = 0; i < NET_PIECES && !waits; i++) {
             const struct net_piece *piece = &collective->window[i];

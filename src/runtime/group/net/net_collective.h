@@ -13,6 +13,12 @@ struct net_head {
                                            cddpi_backend_ops.place; 0: other memory */
 };
 
+/* What this host compares with another: the calls, then the weights (heads.c). */
+struct net_other {
+    struct cddpi_transfer sends[2], recvs[2];
+    struct net_head head; /* of its leader */
+};
+
 /* The contents of an operation's `state`. */
 struct __attribute__((may_alias)) net_state {
     struct net_collective *collective;
@@ -80,13 +86,11 @@ struct net_collective {
     size_t whole;   /* bytes of the operation's data, or of one rank's block of it */
 
     /* arrays that the group keeps for later collectives */
-    struct net_head *heads;            /* by index on this host */
-    struct cddpi_transfer *head_sends; /* by host, two entries each: heads and weights */
-    struct cddpi_transfer *head_recvs;
-    struct net_head *peer_heads; /* by host */
-    double *weights;             /* one per rank, in the order of by_host */
-    double *factors;             /* by rank */
-    const void **peers_in;       /* by index on this host; only if zero_copy */
+    struct net_head *heads;   /* by index on this host */
+    struct net_other *others; /* by host */
+    double *weights;          /* one per rank, in the order of by_host */
+    double *factors;          /* by rank */
+    const void **peers_in;    /* by index on this host; only if zero_copy */
     void **peers_out;
 
     struct net_head mine;

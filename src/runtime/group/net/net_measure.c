@@ -2,7 +2,7 @@
  * small and of large messages between neighbours, of which the slowest pair counts; and chooses how
  * many ranks of each host exchange data with other hosts: one, or several if one core cannot
  * saturate the link. */
-#include "group/net/net_measure.h"
+#include "group/net/net_open.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

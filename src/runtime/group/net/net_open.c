@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "group/net/net_collective.h"
 #include "group/net/net_exchange.h"
-#include "group/net/net_measure.h"
 #include "group/net/net_plan.h"
 #include "group/net/watch.h"
 #include "store/auth.h"

@@ -47,9 +47,7 @@ static void exits(struct cddpi_backend *backend)
 
 static void leave(struct cddpi_backend *backend)
 {
-    struct net_backend *net = net_of(backend);
-
-    cddpi_net_release(net);
+    cddpi_net_release(net_of(backend));
 }
 
 /* Make this host's ranks and other hosts fail. Those that have already failed keep their
@@ -301,9 +299,7 @@ static void free_memory(struct cddpi_backend *backend, void *memory)
 
 static void cores(const struct cddpi_backend *backend, struct cddpi_cores *out)
 {
-    const struct net_backend *net = net_of_const(backend);
-
-    cddpi_shm_transport.cpu.cores(net->inner, out);
+    cddpi_shm_transport.cpu.cores(net_of_const(backend)->inner, out);
 }
 
 const struct cddpi_backend_ops cddpi_net_ops = {
