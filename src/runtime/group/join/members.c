@@ -288,6 +288,4 @@ void cddpi_members_fini(struct cddpi_members *members)
 {
     cddpi_free(members->host_of);
     cddpi_free(members->locals);
-    members->host_of = NULL;
-    members->locals = NULL;
 }

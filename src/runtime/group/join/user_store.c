@@ -51,23 +51,10 @@ void cddpi_user_store_token(const char *token, const uint8_t nonce[CDDPI_NONCE_B
     sodium_memzero(made, sizeof made);
 }
 
-/* Derive the store's own token. If the group has no token, rank 0 creates one for all ranks. */
-static cddp_status agree_on_token(cddp_group *group, struct cddpi_launch_env *env)
-{
-    uint8_t nonce[CDDPI_NONCE_BYTES];
-
-    if (group->token[0] == '\0') {
-        return CDDP_OK;
-    }
-    cddpi_random_bytes(nonce, sizeof nonce);
-    CDDPI_TRY(cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL));
-    cddpi_user_store_token(group->token, nonce, env->token);
-    return CDDP_OK;
-}
-
 static cddp_status serve_store(cddp_group *group, struct cddpi_launch_env *env)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
+    uint8_t nonce[CDDPI_NONCE_BYTES];
 
     bootstrap.context = group;
     bootstrap.rank = group->rank;
@@ -77,7 +64,11 @@ static cddp_status serve_store(cddp_group *group, struct cddpi_launch_env *env)
     if (group->world_size == 1) {
         return serve_self(env);
     }
-    CDDPI_TRY(agree_on_token(group, env));
+    if (group->token[0] != '\0') { /* derive the store's own; else rank 0 makes one for all */
+        cddpi_random_bytes(nonce, sizeof nonce);
+        CDDPI_TRY(cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL));
+        cddpi_user_store_token(group->token, nonce, env->token);
+    }
     return cddpi_bootstrap_rendezvous(&bootstrap, env);
 }
 

@@ -44,19 +44,10 @@ cddp_status cddpi_net_collective_open(struct net_backend *net)
     return CDDP_OK;
 }
 
-static void free_arrays(struct net_collective *collective)
-{
-    cddpi_free(collective->heads);
-    cddpi_free(collective->others);
-    cddpi_free(collective->weights);
-    cddpi_free(collective->factors);
-    cddpi_free(collective->peers_in);
-    cddpi_free(collective->peers_out);
-    cddpi_free(collective);
-}
-
 void cddpi_net_collective_close(struct net_backend *net)
 {
+    struct net_collective *collective = net->collective;
+
     for (int host = 0; net->root_plans != NULL && host < net->host_count; host++) {
         cddpi_net_plan_fini(&net->root_plans[host]);
     }
@@ -67,8 +58,14 @@ void cddpi_net_collective_close(struct net_backend *net)
     for (int i = 0; i < NET_PIECES; i++) {
         cddpi_net_room_fini(&net->rooms[i]);
     }
-    if (net->collective != NULL) {
-        free_arrays(net->collective);
+    if (collective != NULL) {
+        cddpi_free(collective->heads);
+        cddpi_free(collective->others);
+        cddpi_free(collective->weights);
+        cddpi_free(collective->factors);
+        cddpi_free(collective->peers_in);
+        cddpi_free(collective->peers_out);
+        cddpi_free(collective);
     }
 }
 
@@ -299,7 +296,8 @@ void cddpi_net_waits_for(const struct net_backend *net, const struct cddpi_group
             const struct net_piece *piece = &collective->window[i];
 
             for (size_t t = 0; t < piece->transfer_count && !waits; t++) {
-                waits = piece->transfers[t].peer == rank && !piece->transfers[t].is_done;
+                waits = piece->room->transfers[t].peer == rank &&
+                        !piece->room->transfers[t].is_done;
             }
         }
         if (waits) {

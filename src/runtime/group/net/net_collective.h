@@ -65,16 +65,13 @@ struct net_piece {
     /* this rank's data from element `at` on: the first block if there are several; NULL: none */
     const unsigned char *in;
     unsigned char *out;
-    struct net_arena *arena;
+    struct net_room *room;
     unsigned char *packed;   /* a copy of this rank's blocks, without gaps; NULL: none is needed */
     unsigned char *gathered; /* at the leader: what the ranks of the host contributed */
     /* at the leader: the result to send down; NULL: it is already in place */
     unsigned char *result;
-    struct cddpi_transfer *transfers;
-    size_t transfer_count, transfer_room;
+    size_t transfer_count; /* so far, in room->transfers */
     int round;
-    struct net_slot *slots;
-    unsigned char **by_host; /* memory for collectives that move blocks, by host */
 };
 
 /* All functions between hosts work on net->collective, the only one at a time. */

@@ -165,55 +165,29 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
     }
 }
 
-/* The place of the ranks of hosts @p host to @p end - 1 in @p all. */
-static unsigned char *range_of(const struct net_backend *net, int host, int end, unsigned char *all,
-                               size_t bytes, size_t *out_bytes)
-{
-    *out_bytes = (size_t)(net->first[end] - net->first[host]) * bytes;
-    return all + (size_t)net->first[host] * bytes;
-}
-
-/* The size of part @p part. Values in the store are limited in size, so longer data gets several
- * keys. */
-static size_t part_bytes(const struct net_exchange *exchange, size_t whole, size_t part)
-{
-    size_t left = whole - part * exchange->part_bytes;
-
-    return left < exchange->part_bytes ? left : exchange->part_bytes;
-}
-
-static cddp_status take_subtree(struct net_exchange *exchange, int host, unsigned char *all,
+/* Take what @p host's leader has gathered of its subtree, or, if it is this host, give it. Values
+ * in the store are limited in size, so longer data gets several keys. */
+static cddp_status pass_subtree(struct net_exchange *exchange, int host, unsigned char *all,
                                 size_t bytes)
 {
-    size_t whole;
-    unsigned char *out = range_of(exchange->net, host, end_of_subtree(exchange->net, host), all,
-                                  bytes, &whole);
+    const struct net_backend *net = exchange->net;
+    unsigned char *data = all + (size_t)net->first[host] * bytes;
+    int ranks = net->first[end_of_subtree(net, host)] - net->first[host];
+    size_t left = (size_t)ranks * bytes;
+    bool gives = host == net->host;
 
-    for (size_t part = 0; part * exchange->part_bytes < whole; part++) {
-        char key[KEY_BYTES];
-
-        write_key(exchange, exchange->number, host, part, key);
-        CDDPI_TRY(take_key(exchange, key, host, out + part * exchange->part_bytes,
-                           part_bytes(exchange, whole, part)));
+    if (gives) {
+        exchange->bytes_given[exchange->number % 2] = left;
     }
-    return CDDP_OK;
-}
-
-static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *all, size_t bytes)
-{
-    int host = exchange->net->host;
-    size_t whole;
-    const unsigned char *own = range_of(exchange->net, host, end_of_subtree(exchange->net, host),
-                                        all, bytes, &whole);
-
-    exchange->bytes_given[exchange->number % 2] = whole;
-    for (size_t part = 0; part * exchange->part_bytes < whole; part++) {
+    for (size_t part = 0; left > 0; part++) {
+        size_t part_bytes = left < exchange->part_bytes ? left : exchange->part_bytes;
         char key[KEY_BYTES];
 
         write_key(exchange, exchange->number, host, part, key);
-        CDDPI_TRY(cddp_store_set(exchange->rendezvous->store, key,
-                                 own + part * exchange->part_bytes,
-                                 part_bytes(exchange, whole, part)));
+        CDDPI_TRY(gives ? cddp_store_set(exchange->rendezvous->store, key, data, part_bytes)
+                        : take_key(exchange, key, host, data, part_bytes));
+        data += part_bytes;
+        left -= part_bytes;
     }
     return CDDP_OK;
 }
@@ -238,11 +212,11 @@ static cddp_status exchange_by_store(struct net_exchange *exchange, unsigned cha
     int end = end_of_subtree(net, net->host);
 
     for (int step = 1; net->host + step < end; step *= 2) {
-        CDDPI_TRY(take_subtree(exchange, net->host + step, all, bytes));
+        CDDPI_TRY(pass_subtree(exchange, net->host + step, all, bytes));
     }
-    CDDPI_TRY(give_subtree(exchange, all, bytes));
+    CDDPI_TRY(pass_subtree(exchange, net->host, all, bytes));
     if (net->host != 0) {
-        CDDPI_TRY(take_subtree(exchange, 0, all, bytes));
+        CDDPI_TRY(pass_subtree(exchange, 0, all, bytes));
     }
     delete_given(exchange);
     return CDDP_OK;

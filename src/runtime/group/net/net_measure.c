@@ -12,6 +12,7 @@
 #include "group/net/watch.h"
 #include "kernels/cpu/reduce.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -219,7 +220,7 @@ static cddp_status measure_link(struct net_backend *net, struct measured *out)
 cddp_status cddpi_net_measure(struct net_backend *net, const struct cddpi_exchange *exchange)
 {
     struct measured mine = {0};
-    struct cddpi_link link = {0};
+    struct cddpi_link link = {0, INFINITY, INFINITY};
     void *all;
     cddp_status status = net_is_leader(net) ? measure_link(net, &mine) : CDDP_OK;
 
@@ -230,13 +231,9 @@ cddp_status cddpi_net_measure(struct net_backend *net, const struct cddpi_exchan
         if (!one->is_measured) {
             continue;
         }
-        if (link.bytes_per_s == 0 || one->bytes_per_s < link.bytes_per_s) {
-            link.bytes_per_s = one->bytes_per_s;
-        }
-        if (link.reduce_bytes_per_s == 0 || one->reduce_bytes_per_s < link.reduce_bytes_per_s) {
-            link.reduce_bytes_per_s = one->reduce_bytes_per_s;
-        }
-        link.latency_s = one->latency_s > link.latency_s ? one->latency_s : link.latency_s;
+        link.latency_s = fmax(link.latency_s, one->latency_s);
+        link.bytes_per_s = fmin(link.bytes_per_s, one->bytes_per_s);
+        link.reduce_bytes_per_s = fmin(link.reduce_bytes_per_s, one->reduce_bytes_per_s);
     }
     cddpi_free(all);
     net->link = link;

@@ -96,11 +96,11 @@ static cddp_status begin_gather(struct net_backend *net, struct net_piece *piece
 
     if (to_all && net->local_size > 1) {
         CDDPI_TRY(
-            cddpi_net_take_bytes(piece->arena, piece->bytes * (size_t)net->size, &piece->result));
+            cddpi_net_take_bytes(piece->room, piece->bytes * (size_t)net->size, &piece->result));
     }
     for (int host = 0; host < net->host_count; host++) {
         size_t bytes = piece->bytes * (size_t)net_host_size(net, host);
-        unsigned char **theirs = &piece->by_host[host];
+        unsigned char **theirs = &piece->room->by_host[host];
 
         if (host == net->host) {
             continue;
@@ -115,7 +115,7 @@ static cddp_status begin_gather(struct net_backend *net, struct net_piece *piece
         if (net_host_size(net, host) == 1) {
             *theirs = place_of(net, piece, ranks_of(net, host)[0]);
         } else {
-            CDDPI_TRY(cddpi_net_take_bytes(piece->arena, bytes, theirs));
+            CDDPI_TRY(cddpi_net_take_bytes(piece->room, bytes, theirs));
         }
         CDDPI_TRY(cddpi_net_piece_recv(net, piece, host, 0, *theirs, bytes));
     }
@@ -125,7 +125,8 @@ static cddp_status begin_gather(struct net_backend *net, struct net_piece *piece
 static void end_gather(const struct net_backend *net, const struct net_piece *piece)
 {
     for (int host = 0; host < net->host_count && wants_all(net); host++) {
-        const unsigned char *from = host == net->host ? own_blocks(piece) : piece->by_host[host];
+        const unsigned char *from = host == net->host ? own_blocks(piece)
+                                                      : piece->room->by_host[host];
 
         for (int i = 0; i < net_host_size(net, host); i++, from += piece->bytes) {
             unsigned char *to = place_of(net, piece, ranks_of(net, host)[i]);
@@ -150,7 +151,7 @@ static const unsigned char *blocks_for(const struct net_backend *net, struct net
     if (ranks[count - 1] - ranks[0] == count - 1) {
         return piece->packed + (size_t)ranks[0] * piece->bytes;
     }
-    blocks = cddpi_net_take(piece->arena, piece->bytes * (size_t)count);
+    blocks = cddpi_net_take(piece->room, piece->bytes * (size_t)count);
     for (int i = 0; i < count && blocks != NULL; i++) {
         memcpy(blocks + (size_t)i * piece->bytes, piece->packed + (size_t)ranks[i] * piece->bytes,
                piece->bytes);
@@ -164,7 +165,7 @@ static cddp_status take_blocks(const struct net_backend *net, struct net_piece *
 {
     *out = piece->out;
     if (net->local_size > 1) {
-        CDDPI_TRY(cddpi_net_take_bytes(piece->arena, piece->bytes * (size_t)net->local_size,
+        CDDPI_TRY(cddpi_net_take_bytes(piece->room, piece->bytes * (size_t)net->local_size,
                                        &piece->result));
         *out = piece->result;
     }
@@ -209,7 +210,7 @@ static cddp_status begin_all_to_all(struct net_backend *net, struct net_piece *p
         unsigned char *send;
         unsigned char *next;
 
-        CDDPI_TRY(cddpi_net_take_bytes(piece->arena, bytes, &send));
+        CDDPI_TRY(cddpi_net_take_bytes(piece->room, bytes, &send));
         next = send;
         for (int i = 0; i < net_host_size(net, host); i++) {
             size_t to = (size_t)ranks_of(net, host)[i];
@@ -218,11 +219,11 @@ static cddp_status begin_all_to_all(struct net_backend *net, struct net_piece *p
                 memcpy(next, blocks + (from * (size_t)net->size + to) * piece->bytes, piece->bytes);
             }
         }
-        piece->by_host[host] = send;
+        piece->room->by_host[host] = send;
         if (host != net->host) {
             CDDPI_TRY(cddpi_net_piece_send(net, piece, host, 0, send, bytes));
-            CDDPI_TRY(cddpi_net_take_bytes(piece->arena, bytes, &piece->by_host[host]));
-            CDDPI_TRY(cddpi_net_piece_recv(net, piece, host, 0, piece->by_host[host], bytes));
+            CDDPI_TRY(cddpi_net_take_bytes(piece->room, bytes, &piece->room->by_host[host]));
+            CDDPI_TRY(cddpi_net_piece_recv(net, piece, host, 0, piece->room->by_host[host], bytes));
         }
     }
     return CDDP_OK;
@@ -233,11 +234,10 @@ static cddp_status end_all_to_all(const struct net_backend *net, struct net_piec
     size_t row = piece->bytes * (size_t)net->size; /* the blocks for one rank of this host */
 
     if (net->local_size > 1) {
-        CDDPI_TRY(
-            cddpi_net_take_bytes(piece->arena, row * (size_t)net->local_size, &piece->result));
+        CDDPI_TRY(cddpi_net_take_bytes(piece->room, row * (size_t)net->local_size, &piece->result));
     }
     for (int host = 0; host < net->host_count; host++) {
-        const unsigned char *next = piece->by_host[host];
+        const unsigned char *next = piece->room->by_host[host];
 
         for (size_t to = 0; to < (size_t)net->local_size; to++) {
             for (int i = 0; i < net_host_size(net, host); i++, next += piece->bytes) {
@@ -276,7 +276,7 @@ static cddp_status write_parts(const struct net_backend *net, struct net_piece *
 {
     CDDPI_TRY(cddpi_net_own_parts(net, piece, (size_t)to));
     for (int p = net->tree.first_part[net->host]; p < net->tree.first_part[net->host + 1]; p++) {
-        const struct net_slot *slot = &piece->slots[p];
+        const struct net_slot *slot = &piece->room->slots[p];
         size_t bytes = part_bytes(net, piece, &net->tree.parts[p]);
 
         memset(out, 0, bytes); /* also if it adds nothing, which the receiver knows */
@@ -301,13 +301,13 @@ static cddp_status begin_reduce_scatter(struct net_backend *net, struct net_piec
         if (host == net->host) {
             continue;
         }
-        CDDPI_TRY(cddpi_net_take_bytes(piece->arena, own * theirs, &send));
-        CDDPI_TRY(cddpi_net_take_bytes(piece->arena, coming, &piece->by_host[host]));
+        CDDPI_TRY(cddpi_net_take_bytes(piece->room, own * theirs, &send));
+        CDDPI_TRY(cddpi_net_take_bytes(piece->room, coming, &piece->room->by_host[host]));
         for (size_t to = 0; to < theirs; to++) {
             CDDPI_TRY(write_parts(net, piece, ranks_of(net, host)[to], send + to * own));
         }
         CDDPI_TRY(cddpi_net_piece_send(net, piece, host, 0, send, own * theirs));
-        CDDPI_TRY(cddpi_net_piece_recv(net, piece, host, 0, piece->by_host[host], coming));
+        CDDPI_TRY(cddpi_net_piece_recv(net, piece, host, 0, piece->room->by_host[host], coming));
     }
     return CDDP_OK;
 }
@@ -319,7 +319,7 @@ static void take_parts(const struct net_backend *net, struct net_piece *piece, i
     const struct net_collective *collective = net->collective;
 
     for (int host = 0; host < net->host_count; host++) {
-        const unsigned char *from = piece->by_host[host];
+        const unsigned char *from = piece->room->by_host[host];
 
         if (host == net->host) {
             continue;
@@ -328,7 +328,7 @@ static void take_parts(const struct net_backend *net, struct net_piece *piece, i
         for (int p = net->tree.first_part[host]; p < net->tree.first_part[host + 1]; p++) {
             const struct cddpi_tree_node *node = &net->tree.parts[p];
             struct cddpi_net_step whole = {.slot = p, .ranks = node->count};
-            struct net_slot *slot = &piece->slots[p];
+            struct net_slot *slot = &piece->room->slots[p];
 
             *slot = (struct net_slot){.is_leaf = node->count == 1, .factor = 1};
             if (slot->is_leaf && collective->has_factors) {
@@ -398,13 +398,13 @@ static cddp_status end_piece(struct net_backend *net, struct net_piece *piece)
 cddp_status cddpi_net_move_advance(struct net_backend *net, struct net_piece *piece, bool *out_done)
 {
     *out_done = false;
-    if (!cddpi_net_are_done(piece->transfers, piece->transfer_count)) {
+    if (!cddpi_net_are_done(piece->room->transfers, piece->transfer_count)) {
         return CDDP_OK;
     }
     if (piece->round == 0) {
         CDDPI_TRY(end_piece(net, piece));
         piece->round = 1;
     }
-    *out_done = cddpi_net_are_done(piece->transfers, piece->transfer_count);
+    *out_done = cddpi_net_are_done(piece->room->transfers, piece->transfer_count);
     return CDDP_OK;
 }

@@ -94,7 +94,7 @@ cddp_status cddpi_net_merging(const struct net_backend *net, struct net_piece *p
 {
     const struct net_collective *collective = net->collective;
     size_t parts = (size_t)net->tree.part_count;
-    struct cddpi_reduce_operand *operands = cddpi_net_take(piece->arena, parts * sizeof *operands);
+    struct cddpi_reduce_operand *operands = cddpi_net_take(piece->room, parts * sizeof *operands);
 
     *out = (struct net_merging){.how = {.type = collective->op->type,
                                         .op = collective->op_of_sums,
@@ -102,7 +102,7 @@ cddp_status cddpi_net_merging(const struct net_backend *net, struct net_piece *p
                                         .operands = operands,
                                         .operand_count = net->tree.part_count,
                                         .ranks = net->size},
-                                .merges = cddpi_net_take(piece->arena, parts * sizeof *out->merges),
+                                .merges = cddpi_net_take(piece->room, parts * sizeof *out->merges),
                                 .is_empty = true};
     if (operands == NULL || out->merges == NULL) {
         return CDDP_ERR_NO_MEMORY;
@@ -110,7 +110,7 @@ cddp_status cddpi_net_merging(const struct net_backend *net, struct net_piece *p
     out->how.merges = out->merges;
     collect_merges(&collective->plan->schedule, piece, out);
     for (size_t p = 0; p < parts; p++) {
-        const struct net_slot *slot = &piece->slots[p];
+        const struct net_slot *slot = &piece->room->slots[p];
         size_t bytes = net_slot_bytes(collective, slot);
 
         operands[p] = (struct cddpi_reduce_operand){

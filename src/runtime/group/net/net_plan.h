@@ -24,7 +24,7 @@ void cddpi_net_plan_fini(struct net_plan *plan);
 /** Whether all ranks of the step's node have weight 0, so that nothing is sent. */
 bool cddpi_net_adds_nothing(const struct net_backend *net, const struct cddpi_net_step *step);
 
-/* The merges of one round, in memory of the piece's arena. */
+/* The merges of one round, in memory of the piece's room. */
 struct net_merging {
     struct cddpi_reduce_merges how;
     struct cddpi_reduce_merge *merges; /* the merges of `how`, writable */

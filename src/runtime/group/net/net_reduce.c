@@ -74,7 +74,7 @@ static cddp_status sum_part(const struct net_backend *net, struct net_piece *pie
                                collective->has_factors ? collective->factors + node->first : NULL};
     unsigned char *sum;
 
-    CDDPI_TRY(cddpi_net_take_bytes(piece->arena, piece->count * collective->sum, &sum));
+    CDDPI_TRY(cddpi_net_take_bytes(piece->room, piece->count * collective->sum, &sum));
     for (int i = 0; i < node->count; i++) {
         sources[i] = data_of(net, piece, node->first + i, block);
     }
@@ -89,7 +89,7 @@ cddp_status cddpi_net_own_parts(const struct net_backend *net, struct net_piece 
 
     for (int p = net->tree.first_part[net->host]; p < net->tree.first_part[net->host + 1]; p++) {
         const struct cddpi_tree_node *node = &net->tree.parts[p];
-        struct net_slot *slot = &piece->slots[p];
+        struct net_slot *slot = &piece->room->slots[p];
 
         *slot = (struct net_slot){.is_leaf = node->count == 1};
         if (!slot->is_leaf) {
@@ -120,7 +120,7 @@ static cddp_status take_sum(const struct net_backend *net, struct net_piece *pie
 {
     const struct net_collective *collective = net->collective;
     const struct net_plan *plan = collective->plan;
-    struct net_slot *slot = &piece->slots[s];
+    struct net_slot *slot = &piece->room->slots[s];
     int shares = plan->schedule.ranges;
     size_t begin = cddpi_share_begin(piece->count, shares, plan->slot_begin[s]);
     size_t end = cddpi_share_begin(piece->count, shares, plan->slot_end[s]);
@@ -130,7 +130,7 @@ static cddp_status take_sum(const struct net_backend *net, struct net_piece *pie
         return CDDP_OK;
     }
     slot->sum_offset = begin;
-    return cddpi_net_take_bytes(piece->arena, (end - begin) * widest, &slot->sum);
+    return cddpi_net_take_bytes(piece->room, (end - begin) * widest, &slot->sum);
 }
 
 /* Start a send or a recv of elements [begin, end) of the piece. */
@@ -139,7 +139,7 @@ static cddp_status start_send(struct net_backend *net, struct net_piece *piece,
                               const struct cddpi_net_step *step, unsigned index, size_t begin,
                               size_t end)
 {
-    const struct net_slot *slot = &piece->slots[step->slot];
+    const struct net_slot *slot = &piece->room->slots[step->slot];
     size_t bytes = net_slot_bytes(net->collective, slot);
 
     /* if it adds nothing, both sides know that; the empty message keeps their count of transfers
@@ -155,7 +155,7 @@ static cddp_status start_recv(struct net_backend *net, struct net_piece *piece,
                               size_t end)
 {
     const struct net_collective *collective = net->collective;
-    struct net_slot *slot = &piece->slots[step->slot];
+    struct net_slot *slot = &piece->room->slots[step->slot];
     bool is_empty = cddpi_net_adds_nothing(net, step);
 
     CDDPI_TRY(take_sum(net, piece, step->slot));
@@ -219,7 +219,7 @@ cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_piece *pi
     int rounds = net->collective->plan->schedule.rounds;
 
     cddpi_net_use_weights(net);
-    memset(piece->slots, 0, (size_t)net->tree.part_count * sizeof *piece->slots);
+    memset(piece->room->slots, 0, (size_t)net->tree.part_count * sizeof *piece->room->slots);
     CDDPI_TRY(cddpi_net_own_parts(net, piece, 0));
     for (piece->round = 0; piece->round < rounds; piece->round++) {
         CDDPI_TRY(start_round(net, piece, true));
@@ -235,7 +235,7 @@ static cddp_status keep_sums(const struct net_backend *net, struct net_piece *pi
 {
     for (int m = 0; m < merging->how.merge_count; m++) {
         struct cddpi_reduce_merge *merge = &merging->merges[m];
-        const struct net_slot *slot = &piece->slots[merge->left];
+        const struct net_slot *slot = &piece->room->slots[merge->left];
 
         CDDPI_TRY(take_sum(net, piece, merge->left));
         merge->out = slot->sum + (merging->begin - slot->sum_offset) * net->collective->sum;
@@ -248,8 +248,8 @@ static void hold_sums(struct net_piece *piece, const struct net_merging *merging
 {
     for (int m = 0; m < merging->how.merge_count; m++) {
         const struct cddpi_reduce_merge *merge = &merging->merges[m];
-        struct net_slot *slot = &piece->slots[merge->left];
-        bool is_empty = slot->data == NULL && piece->slots[merge->right].data == NULL;
+        struct net_slot *slot = &piece->room->slots[merge->left];
+        bool is_empty = slot->data == NULL && piece->room->slots[merge->right].data == NULL;
 
         slot->data = is_empty ? NULL : merge->out;
         slot->offset = merging->begin;
@@ -270,7 +270,7 @@ static unsigned char *result_of(const struct net_backend *net, const struct net_
 static cddp_status merge_round(struct net_backend *net, struct net_piece *piece)
 {
     const struct net_collective *collective = net->collective;
-    void **dst = cddpi_net_take(piece->arena, (size_t)net->local_size * sizeof *dst);
+    void **dst = cddpi_net_take(piece->room, (size_t)net->local_size * sizeof *dst);
     struct net_merging merging;
 
     if (dst == NULL) {
@@ -328,7 +328,7 @@ static bool is_round_done(const struct net_collective *collective, const struct 
                                  piece->round == 0;
 
     for (size_t i = 0; i < piece->transfer_count; i++) {
-        const struct cddpi_transfer *transfer = &piece->transfers[i];
+        const struct cddpi_transfer *transfer = &piece->room->transfers[i];
 
         if (cddpi_net_tag_round(transfer->tag) == piece->round && !transfer->is_done &&
             !(transfer->is_send && own_range_is_not_sent)) {
@@ -355,6 +355,6 @@ cddp_status cddpi_net_reduce_advance(struct net_backend *net, struct net_piece *
             CDDPI_TRY(start_round(net, piece, false));
         }
     }
-    *out_done = cddpi_net_are_done(piece->transfers, piece->transfer_count);
+    *out_done = cddpi_net_are_done(piece->room->transfers, piece->transfer_count);
     return CDDP_OK;
 }

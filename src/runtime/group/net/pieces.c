@@ -124,23 +124,19 @@ static cddp_status prepare_piece(struct net_backend *net, struct net_piece *piec
                                 .at = at,
                                 .count = left < collective->piece_count ? left
                                                                         : collective->piece_count,
-                                .arena = &room->arena};
+                                .room = room};
     piece->bytes = piece->count * collective->element;
     piece->in = op->in != NULL ? (const unsigned char *)op->in + at * collective->element : NULL;
     piece->out = op->out != NULL ? (unsigned char *)op->out + at * collective->element : NULL;
-    cddpi_net_arena_reset(piece->arena);
+    cddpi_net_room_reset(room);
     if (acts_for(net, piece)) {
         CDDPI_TRY(cddpi_net_room_reserve(net, room,
                                          is_sum(op->kind) ? (size_t)collective->plan->schedule.count
                                                           : 2 * (size_t)net->host_count));
-        piece->transfers = room->transfers;
-        piece->transfer_room = room->transfer_count;
-        piece->slots = room->slots;
-        piece->by_host = room->by_host;
     }
     if (has_blocks_in(op->kind) && (op->kind != CDDPI_SCATTER || net->rank == op->root)) {
         CDDPI_TRY(
-            cddpi_net_take_bytes(piece->arena, (size_t)net->size * piece->bytes, &piece->packed));
+            cddpi_net_take_bytes(piece->room, (size_t)net->size * piece->bytes, &piece->packed));
         for (size_t r = 0; r < (size_t)net->size; r++) {
             memcpy(piece->packed + r * piece->bytes, piece->in + r * collective->whole,
                    piece->bytes);
@@ -164,7 +160,7 @@ static cddp_status begin_up(struct net_backend *net)
     bytes = blocks ? piece->bytes * (size_t)net->size : piece->bytes;
     if (acts_for(net, piece)) {
         CDDPI_TRY(
-            cddpi_net_take_bytes(piece->arena, bytes * (size_t)net->local_size, &piece->gathered));
+            cddpi_net_take_bytes(piece->room, bytes * (size_t)net->local_size, &piece->gathered));
     }
     cddpi_net_inner_begin(net, CDDPI_GATHER, piece->acting, blocks ? piece->packed : piece->in,
                           piece->gathered, bytes);
@@ -185,7 +181,7 @@ static cddp_status begin_down(struct net_backend *net, struct net_piece *piece)
         if (kind == CDDPI_ALL_GATHER && acts_for(net, piece)) {
             out = piece->result;
         } else {
-            CDDPI_TRY(cddpi_net_take_bytes(piece->arena, bytes, &out));
+            CDDPI_TRY(cddpi_net_take_bytes(piece->room, bytes, &out));
         }
         piece->packed = out;
     }

@@ -107,16 +107,16 @@ static cddp_status add_transfer(struct net_backend *net, struct net_piece *piece
                           "ranks be on the same host",
                           1 << INDEX_BITS);
     }
-    if (piece->transfer_count == piece->transfer_room) {
+    if (piece->transfer_count == piece->room->transfer_room) {
         return cddpi_fail(CDDP_ERR_STATE, "a piece has more than %zu transfers",
-                          piece->transfer_room);
+                          piece->room->transfer_room);
     }
     transfer.peer = cddpi_net_acting(net, host, piece->index);
     transfer.channel = CDDPI_NET_COLLECTIVES;
     transfer.tag = hash_of_call(op) | cddpi_net_tag(op->number, piece->index, piece->round, index);
     transfer.cut_bytes = cddpi_net_has_root(op->kind) ? 0 : cddpi_cut_bytes(&net->link);
-    piece->transfers[piece->transfer_count] = transfer;
-    return cddpi_net_start(net, &piece->transfers[piece->transfer_count++]);
+    piece->room->transfers[piece->transfer_count] = transfer;
+    return cddpi_net_start(net, &piece->room->transfers[piece->transfer_count++]);
 }
 
 cddp_status cddpi_net_piece_send(struct net_backend *net, struct net_piece *piece, int host,

@@ -54,16 +54,10 @@ void cddpi_net_watch_close(struct net_backend *net)
 
 cddp_status cddpi_net_check_hosts(struct net_backend *net)
 {
-    cddp_status status = CDDP_OK;
-
     if (net->carrier != NULL) {
-        status = net->carrier->ops->check(net->carrier);
+        CDDPI_TRY(net->carrier->ops->check(net->carrier));
     }
-    CDDPI_TRY(status);
-    if (net->watch != NULL) {
-        CDDPI_TRY(net->watch->ops->check(net->watch));
-    }
-    return CDDP_OK;
+    return net->watch != NULL ? net->watch->ops->check(net->watch) : CDDP_OK;
 }
 
 bool cddpi_net_hosts_aborted(struct net_backend *net, struct cddpi_failure *out)

@@ -82,18 +82,6 @@ static cddp_status fail_or_hold(struct mpi_carrier *carrier, cddp_status status)
     return CDDP_OK;
 }
 
-/* Report a message of unexpected length, if the comparison of calls has not reported the mismatch
- * in time. */
-static cddp_status tell_misfit(struct mpi_carrier *carrier)
-{
-    if (carrier->misfit_ns == 0 ||
-        cddpi_now_ns() - carrier->misfit_ns < MISFIT_MS * INT64_C(1000000)) {
-        return CDDP_OK;
-    }
-    (void)cddpi_fail_again(carrier->misfit.status, &carrier->misfit);
-    return fail_for_good(carrier, carrier->misfit.status);
-}
-
 static cddp_status fail_transfer(struct mpi_carrier *carrier, const struct cddpi_transfer *transfer,
                                  int code)
 {
@@ -267,8 +255,11 @@ static cddp_status progress_transfers(struct cddpi_carrier *base, bool *out_any)
     CDDPI_TRY(cddpi_mpi_enter());
     send_abort(carrier);
     status = test_some(carrier, out_any);
-    if (status == CDDP_OK) {
-        status = tell_misfit(carrier);
+    if (status == CDDP_OK && carrier->misfit_ns != 0 &&
+        cddpi_now_ns() - carrier->misfit_ns >= MISFIT_MS * INT64_C(1000000)) {
+        /* the comparison of calls has not reported the mismatch in time */
+        (void)cddpi_fail_again(carrier->misfit.status, &carrier->misfit);
+        status = fail_for_good(carrier, carrier->misfit.status);
     }
     cddpi_mpi_leave();
     return status;

@@ -160,24 +160,18 @@ static void set_phase(enum engine_phase phase)
     pthread_cond_broadcast(&engine.changed);
 }
 
-/* Make libmpi's symbols global: its own plugins look them up in the whole process, where symbols of
- * a module's libraries are not visible. */
-static void show_library(void)
-{
-    Dl_info library;
-
-    if (dladdr((const void *)(uintptr_t)MPI_Init_thread, &library) != 0) {
-        (void)dlopen(library.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-    }
-}
-
 static void *run_engine(void *unused)
 {
     int provided = MPI_THREAD_SINGLE;
+    Dl_info library;
     int code;
 
     (void)unused;
-    show_library();
+    /* make libmpi's symbols global: its own plugins look them up in the whole process, where
+     * symbols of a module's libraries are not visible */
+    if (dladdr((const void *)(uintptr_t)MPI_Init_thread, &library) != 0) {
+        (void)dlopen(library.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    }
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     if (code == MPI_SUCCESS) {
         code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
