@@ -124,11 +124,6 @@ bool cddpi_group_link(const cddp_group *group, cddp_type type, struct cddpi_grou
            group->transport->cpu.link(group->backend, type, out);
 }
 
-double cddpi_link_size(int i)
-{
-    return (double)(1024ULL << (2 * i));
-}
-
 double cddpi_link_all_reduce_s(const struct cddpi_group_link *link, double bytes)
 {
     int i = 1;
