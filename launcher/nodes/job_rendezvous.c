@@ -165,7 +165,7 @@ cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_si
                                    struct cddpi_job_rendezvous *out)
 {
     struct cddpi_store_server_options options = {
-        .host = host, .port = port, .reserved = descriptors_of(world_size)};
+        .host = host != NULL ? host : "::", .port = port, .reserved = descriptors_of(world_size)};
 
     if (out->token[0] == '\0') {
         cddpi_store_token(out->token);
@@ -173,13 +173,6 @@ cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_si
     options.token = out->token;
     cddpi_store_token(out->job);
     out->job[16] = '\0'; /* 64 bits are enough to distinguish jobs; only the token is secret */
-    if (host == NULL) {  /* all addresses: IPv6 and IPv4, or only IPv4 if there is no IPv6 */
-        options.host = "::";
-        if (cddpi_store_server_create(&options, &out->server) == CDDP_OK) {
-            return CDDP_OK;
-        }
-        options.host = "0.0.0.0";
-    }
     return cddpi_store_server_create(&options, &out->server);
 }
 

@@ -4,7 +4,6 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/interface.h"
-#include "base/number.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -19,40 +18,16 @@ cddp_status cddpi_address_next(const char **text, struct cddpi_address *out)
 {
     char word[CDDPI_ADDRESS_BYTES];
     size_t bytes = strcspn(*text, ",");
-    char *host = word;
-    char *colon;
-    int64_t port;
 
-    if (bytes < sizeof word) {
-        memcpy(word, *text, bytes);
-        word[bytes] = '\0';
-        colon = strrchr(word, ':');
-        if (colon != NULL && cddpi_parse_integer(colon + 1, 1, 65535, &port)) {
-            *colon = '\0';
-            if (host[0] == '[' && colon[-1] == ']') {
-                host++;
-                colon[-1] = '\0';
-            }
-            if (host[0] != '\0' && strlen(host) < sizeof out->host &&
-                (host != word || strchr(host, ':') == NULL)) {
-                memcpy(out->host, host, strlen(host) + 1);
-                out->port = (uint16_t)port;
-                *text += bytes + ((*text)[bytes] == ',' ? 1 : 0);
-                return CDDP_OK;
-            }
-        }
+    snprintf(word, sizeof word, "%.*s", (int)(bytes < sizeof word ? bytes : 0), *text);
+    if (cddpi_address_parse(word, out) != CDDP_OK) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "\"%.*s\" is not host:port with a port from 1 to 65535 (an IPv6 address "
+                          "stands in brackets)",
+                          (int)(bytes < 200 ? bytes : 200), *text);
     }
-    return cddpi_fail(CDDP_ERR_ARGUMENT,
-                      "\"%.*s\" is not host:port with a port from 1 to 65535 (an IPv6 address "
-                      "stands in brackets)",
-                      (int)(bytes < 200 ? bytes : 200), *text);
-}
-
-void cddpi_address_url(const struct cddpi_address *address, char out[CDDPI_ADDRESS_BYTES])
-{
-    snprintf(out, CDDPI_ADDRESS_BYTES,
-             strchr(address->host, ':') != NULL ? "tcp://[%s]:%u" : "tcp://%s:%u", address->host,
-             address->port);
+    *text += bytes + ((*text)[bytes] == ',' ? 1 : 0);
+    return CDDP_OK;
 }
 
 static bool is_loopback(const struct sockaddr *address)

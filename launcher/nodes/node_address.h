@@ -3,23 +3,15 @@
 #ifndef CDDPI_LAUNCHER_ADDRESS_H
 #define CDDPI_LAUNCHER_ADDRESS_H
 
-#include <cddp/status.h>
+#include "store/store_stream.h"
 
 #include <stdbool.h>
 
-enum { CDDPI_ADDRESS_BYTES = 272, CDDPI_URL_BYTES = 4096 };
-
-struct cddpi_address {
-    char host[256]; /* a name or an address, without brackets */
-    uint16_t port;
-};
+enum { CDDPI_URL_BYTES = 4096 };
 
 /** Parse the next "host:port" of @p text, and advance @p text past it and a comma.
  *  @return CDDP_ERR_ARGUMENT: @p text does not have this form. */
 CDDP_CHECKED cddp_status cddpi_address_next(const char **text, struct cddpi_address *out);
-
-/** Write @p address as "tcp://host:port". */
-void cddpi_address_url(const struct cddpi_address *address, char out[CDDPI_ADDRESS_BYTES]);
 
 enum cddpi_locality {
     CDDPI_LOCAL_UNKNOWN, /* the name has no address, perhaps not yet */

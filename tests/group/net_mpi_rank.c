@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "group/group.h"
-#include "group/net/carriers.h"
+#include "group/net/carrier.h"
 
 #ifdef OWNS_MPI
 #include <cddp/mpi.h>

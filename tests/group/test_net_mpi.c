@@ -1,7 +1,7 @@
 /* test_net_mpi.c - the carrier `mpi` between real ranks of the real mpirun (net_mpi_rank.c), and
  * the cases that it refuses. */
 #include "base/env.h"
-#include "group/net/carriers.h"
+#include "group/net/carrier.h"
 #include "support/mpirun.h"
 
 static void run_well(int ranks, const char *action)

@@ -9,10 +9,10 @@
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
 #include "group/engine/handles.h"
-#include "group/join/user_store.h"
 #include "group/transports.h"
 #include "group/watch/dump.h"
 #include "group/watch/group_trace.h"
+#include "store/server.h"
 
 /* The groups of this process. If the program calls exit() without destroying them, peers learn that
  * it left and did not die. The lock is held only briefly. A forked child may find it held, and then
@@ -100,7 +100,8 @@ static void leave(cddp_group *group)
 {
     note_closed(group);
     cddpi_trace_close(group);
-    cddpi_user_store_destroy(group->user_store);
+    cddp_store_close(group->user_store);
+    cddpi_store_server_destroy(group->user_store_server);
     if (cddpi_group_has_device(group)) {
         cddpi_group_device_close(group);
     }

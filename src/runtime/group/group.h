@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 
 struct cddpi_transport;
-struct cddpi_user_store;
+struct cddpi_store_server;
 
 struct cddp_group {
     struct cddpi_handle handle;
@@ -45,10 +45,11 @@ struct cddp_group {
     bool call_is_counted;     /* the current public call has its number */
     bool call_is_of_ddp;      /* it belongs to a cddp_ddp, which counts its backward passes  */
     uint64_t *messages;       /* submitted so far, by channel */
-    int *ranks_of_job; /* for a part of the job: each rank's rank in the job; NULL: the same */
-    struct cddpi_user_store *user_store; /* NULL: not requested */
-    char token[256];                     /* the job's secret; "": no other rank shares it */
-    _Atomic bool broken;                 /* if true, `failure` is set and does not change */
+    int *ranks_of_job;      /* for a part of the job: each rank's rank in the job; NULL: the same */
+    cddp_store *user_store; /* NULL: not requested */
+    struct cddpi_store_server *user_store_server; /* on rank 0; else NULL */
+    char token[256];     /* the job's secret; "": no other rank shares it */
+    _Atomic bool broken; /* if true, `failure` is set and does not change */
     struct cddpi_failure failure;
     struct cddpi_recorder recorder; /* its most recent operations */
     struct cddpi_dump *dump;        /* where the recorder is written; NULL: nowhere yet (dump.h) */

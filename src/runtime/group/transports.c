@@ -1,7 +1,8 @@
-/* transports.c - owns the list of transports. */
+/* transports.c - owns the list of transports, and gets the link of a group's transport (link.h). */
 #include "group/transports.h"
 
 #include "base/error.h"
+#include "group/join/link.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -114,4 +115,27 @@ cddp_status cddpi_transport_add(const struct cddpi_transport *row)
     }
     rows[count++] = row;
     return CDDP_OK;
+}
+
+bool cddpi_group_link(const cddp_group *group, cddp_type type, struct cddpi_group_link *out)
+{
+    *out = (struct cddpi_group_link){.hosts = 1};
+    return group->world_size > 1 && group->transport->cpu.link != NULL &&
+           group->transport->cpu.link(group->backend, type, out);
+}
+
+double cddpi_link_all_reduce_s(const struct cddpi_group_link *link, double bytes)
+{
+    int i = 1;
+    double least, slope;
+
+    if (bytes <= cddpi_link_size(0)) {
+        return link->all_reduce_s[0];
+    }
+    while (i < CDDPI_LINK_SIZES - 1 && bytes > cddpi_link_size(i)) {
+        i++;
+    }
+    least = cddpi_link_size(i - 1);
+    slope = (link->all_reduce_s[i] - link->all_reduce_s[i - 1]) / (cddpi_link_size(i) - least);
+    return link->all_reduce_s[i - 1] + (bytes - least) * slope;
 }

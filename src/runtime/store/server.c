@@ -143,7 +143,8 @@ static cddp_status bind_host(struct cddpi_store_server *server,
     for (const struct addrinfo *a = addresses; a != NULL; a = a->ai_next) {
         CDDPI_TRY(check_token(a, host, token));
     }
-    error = listen_on(server, addresses);
+    error = strcmp(host, "::") == 0 ? listen_everywhere(server, options->port)
+                                    : listen_on(server, addresses);
     if (error == EADDRNOTAVAIL && options->other_hosts &&
         cddpi_token_check(token, "store server: all addresses") == CDDP_OK) {
         /* for example the address of a Kubernetes service that forwards to this machine */

@@ -10,7 +10,8 @@
 struct cddpi_store_server;
 
 struct cddpi_store_server_options {
-    const char *host;         /* address or name to bind; NULL: 127.0.0.1 */
+    const char *host;         /* address or name to bind; NULL: 127.0.0.1; "::": all interfaces,
+                               * with IPv4, also if the machine has no IPv6 */
     uint16_t port;            /* 0: the kernel chooses */
     const char *token;        /* clients must prove it; a short one is valid only on loopback */
     uint32_t auth_timeout_ms; /* time for a client to prove the token, else it is dropped; 0:

@@ -44,6 +44,19 @@ void cddpi_stream_rest(struct cddpi_store_stream *stream);
  *  epoll do not report those. */
 bool cddpi_stream_has_more(const struct cddpi_store_stream *stream);
 
+enum { CDDPI_ADDRESS_BYTES = 272 };
+
+struct cddpi_address {
+    char host[256]; /* a name or an address, without brackets */
+    uint16_t port;
+};
+
+/** Parse "host:port" or "[address]:port". CDDP_ERR_ARGUMENT: @p text is neither. */
+CDDP_CHECKED cddp_status cddpi_address_parse(const char *text, struct cddpi_address *out);
+
+/** Write @p address as "tcp://host:port". */
+void cddpi_address_url(const struct cddpi_address *address, char out[CDDPI_ADDRESS_BYTES]);
+
 /** Connect to @p address ("host:port" or "[address]:port"). Try again until @p deadline_ns if the
  *  server does not listen yet or is full.
  *  @param out  Non-blocking. The caller closes its fd and destroys its cipher. */

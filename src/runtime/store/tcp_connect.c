@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 enum {
-    HOST_BYTES = 256,
     FIRST_PAUSE_MS = 5,
     LONGEST_PAUSE_MS = 500,
     LOG_MS = 3000,     /* log a warning after waiting this long */
@@ -32,8 +31,7 @@ enum {
 };
 
 struct address {
-    char host[HOST_BYTES];
-    char port[8];
+    struct cddpi_address at;
     int64_t unknown_since_ns; /* since when the name has not resolved; 0: it has resolved */
 };
 
@@ -48,7 +46,7 @@ struct secret {
  * the first one is logged at once. */
 enum tcp_connect_attempt { ATTEMPT_OK, ATTEMPT_FAILED, ATTEMPT_REFUSED };
 
-static cddp_status parse_address(const char *text, struct address *out)
+cddp_status cddpi_address_parse(const char *text, struct cddpi_address *out)
 {
     const char *colon = strrchr(text, ':');
     const char *host = text;
@@ -65,14 +63,21 @@ static cddp_status parse_address(const char *text, struct address *out)
     } else if (memchr(host, ':', host_bytes) != NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "an IPv6 address must stand in brackets");
     }
-    if (host_bytes == 0 || host_bytes >= HOST_BYTES) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "no host, or one of more than %d bytes",
-                          HOST_BYTES - 1);
+    if (host_bytes == 0 || host_bytes >= sizeof out->host) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "no host, or one of more than %zu bytes",
+                          sizeof out->host - 1);
     }
     memcpy(out->host, host, host_bytes);
     out->host[host_bytes] = '\0';
-    snprintf(out->port, sizeof out->port, "%d", (int)port);
+    out->port = (uint16_t)port;
     return CDDP_OK;
+}
+
+void cddpi_address_url(const struct cddpi_address *address, char out[CDDPI_ADDRESS_BYTES])
+{
+    snprintf(out, CDDPI_ADDRESS_BYTES,
+             strchr(address->host, ':') != NULL ? "tcp://[%s]:%u" : "tcp://%s:%u", address->host,
+             address->port);
 }
 
 /* Wait until @p fd is ready for @p events or has an error. False: the deadline has passed. */
@@ -267,7 +272,7 @@ static enum tcp_connect_attempt fail_name(struct address *address, int error)
     if (address->unknown_since_ns == 0) {
         address->unknown_since_ns = now_ns;
     }
-    (void)cddpi_fail(CDDP_ERR_IO, "the name %s has not resolved for %lld s: %s", address->host,
+    (void)cddpi_fail(CDDP_ERR_IO, "the name %s has not resolved for %lld s: %s", address->at.host,
                      (long long)((now_ns - address->unknown_since_ns + 500000000) / 1000000000),
                      gai_strerror(error));
     return ATTEMPT_FAILED;
@@ -282,8 +287,11 @@ static enum tcp_connect_attempt try_address(struct address *address, const struc
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *infos = NULL;
     enum tcp_connect_attempt attempt = ATTEMPT_FAILED;
-    int error = getaddrinfo(address->host, address->port, &hints, &infos);
+    char port[8];
+    int error;
 
+    snprintf(port, sizeof port, "%u", address->at.port);
+    error = getaddrinfo(address->at.host, port, &hints, &infos);
     if (error != 0) {
         /* not final: in a cluster the name may become known soon, so the caller tries again */
         return fail_name(address, error);
@@ -381,8 +389,8 @@ cddp_status cddpi_tcp_connect(const char *text, const char *token, int64_t deadl
     bool encrypts_data;
     cddp_status status;
 
-    CDDPI_TRY(parse_address(text, &search.address));
-    CDDPI_TRY(cddpi_interface_check_loopback(search.address.host));
+    CDDPI_TRY(cddpi_address_parse(text, &search.address.at));
+    CDDPI_TRY(cddpi_interface_check_loopback(search.address.at.host));
     CDDPI_TRY(cddpi_encryption(token, &encrypts_data));
     CDDPI_TRY(cddpi_ciphers(&search.secret.ciphers));
     cddpi_store_key(token, search.secret.key);

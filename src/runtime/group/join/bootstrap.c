@@ -12,6 +12,7 @@
 #include "group/net/mpi_module.h"
 #include "group/net/tcp/reach.h"
 #include "store/server.h"
+#include "store/store_stream.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -92,24 +93,13 @@ static cddp_status exchange_arrivals(const cddp_bootstrap *bootstrap,
 {
     struct cddpi_exchange exchange = exchange_by(bootstrap);
     struct arrival own;
-    struct arrival *all = cddpi_zalloc_array((size_t)bootstrap->world_size, sizeof *all);
-    cddp_status status = all != NULL ? CDDP_OK
-                                     : cddpi_fail(CDDP_ERR_NO_MEMORY,
-                                                  "joining: no memory for the places of %d ranks",
-                                                  bootstrap->world_size);
+    void *all;
 
     memset(&own, 0, sizeof own);
     read_place(&own.place);
     own.has_token = env->token[0] != '\0';
     own.encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1;
-    status = cddpi_agree_by(&exchange, status);
-    if (status == CDDP_OK) {
-        status = gather(exchange.context, &own, sizeof own, all);
-    }
-    if (status != CDDP_OK) {
-        cddpi_free(all);
-        return status;
-    }
+    CDDPI_TRY(cddpi_agree_and_gather_by(&exchange, CDDP_OK, &own, sizeof own, &all));
     *out = all;
     return CDDP_OK;
 }
@@ -132,16 +122,6 @@ static void count_locals(const cddp_bootstrap *bootstrap, const struct arrival *
 static bool is_near(const struct arrival *a, const struct arrival *b)
 {
     return memcmp(&a->place, &b->place, sizeof a->place) == 0;
-}
-
-static bool all_are_at_one_place(const struct arrival *all, int count)
-{
-    for (int rank = 1; rank < count; rank++) {
-        if (!is_near(&all[rank], &all[0])) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* The first rank without its own token; -1: all ranks have one. */
@@ -178,7 +158,6 @@ static cddp_status serve_store(struct cddpi_launch_env *env, bool is_local, int 
                                struct bootstrap_offer *offer)
 {
     struct cddpi_store_server_options options = {.reserved = OWN_FILES, .token = env->token};
-    cddp_status status;
 
     memcpy(offer->job, env->job, sizeof offer->job);
     if (without >= 0) {
@@ -192,28 +171,22 @@ static cddp_status serve_store(struct cddpi_launch_env *env, bool is_local, int 
         options.token = offer->token;
     }
     options.host = is_local ? "127.0.0.1" : "::";
-    status = cddpi_store_server_create(&options, &env->server);
-    if (status != CDDP_OK && !is_local) { /* this host has no IPv6 */
-        options.host = "0.0.0.0";
-        status = cddpi_store_server_create(&options, &env->server);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_tcp_offer_make(&offer->at);
-        offer->at.port = cddpi_store_server_port(env->server);
-    }
-    return status;
+    CDDPI_TRY(cddpi_store_server_create(&options, &env->server));
+    CDDPI_TRY(cddpi_tcp_offer_make(&offer->at));
+    offer->at.port = cddpi_store_server_port(env->server);
+    return CDDP_OK;
 }
 
 /* Choose the address that this rank uses. @p by_loopback: loopback reaches rank 0. */
 static cddp_status take_offer(const struct bootstrap_offer *offer, bool by_loopback,
                               struct cddpi_launch_env *env)
 {
-    char host[TCP_HOST_TEXT_BYTES] = "127.0.0.1";
-    cddp_status status = CDDP_OK;
+    struct cddpi_address address = {"127.0.0.1", offer->at.port};
 
     if (!by_loopback) {
-        status = cddpi_tcp_reachable(&offer->at,
-                                     env->timeout_ms < REACH_MS ? env->timeout_ms : REACH_MS, host);
+        cddp_status status = cddpi_tcp_reachable(
+            &offer->at, env->timeout_ms < REACH_MS ? env->timeout_ms : REACH_MS, address.host);
+
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(
                 status,
@@ -222,17 +195,14 @@ static cddp_status take_offer(const struct bootstrap_offer *offer, bool by_loopb
                 "secret, for all ranks. What was tried");
         }
     }
-    if (status == CDDP_OK) {
-        snprintf(env->store, sizeof env->store,
-                 strchr(host, ':') != NULL ? "tcp://[%s]:%u" : "tcp://%s:%u", host, offer->at.port);
-        if (offer->token[0] != '\0') {
-            memcpy(env->token, offer->token, sizeof offer->token);
-        }
-        memcpy(env->job, offer->job, sizeof env->job);
-        env->hosts_store = true;
-        env->removes_file = false;
+    cddpi_address_url(&address, env->store);
+    if (offer->token[0] != '\0') {
+        memcpy(env->token, offer->token, sizeof offer->token);
     }
-    return status;
+    memcpy(env->job, offer->job, sizeof env->job);
+    env->hosts_store = true;
+    env->removes_file = false;
+    return CDDP_OK;
 }
 
 static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct arrival *all,
@@ -241,12 +211,15 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
     struct cddpi_exchange exchange = exchange_by(bootstrap);
     struct bootstrap_offer offer = {.at = {.port = 0}};
     cddp_status status = CDDP_OK;
+    bool is_local = true; /* all ranks reach rank 0 by loopback */
     int code;
 
     count_locals(bootstrap, all, env);
+    for (int rank = 0; rank < env->world_size; rank++) {
+        is_local = is_local && is_near(&all[rank], &all[0]);
+    }
     if (env->rank == 0) {
-        status = serve_store(env, all_are_at_one_place(all, env->world_size),
-                             find_without_token(all, env->world_size), &offer);
+        status = serve_store(env, is_local, find_without_token(all, env->world_size), &offer);
     }
     CDDPI_TRY(cddpi_agree_by(&exchange, status));
     cddpi_error_clear();
@@ -267,7 +240,7 @@ static void close_server(struct cddpi_launch_env *env)
 cddp_status cddpi_bootstrap_rendezvous(const cddp_bootstrap *bootstrap,
                                        struct cddpi_launch_env *env)
 {
-    struct arrival *all;
+    struct arrival *all = NULL;
     cddp_status status;
 
     if (bootstrap->world_size == 1) {
@@ -276,19 +249,16 @@ cddp_status cddpi_bootstrap_rendezvous(const cddp_bootstrap *bootstrap,
         env->store[0] = '\0';
         return CDDP_OK;
     }
-    status = exchange_arrivals(bootstrap, env, &all);
-    if (status == CDDP_OK) {
-        status = check_secrets(all, bootstrap->world_size);
-        if (status == CDDP_OK) {
-            status = rendezvous_at(bootstrap, all, env);
-        }
-        cddpi_free(all);
-    }
-    if (status == CDDP_OK) {
-        env->bootstrap = *bootstrap;
-    } else {
+    CDDPI_TRY_GOTO(out, status, exchange_arrivals(bootstrap, env, &all));
+    CDDPI_TRY_GOTO(out, status, check_secrets(all, bootstrap->world_size));
+    CDDPI_TRY_GOTO(out, status, rendezvous_at(bootstrap, all, env));
+    env->bootstrap = *bootstrap;
+
+out:
+    if (status != CDDP_OK) {
         close_server(env);
     }
+    cddpi_free(all);
     return status;
 }
 

@@ -19,32 +19,26 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
     const struct cddpi_launch_env *env = members->env;
     struct cddpi_open_params params = {env->rank, env->world_size, env->timeout_ms, NULL};
     struct cddpi_backend *backend;
-    cddp_status status;
+    /* with several hosts, a launcher's local rank may be wrong: it may not know about hosts */
+    bool is_known = members->host_count == 1;
 
     if (transport == NULL || (transport == &cddpi_shm_transport && members->host_count > 1)) {
         /* "host" means both transports */
         transport = cddpi_transport_choose(members);
-        status = transport != NULL ? CDDP_OK : CDDP_ERR_UNAVAILABLE;
+        if (transport == NULL) {
+            return CDDP_ERR_UNAVAILABLE;
+        }
     } else {
-        status = transport->cpu.probe(members);
+        CDDPI_TRY(transport->cpu.probe(members));
     }
-    if (status == CDDP_OK) {
-        status = transport->cpu.open(members, &backend);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_group_build(&params, transport, backend, out);
-    }
-    if (status == CDDP_OK) {
-        /* with several hosts, a launcher's local rank may be wrong: it may not know about hosts */
-        bool is_known = members->host_count == 1;
-
-        (*out)->local_rank = is_known ? env->local_rank : members->local_rank;
-        (*out)->local_world_size = is_known ? env->local_world_size : members->local_size;
-        (*out)->host = members->host;
-        (*out)->generation = env->generation;
-        memcpy((*out)->token, env->token, sizeof(*out)->token);
-    }
-    return status;
+    CDDPI_TRY(transport->cpu.open(members, &backend));
+    CDDPI_TRY(cddpi_group_build(&params, transport, backend, out));
+    (*out)->local_rank = is_known ? env->local_rank : members->local_rank;
+    (*out)->local_world_size = is_known ? env->local_world_size : members->local_size;
+    (*out)->host = members->host;
+    (*out)->generation = env->generation;
+    memcpy((*out)->token, env->token, sizeof(*out)->token);
+    return CDDP_OK;
 }
 
 /* Meet the other ranks in the store, and connect to them. */
@@ -54,17 +48,14 @@ static cddp_status meet_and_connect(struct cddpi_launch_env *env,
     struct cddpi_rendezvous rendezvous;
     bool alone = env->world_size == 1;
     struct cddpi_members members = {.env = env, .host_count = 1}; /* as far as known */
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     if (transport != NULL) {
         /* as far as one rank knows; before it waits for others */
-        status = transport->cpu.probe(&members);
+        CDDPI_TRY(transport->cpu.probe(&members));
     }
-    if (status == CDDP_OK && !alone) {
-        status = cddpi_rendezvous_open(env, &rendezvous);
-    }
-    if (status != CDDP_OK) {
-        return status;
+    if (!alone) {
+        CDDPI_TRY(cddpi_rendezvous_open(env, &rendezvous));
     }
     status = cddpi_members_gather(env, alone ? NULL : &rendezvous, &members);
     if (status == CDDP_OK) {

@@ -22,9 +22,9 @@ static struct cddpi_exchange exchange_of(cddp_group *group)
                                    .all_gather = gather_in_group};
 }
 
-/* @p group: is aborted if there is no memory; NULL: there is no group to abort. */
-static cddp_status share(const struct cddpi_exchange *exchange, cddp_group *group,
-                         const void *record, size_t bytes, void **out)
+/* Without memory, a group is aborted. */
+static cddp_status share(const struct cddpi_exchange *exchange, const void *record, size_t bytes,
+                         void **out)
 {
     void *all = cddpi_zalloc_array((size_t)exchange->world_size, bytes);
     cddp_status status;
@@ -32,8 +32,8 @@ static cddp_status share(const struct cddpi_exchange *exchange, cddp_group *grou
     if (all == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for what %d ranks say: %zu bytes each",
                             exchange->world_size, bytes);
-        if (group != NULL) {
-            cddp_group_abort(group, cddp_last_error());
+        if (exchange->all_gather == gather_in_group) {
+            cddp_group_abort(exchange->context, cddp_last_error());
         }
         return status;
     }
@@ -50,7 +50,7 @@ cddp_status cddpi_all_gather_bytes(cddp_group *group, const void *record, size_t
 {
     struct cddpi_exchange exchange = exchange_of(group);
 
-    return share(&exchange, group, record, bytes, out);
+    return share(&exchange, record, bytes, out);
 }
 
 /* Store the first failure of @p all. The texts of other failures are appended, for at most @p most
@@ -95,11 +95,11 @@ static cddp_status reason(cddp_status status, const struct cddpi_failure *own)
     return own->status != CDDP_OK ? cddpi_fail_again((cddp_status)own->status, own) : status;
 }
 
-static cddp_status share_failures(const struct cddpi_exchange *exchange, cddp_group *group,
+static cddp_status share_failures(const struct cddpi_exchange *exchange,
                                   const struct cddpi_failure *own, int most)
 {
     void *all = NULL;
-    cddp_status status = share(exchange, group, own, sizeof *own, &all);
+    cddp_status status = share(exchange, own, sizeof *own, &all);
 
     if (status != CDDP_OK) {
         return reason(status, own);
@@ -109,12 +109,11 @@ static cddp_status share_failures(const struct cddpi_exchange *exchange, cddp_gr
     return status;
 }
 
-static cddp_status agree(const struct cddpi_exchange *exchange, cddp_group *group,
-                         struct cddpi_failure *own)
+static cddp_status agree(const struct cddpi_exchange *exchange, const struct cddpi_failure *own)
 {
     void *all = NULL;
     bool failed = false;
-    cddp_status status = share(exchange, group, &own->status, sizeof own->status, &all);
+    cddp_status status = share(exchange, &own->status, sizeof own->status, &all);
 
     if (status != CDDP_OK) {
         return reason(status, own);
@@ -123,7 +122,7 @@ static cddp_status agree(const struct cddpi_exchange *exchange, cddp_group *grou
         failed = failed || ((const int32_t *)all)[rank] != CDDP_OK;
     }
     cddpi_free(all);
-    return failed ? share_failures(exchange, group, own, 1) : CDDP_OK;
+    return failed ? share_failures(exchange, own, 1) : CDDP_OK;
 }
 
 static void get_own(cddp_status mine, struct cddpi_failure *out)
@@ -151,7 +150,7 @@ cddp_status cddpi_agree(cddp_group *group, cddp_status mine)
 
     get_own(mine, &own);
     take_blame(group, &own);
-    return agree(&exchange, group, &own);
+    return agree(&exchange, &own);
 }
 
 cddp_status cddpi_agree_on_failure(cddp_group *group, const struct cddpi_failure *own, int most)
@@ -160,7 +159,7 @@ cddp_status cddpi_agree_on_failure(cddp_group *group, const struct cddpi_failure
     struct cddpi_failure mine = *own;
 
     take_blame(group, &mine);
-    return share_failures(&exchange, group, &mine, most);
+    return share_failures(&exchange, &mine, most);
 }
 
 cddp_status cddpi_agree_by(const struct cddpi_exchange *exchange, cddp_status mine)
@@ -168,46 +167,28 @@ cddp_status cddpi_agree_by(const struct cddpi_exchange *exchange, cddp_status mi
     struct cddpi_failure own;
 
     get_own(mine, &own);
-    return agree(exchange, NULL, &own);
+    return agree(exchange, &own);
 }
 
-/* Build the record: this rank's status, followed by its data. */
-static unsigned char *make_record(cddp_status mine, const void *own, size_t bytes)
+/* Remove the statuses from @p records, each of which is a status followed by @p bytes bytes. False:
+ * a rank has failed. */
+static bool strip_statuses(unsigned char *records, int count, size_t bytes)
 {
-    unsigned char *record = cddpi_zalloc(sizeof(int32_t) + bytes);
-    int32_t status = mine;
+    bool all_succeeded = true;
 
-    if (record != NULL) {
-        memcpy(record, &status, sizeof status);
-        if (mine == CDDP_OK) {
-            memcpy(record + sizeof status, own, bytes);
-        }
-    }
-    return record;
-}
-
-/* Whether all ranks have succeeded; @p out then gets the data that follows their statuses. */
-static bool read_records(const unsigned char *records, int count, size_t bytes, unsigned char *out)
-{
-    size_t stride = sizeof(int32_t) + bytes;
-
-    for (int rank = 0; rank < count; rank++) {
+    for (size_t rank = 0; rank < (size_t)count; rank++) {
+        const unsigned char *record = records + rank * (sizeof(int32_t) + bytes);
         int32_t status;
 
-        memcpy(&status, records + (size_t)rank * stride, sizeof status);
-        if (status != CDDP_OK) {
-            return false;
-        }
+        memcpy(&status, record, sizeof status);
+        all_succeeded = all_succeeded && status == CDDP_OK;
+        memmove(records + rank * bytes, record + sizeof status, bytes);
     }
-    for (int rank = 0; rank < count; rank++) {
-        memcpy(out + (size_t)rank * bytes, records + (size_t)rank * stride + sizeof(int32_t),
-               bytes);
-    }
-    return true;
+    return all_succeeded;
 }
 
 cddp_status cddpi_agree_and_gather_by(const struct cddpi_exchange *exchange, cddp_status mine,
-                                      const void *own, size_t bytes, void *out_all)
+                                      const void *own, size_t bytes, void **out)
 {
     struct cddpi_failure failure;
     void *records = NULL;
@@ -215,18 +196,23 @@ cddp_status cddpi_agree_and_gather_by(const struct cddpi_exchange *exchange, cdd
     cddp_status status;
 
     get_own(mine, &failure);
-    record = make_record(mine, own, bytes);
+    record = cddpi_zalloc(sizeof failure.status + bytes);
     if (record == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to tell others %zu bytes", bytes);
     }
-    status = share(exchange, NULL, record, sizeof(int32_t) + bytes, &records);
+    memcpy(record, &failure.status, sizeof failure.status);
+    if (mine == CDDP_OK) {
+        memcpy(record + sizeof failure.status, own, bytes);
+    }
+    status = share(exchange, record, sizeof failure.status + bytes, &records);
     cddpi_free(record);
     if (status != CDDP_OK) {
         return reason(status, &failure);
     }
-    if (!read_records(records, exchange->world_size, bytes, out_all)) {
-        status = share_failures(exchange, NULL, &failure, 1);
+    if (!strip_statuses(records, exchange->world_size, bytes)) {
+        cddpi_free(records);
+        return share_failures(exchange, &failure, 1);
     }
-    cddpi_free(records);
-    return status;
+    *out = records;
+    return CDDP_OK;
 }

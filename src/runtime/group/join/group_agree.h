@@ -44,10 +44,10 @@ struct cddpi_exchange {
 CDDP_CHECKED cddp_status cddpi_agree_by(const struct cddpi_exchange *exchange, cddp_status mine);
 
 /** cddpi_agree_by() that also gathers, in the same exchange, @p own of @p bytes bytes from every
- * rank. @p out_all gets the data of all ranks, unless the call fails. A rank that has failed may
- * pass NULL for both. */
+ *  rank. A rank that has failed may pass NULL for @p own.
+ *  @param out  The data of all ranks, by rank. Release with cddpi_free(). */
 CDDP_CHECKED cddp_status cddpi_agree_and_gather_by(const struct cddpi_exchange *exchange,
                                                    cddp_status mine, const void *own, size_t bytes,
-                                                   void *out_all);
+                                                   void **out);
 
 #endif

@@ -3,15 +3,13 @@
  * Keys of the rendezvous: "member/R" has "world size|host id"; "members" has rank 0's answer, "ok
  * SIZE NONCE HOST:RUN*HOSTS ..." (the host of each rank: RUN ranks on each of HOSTS hosts from HOST
  * on; a few words for the usual jobs, however large, since every rank reads them) or its refusal
- * (refusal.h). */
+ * (rendezvous.h). */
 #include "group/join/members.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/machine.h"
-#include "group/join/refusal.h"
 
 #include <inttypes.h>
 #include <sodium.h>
@@ -25,20 +23,17 @@ enum { HOST_ID_BYTES = 320, RUN_BYTES = 32, POLL_MS = 20, STALE_MS = 1000, GRACE
 /* Write the host id, which is equal for processes that can share memory. */
 static void write_host_id(char out[HOST_ID_BYTES])
 {
-    char machine[CDDPI_MACHINE_BYTES];
+    char place[CDDPI_PROCESS_PLACE_BYTES];
     char host_name[128] = "";
-    char space[64] = "";
     const char *given = cddpi_env(CDDPI_ENV_HOST_ID);
-    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
 
     if (given != NULL) {
         snprintf(out, HOST_ID_BYTES, "%.200s", given);
         return;
     }
-    cddpi_machine(machine);
+    cddpi_rendezvous_place(place);
     (void)gethostname(host_name, sizeof host_name - 1);
-    space[length > 0 ? length : 0] = '\0';
-    snprintf(out, HOST_ID_BYTES, "%s|%s|%s", machine, host_name, space);
+    snprintf(out, HOST_ID_BYTES, "%s|%s", place, host_name);
 }
 
 cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)
@@ -149,16 +144,6 @@ static cddp_status give_members(struct cddpi_members *members)
     return status;
 }
 
-static cddp_status answer_members(struct cddpi_members *members)
-{
-    cddp_status status;
-
-    cddpi_rendezvous_delete(members->rendezvous, "members");
-    status = take_members(members);
-    return status == CDDP_OK ? give_members(members)
-                             : cddpi_refusal_set(members->rendezvous, "members", status);
-}
-
 cddp_status cddpi_members_read(struct cddpi_members *members, const char *text)
 {
     const struct cddpi_launch_env *env = members->env;
@@ -225,23 +210,31 @@ static cddp_status exchange_hosts(struct cddpi_members *members)
     char host_id[HOST_ID_BYTES];
     char mine[HOST_ID_BYTES + 16];
     char key[CDDPI_MEMBER_KEY_BYTES];
-    cddp_status status = cddpi_rendezvous_be_rank(members->rendezvous);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_rendezvous_be_rank(members->rendezvous));
     write_host_id(host_id);
     snprintf(mine, sizeof mine, "%d|%s", env->world_size, host_id);
     cddpi_rendezvous_member(env->rank, key);
     CDDPI_TRY(cddp_store_set(members->rendezvous->store, key, mine, strlen(mine)));
-    return env->rank == 0 ? answer_members(members) : await_members(members);
+    if (env->rank != 0) {
+        return await_members(members);
+    }
+    cddpi_rendezvous_delete(members->rendezvous, "members");
+    status = take_members(members);
+    return status == CDDP_OK ? give_members(members)
+                             : cddpi_refusal_set(members->rendezvous, "members", status);
 }
 
-bool cddpi_members_place(struct cddpi_members *members, int rank, int world_size)
+/* Set what is known about this rank's host from host_of. */
+static cddp_status place_self(struct cddpi_members *members)
 {
+    int rank = members->env->rank;
+    int world_size = members->env->world_size;
+
     members->locals = cddpi_zalloc_array((size_t)world_size, sizeof *members->locals);
     if (members->locals == NULL) {
-        return false;
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", world_size);
     }
     members->host = members->host_of[rank];
     members->host_count = 0;
@@ -257,30 +250,29 @@ bool cddpi_members_place(struct cddpi_members *members, int rank, int world_size
             members->locals[members->local_size++] = r;
         }
     }
-    return true;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_members_gather(const struct cddpi_launch_env *env,
                                  struct cddpi_rendezvous *rendezvous, struct cddpi_members *out)
 {
     struct cddpi_members members = {.env = env, .rendezvous = rendezvous};
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     members.host_of = cddpi_zalloc_array((size_t)env->world_size, sizeof *members.host_of);
     if (members.host_of == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", env->world_size);
-    } else if (rendezvous != NULL) {
-        status = exchange_hosts(&members);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", env->world_size);
     }
-    if (status == CDDP_OK && !cddpi_members_place(&members, env->rank, env->world_size)) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", env->world_size);
+    if (rendezvous != NULL) {
+        CDDPI_TRY_GOTO(fail, status, exchange_hosts(&members));
     }
-    if (status != CDDP_OK) {
-        cddpi_members_fini(&members);
-        return status;
-    }
+    CDDPI_TRY_GOTO(fail, status, place_self(&members));
     *out = members;
     return CDDP_OK;
+
+fail:
+    cddpi_members_fini(&members);
+    return status;
 }
 
 void cddpi_members_joined(const struct cddpi_members *members)
@@ -296,6 +288,4 @@ void cddpi_members_fini(struct cddpi_members *members)
 {
     cddpi_free(members->host_of);
     cddpi_free(members->locals);
-    members->host_of = NULL;
-    members->locals = NULL;
 }

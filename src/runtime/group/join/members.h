@@ -39,10 +39,6 @@ void cddpi_members_fini(struct cddpi_members *members);
  * ranks. */
 CDDP_CHECKED cddp_status cddpi_members_read(struct cddpi_members *members, const char *text);
 
-/** Set host_count, host, local_rank, local_size and locals of @p members from its host_of, for @p
- *  rank of @p world_size. False: no memory. */
-bool cddpi_members_place(struct cddpi_members *members, int rank, int world_size);
-
 /** Fail with CDDP_ERR_MISMATCH: @p rank was started for another world size than rank 0. */
 cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0);
 

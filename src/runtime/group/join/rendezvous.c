@@ -2,9 +2,6 @@
  */
 #include "group/join/rendezvous.h"
 
-#include "group/join/rendezvous_news.h"
-#include "group/join/rendezvous_rank.h"
-
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -13,6 +10,7 @@
 #include "group/launch/local_token.h"
 #include "store/server.h"
 #include "store/store.h"
+#include "store/store_stream.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -66,21 +64,13 @@ static cddp_status serve_store(struct cddpi_rendezvous *rendezvous)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
     struct cddpi_store_server_options server = {.token = env->token, .reserved = OWN_FILES};
-    char host[1200];
-    const char *colon = strrchr(env->store, ':');
-    char *end;
-    long port = strtol(colon + 1, &end, 10);
+    struct cddpi_address address;
 
-    snprintf(host, sizeof host, "%.*s", (int)(colon - env->store - 6), env->store + 6);
-    if (host[0] == '[' && host[strlen(host) - 1] == ']') { /* an IPv6 address */
-        memmove(host, host + 1, strlen(host));
-        host[strlen(host) - 1] = '\0';
+    if (cddpi_address_parse(env->store + strlen("tcp://"), &address) != CDDP_OK) {
+        return cddpi_fail_prefix(CDDP_ERR_ARGUMENT, "join: %s", env->store);
     }
-    if (*end != '\0' || port < 1 || port > 65535) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s has no port", env->store);
-    }
-    server.host = host;
-    server.port = (uint16_t)port;
+    server.host = address.host;
+    server.port = address.port;
     server.other_hosts = env->local_world_size < env->world_size;
     return cddpi_store_server_create(&server, &rendezvous->server);
 }
@@ -217,11 +207,7 @@ static cddp_status check_launcher(struct cddpi_rendezvous *rendezvous, const cha
     char ended[32];
     void *value;
 
-    cddp_status status = check_failure(rendezvous);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_failure(rendezvous));
     snprintf(ended, sizeof ended, ENDED "%d", rank);
     if (cddp_store_try_get(rendezvous->store, ended, &value, NULL) != CDDP_OK) {
         return CDDP_OK;
@@ -287,11 +273,8 @@ cddp_status cddpi_rendezvous_members(struct cddpi_rendezvous *rendezvous,
 {
     struct cddpi_member_values values = {.count = 0};
     size_t count = 0;
-    cddp_status status = cddpi_store_list_values(rendezvous->store, MEMBER, &values.pairs, &count);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_store_list_values(rendezvous->store, MEMBER, &values.pairs, &count));
     values.of = cddpi_zalloc_array((size_t)rendezvous->env->world_size, sizeof *values.of);
     if (values.of == NULL) {
         cddpi_rendezvous_members_fini(&values);
@@ -353,14 +336,11 @@ static cddp_status look_again(struct cddpi_rendezvous *rendezvous,
 {
     struct cddpi_store_pair *ended = NULL;
     size_t count = 0;
-    cddp_status status = check_failure(rendezvous);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_store_list_values(rendezvous->store, ENDED, &ended, &count);
-    }
-    if (status == CDDP_OK) {
-        status = read_again(rendezvous, values);
-    }
+    CDDPI_TRY(check_failure(rendezvous));
+    CDDPI_TRY(cddpi_store_list_values(rendezvous->store, ENDED, &ended, &count));
+    status = read_again(rendezvous, values);
     for (size_t i = 0; i < count && status == CDDP_OK; i++) {
         int rank = rank_of(rendezvous, ended[i].key, ENDED);
 
@@ -380,36 +360,35 @@ cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous *rendezvous,
 {
     struct cddpi_member_values values = {.count = 0};
     int slice = look_ms(rendezvous) / FIRST_LOOKS;
-    cddp_status status = cddpi_rendezvous_members(rendezvous, &values);
+    cddp_status status;
 
-    while (status == CDDP_OK) {
+    CDDPI_TRY(cddpi_rendezvous_members(rendezvous, &values));
+    for (;;) {
         int left = cddpi_left_ms(deadline_ns);
 
-        status = check.look(check.context, &values);
-        if (status != CDDP_OK || values.count == rendezvous->env->world_size) {
-            break;
+        CDDPI_TRY_GOTO(fail, status, check.look(check.context, &values));
+        if (values.count == rendezvous->env->world_size) {
+            *out = values;
+            return CDDP_OK;
         }
         if (left == 0) {
             status = CDDP_ERR_TIMEOUT;
-            break;
+            goto fail;
         }
         status = await_missing(rendezvous, &values, slice < left ? slice : left);
-        if (status == CDDP_OK) {
-            status = read_again(rendezvous, &values);
-        } else if (status == CDDP_ERR_TIMEOUT) {
-            status = look_again(rendezvous, &values);
-            if (status == CDDP_OK) {
-                cddpi_rendezvous_tell(rendezvous, &values);
-            }
+        if (status == CDDP_ERR_TIMEOUT) {
+            CDDPI_TRY_GOTO(fail, status, look_again(rendezvous, &values));
+            cddpi_rendezvous_tell_missing(rendezvous, &values);
+        } else {
+            CDDPI_TRY_GOTO(fail, status,
+                           status == CDDP_OK ? read_again(rendezvous, &values) : status);
         }
         slice = 2 * slice < look_ms(rendezvous) ? 2 * slice : look_ms(rendezvous);
     }
-    if (status != CDDP_OK) {
-        cddpi_rendezvous_members_fini(&values);
-        return status;
-    }
-    *out = values;
-    return CDDP_OK;
+
+fail:
+    cddpi_rendezvous_members_fini(&values);
+    return status;
 }
 
 static bool is_file(const struct cddpi_launch_env *env)

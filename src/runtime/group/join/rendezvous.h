@@ -16,6 +16,7 @@ enum {
     CDDPI_MEMBER_KEY_BYTES = 32,
     CDDPI_PREFIX_BYTES = 320,
     CDDPI_WHO_BYTES = 640,
+    CDDPI_PROCESS_PLACE_BYTES = 160,
     /* after starting to join, before a rank logs which ranks are missing */
     CDDPI_FIRST_NEWS_MS = 10000
 };
@@ -55,11 +56,6 @@ void cddpi_rendezvous_member(int rank, char out[CDDPI_MEMBER_KEY_BYTES]);
 void cddpi_rendezvous_set(struct cddpi_rendezvous *rendezvous, const char *key, const char *text);
 void cddpi_rendezvous_delete(struct cddpi_rendezvous *rendezvous, const char *key);
 
-/** Register in the store that this process is its rank.
- *  @return CDDP_OK; CDDP_ERR_MISMATCH with a text that names both processes, if another process is
- *          already that rank. All waiting ranks get the failure, too. */
-CDDP_CHECKED cddp_status cddpi_rendezvous_be_rank(struct cddpi_rendezvous *rendezvous);
-
 /** Wait for @p key, which @p rank writes.
  *  @param out  Release with cddp_free().
  *  @return CDDP_OK; CDDP_ERR_TIMEOUT once the deadline has passed; CDDP_ERR_PEER as soon as the
@@ -95,7 +91,63 @@ CDDP_CHECKED cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous 
                                                         int64_t deadline_ns,
                                                         struct cddpi_member_values *out);
 
+/* rendezvous_rank.c: which process is which rank */
+
+/** Write where this process runs, "MACHINE|NAMESPACE": equal for processes that see each other in
+ *  /proc. */
+void cddpi_rendezvous_place(char out[CDDPI_PROCESS_PLACE_BYTES]);
+
+/** Register in the store that this process is its rank.
+ *  @return CDDP_OK; CDDP_ERR_MISMATCH with a text that names both processes, if another process is
+ *          already that rank. All waiting ranks get the failure, too. */
+CDDP_CHECKED cddp_status cddpi_rendezvous_be_rank(struct cddpi_rendezvous *rendezvous);
+
+/** Check @p key, which begins with "failure/", and its @p value. CDDP_ERR_MISMATCH: another process
+ * joined as this rank. */
+CDDP_CHECKED cddp_status cddpi_rendezvous_contest(struct cddpi_rendezvous *rendezvous,
+                                                  const char *key, const char *value);
+
+/** Remove this rank's registration, once all ranks have joined, so that another process may join as
+ *  this rank later. */
+void cddpi_rendezvous_forget_rank(struct cddpi_rendezvous *rendezvous);
+
+/** Name the process that has the store's port. Rank 0 could not serve the store, with status @p
+ *  failed, since the port is in use.
+ *  @param env  The environment of the rendezvous. If it has no token, the one in this machine's
+ *              file is used. */
+cddp_status cddpi_rendezvous_name_rival(struct cddpi_rendezvous *rendezvous,
+                                        struct cddpi_launch_env *env, cddp_status failed);
+
+/* rendezvous_news.c: what ranks that wait learn about the others */
+
+/** While rank 0 waits: log at growing intervals which ranks are missing. */
+void cddpi_rendezvous_tell_missing(struct cddpi_rendezvous *rendezvous,
+                                   const struct cddpi_member_values *values);
+
+/** The same on a rank that waits for rank 0. Once rank 0 has joined, only rank 0 logs; until then,
+ * the first rank to ask does. */
+void cddpi_rendezvous_tell_for_0(struct cddpi_rendezvous *rendezvous);
+
 /** Fail with CDDP_ERR_TIMEOUT and a text that names the missing ranks. */
 cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous);
+
+/* A rank that cannot join notifies the ranks that wait for it by a refusal: its failure as a value
+ * in the rendezvous, "no STATUS RANK TEXT". */
+
+/** Store this thread's last failure, with @p status, under @p key. Keeps the failure; returns @p
+ *  status. */
+cddp_status cddpi_refusal_set(struct cddpi_rendezvous *rendezvous, const char *key,
+                              cddp_status status);
+
+/** Wait for a value that @p rank stores under @p key.
+ *  @param out  Release with cddp_free().
+ *  @return CDDP_OK; the refusal's status and text if the value is one; an error of the rendezvous,
+ *          which names the missing ranks if @p deadline_ns passes. */
+CDDP_CHECKED cddp_status cddpi_refusal_await(struct cddpi_rendezvous *rendezvous, const char *key,
+                                             int rank, int64_t deadline_ns, char **out);
+
+/** CDDP_ERR_PEER, with the text and the culprit, if a rank has stored a refusal under @p key.
+ */
+cddp_status cddpi_refusal_look(struct cddpi_rendezvous *rendezvous, const char *key);
 
 #endif

@@ -1,6 +1,7 @@
-/* rendezvous_news.c - reports which ranks are missing, while ranks join and when they give up, and
- * which variables set the number of ranks. */
-#include "group/join/rendezvous_news.h"
+/* rendezvous_news.c - owns what ranks that wait learn about the others: which ranks are missing,
+ * and which variables set the number of ranks; and refusals, by which a rank says why it cannot
+ * join. */
+#include "group/join/rendezvous.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -9,32 +10,32 @@
 #include <stdio.h>
 #include <string.h>
 
-/* List the ranks without a member key, "1, 3"; "": all have one. */
+enum { MISSING_BYTES = 256, SAYS_BYTES = 400, REFUSAL_BYTES = 1200 };
+
+/* List the ranks without a member key, as "1, 3" ("": all have one), and what sets the number of
+ * ranks, as "; that there are 2 is what options says: RANK=0, WORLD_SIZE=2". */
 static void list_missing(const struct cddpi_rendezvous *rendezvous,
-                         const struct cddpi_member_values *values, char *out, size_t bytes)
+                         const struct cddpi_member_values *values, char out[MISSING_BYTES],
+                         char out_says[SAYS_BYTES])
 {
+    const struct cddpi_launch_env *env = rendezvous->env;
     size_t used = 0;
     int named = 0;
-    int count = rendezvous->env->world_size - values->count;
+    int count = env->world_size - values->count;
 
-    out[0] = '\0';
-    for (int r = 0; r < rendezvous->env->world_size && used < bytes - 48; r++) {
+    out[0] = out_says[0] = '\0';
+    for (int r = 0; r < env->world_size && used < MISSING_BYTES - 48; r++) {
         if (values->of[r] == NULL) {
-            used += (size_t)snprintf(out + used, bytes - used, "%s%d", named > 0 ? ", " : "", r);
+            used += (size_t)snprintf(out + used, MISSING_BYTES - used, "%s%d",
+                                     named > 0 ? ", " : "", r);
             named++;
         }
     }
     if (named < count) {
-        snprintf(out + used, bytes - used, " and %d more", count - named);
+        snprintf(out + used, MISSING_BYTES - used, " and %d more", count - named);
     }
-}
-
-/* "; RANK=0, WORLD_SIZE=2 say that there are so many" */
-static void add_says(const struct cddpi_launch_env *env, char *out, size_t bytes)
-{
-    out[0] = '\0';
     if (env->says[0] != '\0') {
-        snprintf(out, bytes, "; that there are %d is what %s says: %s", env->world_size,
+        snprintf(out_says, SAYS_BYTES, "; that there are %d is what %s says: %s", env->world_size,
                  env->origin, env->says);
     }
 }
@@ -44,12 +45,11 @@ static void tell_missing(struct cddpi_rendezvous *rendezvous,
                          const struct cddpi_member_values *values)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
-    char missing[256];
-    char says[400];
+    char missing[MISSING_BYTES];
+    char says[SAYS_BYTES];
 
-    list_missing(rendezvous, values, missing, sizeof missing);
+    list_missing(rendezvous, values, missing, says);
     if (missing[0] != '\0') {
-        add_says(env, says, sizeof says);
         cddpi_log(CDDPI_LOG_WARN, "joining job %s: of %d ranks these have not come to %s yet: %s%s",
                   env->job, env->world_size, env->store, missing, says);
     }
@@ -65,8 +65,8 @@ static bool is_time_for_news(struct cddpi_rendezvous *rendezvous)
     return true;
 }
 
-void cddpi_rendezvous_tell(struct cddpi_rendezvous *rendezvous,
-                           const struct cddpi_member_values *values)
+void cddpi_rendezvous_tell_missing(struct cddpi_rendezvous *rendezvous,
+                                   const struct cddpi_member_values *values)
 {
     if (is_time_for_news(rendezvous)) {
         tell_missing(rendezvous, values);
@@ -104,18 +104,78 @@ cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
     struct cddpi_member_values values = {.count = 0};
-    char missing[256];
-    char says[400];
-    cddp_status status = cddpi_rendezvous_members(rendezvous, &values);
+    char missing[MISSING_BYTES];
+    char says[SAYS_BYTES];
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    list_missing(rendezvous, &values, missing, sizeof missing);
-    add_says(env, says, sizeof says);
+    CDDPI_TRY(cddpi_rendezvous_members(rendezvous, &values));
+    list_missing(rendezvous, &values, missing, says);
     cddpi_rendezvous_members_fini(&values);
     return cddpi_fail(CDDP_ERR_TIMEOUT, "joining job %s: %s %s did not come to %s within %u ms%s",
                       env->job, strchr(missing, ',') != NULL ? "ranks" : "rank",
                       missing[0] != '\0' ? missing : "0 to answer", env->store, env->timeout_ms,
                       says);
+}
+
+cddp_status cddpi_refusal_set(struct cddpi_rendezvous *rendezvous, const char *key,
+                              cddp_status status)
+{
+    struct cddpi_failure failure = *cddpi_last_failure();
+    char value[REFUSAL_BYTES];
+
+    snprintf(value, sizeof value, "no %d %d %.1100s", (int)status, failure.rank,
+             failure.text + failure.unnamed);
+    cddpi_rendezvous_set(rendezvous, key, value);
+    return cddpi_fail_again(status, &failure);
+}
+
+/* CDDP_OK if @p value is not a refusal; else the refusal's status and text. */
+static cddp_status read_refusal(const char *value)
+{
+    int status;
+    int rank;
+    int text = 0;
+
+    if (sscanf(value, "no %d %d %n", &status, &rank, &text) != 2 || text == 0 || status >= 0 ||
+        status < CDDP_ERR_DEVICE) {
+        return CDDP_OK;
+    }
+    return cddpi_fail_rank((cddp_status)status, rank, "%s", value + text);
+}
+
+cddp_status cddpi_refusal_await(struct cddpi_rendezvous *rendezvous, const char *key, int rank,
+                                int64_t deadline_ns, char **out)
+{
+    char *value;
+    cddp_status status = cddpi_rendezvous_await(rendezvous, key, rank, deadline_ns, &value);
+
+    if (status == CDDP_ERR_TIMEOUT) {
+        return cddpi_rendezvous_missing(rendezvous);
+    }
+    CDDPI_TRY(status);
+    status = read_refusal(value);
+    if (status != CDDP_OK) {
+        cddp_free(value);
+        return status;
+    }
+    *out = value;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_refusal_look(struct cddpi_rendezvous *rendezvous, const char *key)
+{
+    void *value;
+
+    if (cddp_store_try_get(rendezvous->store, key, &value, NULL) != CDDP_OK) {
+        return CDDP_OK;
+    }
+    if (read_refusal(value) != CDDP_OK) {
+        struct cddpi_failure failure = *cddpi_last_failure();
+
+        (void)cddpi_fail_again(CDDP_ERR_PEER, &failure);
+        cddpi_error_blame(failure.rank);
+    } else {
+        (void)cddpi_fail(CDDP_ERR_PEER, "joining: a rank's refusal cannot be understood");
+    }
+    cddp_free(value);
+    return CDDP_ERR_PEER;
 }

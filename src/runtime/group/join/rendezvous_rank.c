@@ -1,6 +1,6 @@
 /* rendezvous_rank.c - owns "who/R": which process joins as rank R. With two such processes, some of
  * the other ranks would train with one and some with the other. */
-#include "group/join/rendezvous_rank.h"
+#include "group/join/rendezvous.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -25,18 +25,25 @@ struct who {
     char place[CDDPI_WHO_BYTES];
 };
 
-static void write_who(char out[CDDPI_WHO_BYTES])
+void cddpi_rendezvous_place(char out[CDDPI_PROCESS_PLACE_BYTES])
 {
     char machine[CDDPI_MACHINE_BYTES];
-    char host[80] = "";
     char space[64] = "";
-    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
 
     cddpi_machine(machine);
+    (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    snprintf(out, CDDPI_PROCESS_PLACE_BYTES, "%s|%s", machine, space);
+}
+
+static void write_who(char out[CDDPI_WHO_BYTES])
+{
+    char host[80] = "";
+    char place[CDDPI_PROCESS_PLACE_BYTES];
+
+    cddpi_rendezvous_place(place);
     (void)gethostname(host, sizeof host - 1);
-    space[length > 0 ? length : 0] = '\0';
-    snprintf(out, CDDPI_WHO_BYTES, "%d %" PRIu64 " %s %.300s|%s", cddpi_process_id(),
-             cddpi_process_start_time(), host[0] != '\0' ? host : "?", machine, space);
+    snprintf(out, CDDPI_WHO_BYTES, "%d %" PRIu64 " %s %s", cddpi_process_id(),
+             cddpi_process_start_time(), host[0] != '\0' ? host : "?", place);
 }
 
 static bool read_who(const char *text, struct who *out)
@@ -155,12 +162,9 @@ cddp_status cddpi_rendezvous_name_rival(struct cddpi_rendezvous *rendezvous,
 {
     struct cddpi_failure failure = *cddpi_last_failure();
     void *value = NULL;
-    cddp_status status = open_rivals(rendezvous, env);
 
-    if (status == CDDP_OK) {
-        status = cddp_store_get(rendezvous->store, "who/0", LOOK_MS, &value, NULL);
-    }
-    if (status == CDDP_OK) {
+    if (open_rivals(rendezvous, env) == CDDP_OK &&
+        cddp_store_get(rendezvous->store, "who/0", LOOK_MS, &value, NULL) == CDDP_OK) {
         write_who(rendezvous->who);
         failed = fail_twice(rendezvous, value, rendezvous->who);
         cddp_free(value);

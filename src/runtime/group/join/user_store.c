@@ -16,21 +16,6 @@
 #include <sodium.h>
 #include <stdio.h>
 
-struct cddpi_user_store {
-    cddp_store *store;
-    struct cddpi_store_server *server; /* on rank 0; else NULL */
-};
-
-void cddpi_user_store_destroy(struct cddpi_user_store *store)
-{
-    if (store == NULL) {
-        return;
-    }
-    cddp_store_close(store->store);
-    cddpi_store_server_destroy(store->server);
-    cddpi_free(store);
-}
-
 static int broadcast(void *context, void *data, size_t bytes)
 {
     return cddp_broadcast(context, data, bytes, CDDP_U8, 0, NULL);
@@ -45,15 +30,12 @@ static int all_gather(void *context, const void *own, size_t bytes, void *out_al
 static cddp_status serve_self(struct cddpi_launch_env *env)
 {
     struct cddpi_store_server_options options = {.token = env->token, .host = "127.0.0.1"};
-    cddp_status status;
 
     cddpi_store_token(env->token);
-    status = cddpi_store_server_create(&options, &env->server);
-    if (status == CDDP_OK) {
-        snprintf(env->store, sizeof env->store, "tcp://127.0.0.1:%u",
-                 cddpi_store_server_port(env->server));
-    }
-    return status;
+    CDDPI_TRY(cddpi_store_server_create(&options, &env->server));
+    snprintf(env->store, sizeof env->store, "tcp://127.0.0.1:%u",
+             cddpi_store_server_port(env->server));
+    return CDDP_OK;
 }
 
 void cddpi_user_store_token(const char *token, const uint8_t nonce[CDDPI_NONCE_BYTES], char out[33])
@@ -69,23 +51,10 @@ void cddpi_user_store_token(const char *token, const uint8_t nonce[CDDPI_NONCE_B
     sodium_memzero(made, sizeof made);
 }
 
-/* Derive the store's own token. If the group has no token, rank 0 creates one for all ranks. */
-static cddp_status agree_on_token(cddp_group *group, struct cddpi_launch_env *env)
-{
-    uint8_t nonce[CDDPI_NONCE_BYTES];
-
-    if (group->token[0] == '\0') {
-        return CDDP_OK;
-    }
-    cddpi_random_bytes(nonce, sizeof nonce);
-    CDDPI_TRY(cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL));
-    cddpi_user_store_token(group->token, nonce, env->token);
-    return CDDP_OK;
-}
-
 static cddp_status serve_store(cddp_group *group, struct cddpi_launch_env *env)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
+    uint8_t nonce[CDDPI_NONCE_BYTES];
 
     bootstrap.context = group;
     bootstrap.rank = group->rank;
@@ -95,40 +64,20 @@ static cddp_status serve_store(cddp_group *group, struct cddpi_launch_env *env)
     if (group->world_size == 1) {
         return serve_self(env);
     }
-    CDDPI_TRY(agree_on_token(group, env));
+    if (group->token[0] != '\0') { /* derive the store's own; else rank 0 makes one for all */
+        cddpi_random_bytes(nonce, sizeof nonce);
+        CDDPI_TRY(cddp_broadcast(group, nonce, sizeof nonce, CDDP_U8, 0, NULL));
+        cddpi_user_store_token(group->token, nonce, env->token);
+    }
     return cddpi_bootstrap_rendezvous(&bootstrap, env);
 }
 
-/* Open the store on every rank, or on no rank. */
-static cddp_status open_store(cddp_group *group, const struct cddpi_launch_env *env,
-                              struct cddpi_user_store **out)
-{
-    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
-    struct cddpi_user_store *made = cddpi_zalloc(sizeof *made);
-    cddp_status status = CDDP_ERR_NO_MEMORY;
-
-    options.url = env->store;
-    options.token = env->token;
-    options.timeout_ms = group->timeout_ms;
-    if (made == NULL) {
-        (void)cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank, "group_store: no memory");
-    } else {
-        status = cddp_store_open(&options, &made->store);
-    }
-    status = cddpi_agree(group, status);
-    if (status != CDDP_OK) {
-        cddpi_user_store_destroy(made);
-        return status;
-    }
-    made->server = env->server;
-    *out = made;
-    return CDDP_OK;
-}
-
-/* Serve the store on rank 0 and open it on all ranks. */
+/* Serve the store on rank 0, and open it on every rank or on no rank. */
 static cddp_status make_store(cddp_group *group)
 {
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
     struct cddpi_launch_env *env = cddpi_zalloc(sizeof *env);
+    cddp_store *store = NULL;
     cddp_status status = CDDP_OK;
 
     if (env == NULL) {
@@ -138,10 +87,18 @@ static cddp_status make_store(cddp_group *group)
     CDDPI_TRY_GOTO(out, status, cddpi_agree(group, status));
     env->timeout_ms = group->timeout_ms;
     CDDPI_TRY_GOTO(out, status, serve_store(group, env));
-    status = open_store(group, env, &group->user_store);
-    if (status != CDDP_OK) {
+    options.url = env->store;
+    options.token = env->token;
+    options.timeout_ms = group->timeout_ms;
+    status = cddpi_agree(group, cddp_store_open(&options, &store));
+    if (status == CDDP_OK) {
+        group->user_store = store;
+        group->user_store_server = env->server;
+    } else {
+        cddp_store_close(store);
         cddpi_store_server_destroy(env->server);
     }
+
 out:
     cddpi_free(env);
     return status;
@@ -160,6 +117,6 @@ cddp_status cddp_group_store(cddp_group *group, cddp_store **out)
             return cddpi_fail_prefix(status, "group_store");
         }
     }
-    *out = group->user_store->store;
+    *out = group->user_store;
     return CDDP_OK;
 }

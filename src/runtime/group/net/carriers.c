@@ -1,5 +1,5 @@
 /* carriers.c - owns the list of carriers; opens the MPI module. */
-#include "group/net/carriers.h"
+#include "group/net/carrier.h"
 
 #include "base/alloc.h"
 #include "base/env.h"
@@ -15,15 +15,13 @@ cddp_status cddpi_mpi_module_open(const struct cddpi_mpi_module **out)
     static struct cddpi_mpi_host host = {.agree = cddpi_agree_by};
     const struct cddpi_mpi_module *module;
     const void *table;
-    cddp_status status = cddpi_module_file_open(&cddpi_mpi_module_file, &table);
 
-    if (status == CDDP_OK) {
-        module = table;
-        host.base = cddpi_module_host(); /* the same at every call */
-        module->use(&host);
-        *out = module;
-    }
-    return status;
+    CDDPI_TRY(cddpi_module_file_open(&cddpi_mpi_module_file, &table));
+    module = table;
+    host.base = cddpi_module_host(); /* the same at every call */
+    module->use(&host);
+    *out = module;
+    return CDDP_OK;
 }
 
 /* Get the module's carrier; NULL: the error text has the reason. */
@@ -48,23 +46,13 @@ static const struct carriers_row {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static const struct cddpi_carrier_ops *probe(const struct carriers_row *row)
+/* The carrier of @p row, if it can serve; NULL: the error text has the reason. @p must_encrypt:
+ * carriers that do not encrypt are rejected. */
+static const struct cddpi_carrier_ops *probe(const struct carriers_row *row, bool must_encrypt)
 {
-    const struct cddpi_carrier_ops *carrier = row->find();
+    const struct cddpi_carrier_ops *carrier;
 
-    return carrier != NULL && carrier->probe() == CDDP_OK ? carrier : NULL;
-}
-
-/* The same if the user named no carrier: if encryption is requested, carriers without it are
- * rejected. */
-static const struct cddpi_carrier_ops *probe_unnamed(const struct carriers_row *row)
-{
-    bool encrypts;
-
-    if (cddpi_encryption_wanted(&encrypts) != CDDP_OK) {
-        return NULL;
-    }
-    if (encrypts && !row->encrypts) {
+    if (must_encrypt && !row->encrypts) {
         (void)cddpi_fail(
             CDDP_ERR_UNAVAILABLE,
             "it does not encrypt, and CDDP_ENCRYPT=1 (CDDP_CARRIER=%s takes it all the "
@@ -72,7 +60,8 @@ static const struct cddpi_carrier_ops *probe_unnamed(const struct carriers_row *
             row->name);
         return NULL;
     }
-    return probe(row);
+    carrier = row->find();
+    return carrier != NULL && carrier->probe() == CDDP_OK ? carrier : NULL;
 }
 
 void cddpi_carrier_warn(const struct cddpi_carrier_ops *carrier)
@@ -91,67 +80,57 @@ void cddpi_carrier_warn(const struct cddpi_carrier_ops *carrier)
     }
 }
 
-static const struct cddpi_carrier_ops *named(const char *name)
+/* Find the carriers that this rank can use, as a bit mask of rows. @p name: only this one, if it
+ * can serve; NULL: the one that $CDDP_CARRIER names, else all. */
+static cddp_status find_usable(const char *name, const struct cddpi_carrier_ops *found[ROWS],
+                               uint32_t *out)
 {
-    for (int i = 0; i < ROWS; i++) {
-        if (strcmp(rows[i].name, name) == 0) {
-            const struct cddpi_carrier_ops *carrier = probe(&rows[i]);
+    bool is_known = false;
+    bool encrypts;
 
-            if (carrier == NULL) {
-                (void)cddpi_fail_prefix((cddp_status)cddpi_last_failure()->status, "carrier %s",
-                                        name);
-            }
-            return carrier;
+    *out = 0;
+    CDDPI_TRY(cddpi_encryption_wanted(&encrypts));
+    if (name == NULL) {
+        name = cddpi_env(CDDPI_ENV_CARRIER);
+    }
+    for (int i = 0; i < ROWS; i++) {
+        found[i] = NULL;
+        if (name != NULL && strcmp(rows[i].name, name) != 0) {
+            continue;
+        }
+        is_known = true;
+        found[i] = probe(&rows[i], encrypts && name == NULL);
+        *out |= found[i] != NULL ? 1u << i : 0;
+        if (found[i] == NULL && name != NULL) {
+            return cddpi_fail_prefix((cddp_status)cddpi_last_failure()->status, "carrier %s", name);
+        }
+        if (found[i] == NULL) {
+            cddpi_log(CDDPI_LOG_DEBUG, "carrier %s: %s", rows[i].name, cddp_last_error());
         }
     }
-    (void)cddpi_fail(CDDP_ERR_ARGUMENT, "there is no carrier %s: choose tcp or mpi", name);
+    return is_known
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "there is no carrier %s: choose tcp or mpi", name);
+}
+
+/* The first of @p usable; NULL: none. */
+static const struct cddpi_carrier_ops *best_of(const struct cddpi_carrier_ops *const found[ROWS],
+                                               uint32_t usable)
+{
+    for (int i = 0; i < ROWS; i++) {
+        if ((usable & 1u << i) != 0) {
+            return found[i];
+        }
+    }
     return NULL;
 }
 
 const struct cddpi_carrier_ops *cddpi_carrier_choose(const char *name)
 {
-    if (name == NULL) {
-        name = cddpi_env(CDDPI_ENV_CARRIER);
-    }
-    if (name != NULL) {
-        return named(name);
-    }
-    for (int i = 0; i < ROWS; i++) {
-        const struct cddpi_carrier_ops *carrier = probe_unnamed(&rows[i]);
+    const struct cddpi_carrier_ops *found[ROWS];
+    uint32_t usable;
 
-        if (carrier != NULL) {
-            return carrier;
-        }
-        cddpi_log(CDDPI_LOG_DEBUG, "carrier %s: %s", rows[i].name, cddp_last_error());
-    }
-    return NULL;
-}
-
-/* Find the carriers that this rank can use, as a bit mask of rows. */
-static cddp_status find_usable(const struct cddpi_carrier_ops *found[ROWS], uint32_t *out)
-{
-    const char *name = cddpi_env(CDDPI_ENV_CARRIER);
-    uint32_t usable = 0;
-    bool encrypts;
-    cddp_status status = cddpi_encryption_wanted(&encrypts);
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (name != NULL && named(name) == NULL) {
-        return (cddp_status)cddpi_last_failure()->status;
-    }
-    for (int i = 0; i < ROWS; i++) {
-        found[i] = name == NULL                      ? probe_unnamed(&rows[i])
-                   : strcmp(rows[i].name, name) == 0 ? probe(&rows[i])
-                                                     : NULL;
-        usable |= found[i] != NULL ? 1u << i : 0;
-        if (found[i] == NULL && name == NULL) {
-            cddpi_log(CDDPI_LOG_DEBUG, "carrier %s: %s", rows[i].name, cddp_last_error());
-        }
-    }
-    *out = usable;
-    return CDDP_OK;
+    return find_usable(name, found, &usable) == CDDP_OK ? best_of(found, usable) : NULL;
 }
 
 cddp_status cddpi_carrier_agree(const struct cddpi_exchange *exchange,
@@ -160,24 +139,16 @@ cddp_status cddpi_carrier_agree(const struct cddpi_exchange *exchange,
     const struct cddpi_carrier_ops *found[ROWS];
     uint32_t own = 0;
     uint32_t common = ~0u;
-    uint32_t *all = cddpi_zalloc_array((size_t)exchange->world_size, sizeof *all);
-    cddp_status status = all != NULL ? find_usable(found, &own)
-                                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %d ranks",
-                                                  exchange->world_size);
+    void *all;
+    cddp_status status = find_usable(NULL, found, &own);
 
-    status = cddpi_agree_and_gather_by(exchange, status, &own, sizeof own, all);
-    for (int rank = 0; status == CDDP_OK && rank < exchange->world_size; rank++) {
-        common &= all[rank];
+    CDDPI_TRY(cddpi_agree_and_gather_by(exchange, status, &own, sizeof own, &all));
+    for (int rank = 0; rank < exchange->world_size; rank++) {
+        common &= ((const uint32_t *)all)[rank];
     }
     cddpi_free(all);
-    if (status != CDDP_OK) {
-        return status;
-    }
-    for (int i = 0; i < ROWS; i++) {
-        if ((common & 1u << i) != 0) {
-            *out = found[i];
-            return CDDP_OK;
-        }
-    }
-    return cddpi_fail(CDDP_ERR_ARGUMENT, "net: CDDP_CARRIER is not the same on all ranks");
+    *out = best_of(found, common);
+    return *out != NULL
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT, "net: CDDP_CARRIER is not the same on all ranks");
 }

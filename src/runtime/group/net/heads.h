@@ -4,12 +4,11 @@
 
 #include "group/net/net_collective.h"
 
-cddp_status cddpi_net_heads_begin(struct net_backend *net, struct net_collective *collective);
+cddp_status cddpi_net_heads_begin(struct net_backend *net);
 /** Advance the comparison of all hosts' calls. @p out_done: they have been compared.
  *  CDDP_ERR_MISMATCH: the calls differ. */
-cddp_status cddpi_net_heads_advance(struct net_backend *net, struct net_collective *collective,
-                                    bool *out_done);
+cddp_status cddpi_net_heads_advance(struct net_backend *net, bool *out_done);
 /** Compare the calls of this host's ranks, which are known by now. */
-cddp_status cddpi_net_heads_compare(struct net_backend *net, struct net_collective *collective);
+cddp_status cddpi_net_heads_compare(const struct net_backend *net);
 
 #endif

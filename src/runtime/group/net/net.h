@@ -43,9 +43,8 @@ struct net_backend {
     int *leaders;  /* by host: its lowest rank */
     int leader_count; /* number of leaders of each host; no host has fewer ranks */
 
-    const struct cddpi_transport *inner_transport;
-    struct cddpi_backend *inner;
-    uint64_t inner_collectives; /* so far */
+    struct cddpi_backend *inner; /* of cddpi_shm_transport */
+    uint64_t inner_collectives;  /* so far */
 
     struct cddpi_carrier *_Atomic carrier; /* NULL: there is only one host, or it is not open yet */
     /* see watch.c; NULL: the carrier itself detects hosts that disappear */

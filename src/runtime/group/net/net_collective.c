@@ -7,11 +7,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/net/heads.h"
-#include "group/net/inner.h"
 #include "group/net/net_message.h"
-#include "group/net/net_plan.h"
 #include "group/net/net_reduce.h"
-#include "group/net/net_room.h"
 #include "group/net/pieces.h"
 #include "group/net/transfer.h"
 #include "kernels/cpu/reduce.h"
@@ -33,38 +30,24 @@ cddp_status cddpi_net_collective_open(struct net_backend *net)
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu hosts", hosts);
     }
     collective->heads = cddpi_zalloc_array(local, sizeof *collective->heads);
-    collective->head_sends = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_sends);
-    collective->head_recvs = cddpi_zalloc_array(2 * hosts, sizeof *collective->head_recvs);
-    collective->peer_heads = cddpi_zalloc_array(hosts, sizeof *collective->peer_heads);
+    collective->others = cddpi_zalloc_array(hosts, sizeof *collective->others);
     collective->weights = cddpi_zalloc_array(size, sizeof *collective->weights);
     collective->factors = cddpi_zalloc_array(size, sizeof *collective->factors);
     collective->peers_in = cddpi_zalloc_array(local, sizeof *collective->peers_in);
     collective->peers_out = cddpi_zalloc_array(local, sizeof *collective->peers_out);
-    if (collective->heads == NULL || collective->head_sends == NULL ||
-        collective->head_recvs == NULL || collective->peer_heads == NULL ||
-        collective->weights == NULL || collective->factors == NULL ||
-        collective->peers_in == NULL || collective->peers_out == NULL) {
+    if (collective->heads == NULL || collective->others == NULL || collective->weights == NULL ||
+        collective->factors == NULL || collective->peers_in == NULL ||
+        collective->peers_out == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu ranks on %zu hosts", size,
                           hosts);
     }
     return CDDP_OK;
 }
 
-static void free_arrays(struct net_collective *collective)
-{
-    cddpi_free(collective->heads);
-    cddpi_free(collective->head_sends);
-    cddpi_free(collective->head_recvs);
-    cddpi_free(collective->peer_heads);
-    cddpi_free(collective->weights);
-    cddpi_free(collective->factors);
-    cddpi_free(collective->peers_in);
-    cddpi_free(collective->peers_out);
-    cddpi_free(collective);
-}
-
 void cddpi_net_collective_close(struct net_backend *net)
 {
+    struct net_collective *collective = net->collective;
+
     for (int host = 0; net->root_plans != NULL && host < net->host_count; host++) {
         cddpi_net_plan_fini(&net->root_plans[host]);
     }
@@ -75,8 +58,14 @@ void cddpi_net_collective_close(struct net_backend *net)
     for (int i = 0; i < NET_PIECES; i++) {
         cddpi_net_room_fini(&net->rooms[i]);
     }
-    if (net->collective != NULL) {
-        free_arrays(net->collective);
+    if (collective != NULL) {
+        cddpi_free(collective->heads);
+        cddpi_free(collective->others);
+        cddpi_free(collective->weights);
+        cddpi_free(collective->factors);
+        cddpi_free(collective->peers_in);
+        cddpi_free(collective->peers_out);
+        cddpi_free(collective);
     }
 }
 
@@ -99,12 +88,11 @@ static cddp_status begin_collective(struct net_backend *net, struct cddpi_group_
         .op = op,
         .element = cddp_type_bytes(op->type),
         .sum = cddp_type_bytes(cddpi_reduce_sum_type(op->type, op->op)),
+        .whole = bytes,
         .op_of_sums = op->op,
         .leaders = 1,
         .heads = collective->heads,
-        .head_sends = collective->head_sends,
-        .head_recvs = collective->head_recvs,
-        .peer_heads = collective->peer_heads,
+        .others = collective->others,
         .weights = collective->weights,
         .factors = collective->factors,
         .peers_in = collective->peers_in,
@@ -118,160 +106,146 @@ static cddp_status begin_collective(struct net_backend *net, struct cddpi_group_
         collective->mine.out_place_of = place_of_memory(net, op->out, bytes);
     }
     if (net->local_size > 1) {
-        cddpi_net_inner_begin(net, collective, CDDPI_ALL_GATHER, net->leaders[net->host],
-                              &collective->mine, collective->heads, sizeof collective->mine);
+        cddpi_net_inner_begin(net, CDDPI_ALL_GATHER, net->leaders[net->host], &collective->mine,
+                              collective->heads, sizeof collective->mine);
     } else {
         collective->heads[0] = collective->mine;
     }
     return CDDP_OK;
 }
 
-/* If the leader can see the data of all ranks of its host, it works on that data directly.
- */
-static void look_for_zero_copy(struct net_backend *net, struct net_collective *collective)
+/* If the leader can see the data of all ranks of its host, it works on that data directly. */
+static void look_for_zero_copy(struct net_backend *net)
 {
+    struct net_collective *collective = net->collective;
     const struct cddpi_group_op *op = collective->op;
-    size_t bytes = op->count * collective->element;
 
-    if (op->kind != CDDPI_ALL_REDUCE || net->local_size == 1 || bytes == 0) {
+    if (op->kind != CDDPI_ALL_REDUCE || net->local_size == 1 || collective->whole == 0) {
         return;
     }
     for (int i = 0; i < net->local_size; i++) {
-        if (collective->heads[i].in_place_of == 0 || collective->heads[i].out_place_of == 0 ||
-            collective->heads[i].in_place_of != collective->heads[0].in_place_of ||
-            collective->heads[i].out_place_of != collective->heads[0].out_place_of) {
+        const struct net_head *head = &collective->heads[i];
+
+        if (head->in_place_of == 0 || head->out_place_of == 0 ||
+            head->in_place_of != collective->heads[0].in_place_of ||
+            head->out_place_of != collective->heads[0].out_place_of) {
             return;
         }
     }
-    collective->zero_copy =
-        net->inner->ops->peers(net->inner, op->in, bytes, collective->peers_in) &&
-        net->inner->ops->peers(net->inner, op->out, bytes, (const void **)collective->peers_out);
+    collective->zero_copy = net->inner->ops->peers(net->inner, op->in, collective->whole,
+                                                   collective->peers_in) &&
+                            net->inner->ops->peers(net->inner, op->out, collective->whole,
+                                                   (const void **)collective->peers_out);
 }
 
-static cddp_status begin_heads(struct net_backend *net, struct net_collective *collective)
+static cddp_status begin_heads(struct net_backend *net)
 {
-    collective->heads_have_begun = true;
-    return collective->heads_are_done ? CDDP_OK : cddpi_net_heads_begin(net, collective);
+    net->collective->heads_have_begun = true;
+    return net->collective->heads_are_done ? CDDP_OK : cddpi_net_heads_begin(net);
 }
 
 /* Called once all calls of this host's ranks are known. */
-static cddp_status begin_pieces(struct net_backend *net, struct net_collective *collective)
+static cddp_status begin_pieces(struct net_backend *net)
 {
-    cddp_status status = cddpi_net_heads_compare(net, collective);
+    struct net_collective *collective = net->collective;
+    const struct cddpi_group_op *op = collective->op;
 
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(cddpi_net_heads_compare(net));
+    look_for_zero_copy(net);
+    if (op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
+        op->kind == CDDPI_REDUCE_SCATTER) {
+        CDDPI_TRY(cddpi_net_reduce_choose(net));
     }
-    look_for_zero_copy(net, collective);
-    if (collective->op->kind == CDDPI_ALL_REDUCE || collective->op->kind == CDDPI_REDUCE) {
-        status = cddpi_net_reduce_choose(net, collective);
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
-    if (collective->op->kind == CDDPI_REDUCE_SCATTER &&
-        !cddpi_net_plan_make(net, CDDPI_ALGORITHM_EXCHANGE, -1,
-                             &net->plans[CDDPI_ALGORITHM_EXCHANGE])) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "reduce_scatter: no memory");
-    }
-    cddpi_net_pieces_cut(net, collective);
+    cddpi_net_pieces_cut(net);
     collective->phase = PHASE_PIECES;
     collective->heads_are_done = net->local_rank >= collective->leaders;
-    if (collective->op->kind == CDDPI_ALLOC) {
-        cddpi_net_inner_begin(net, collective, CDDPI_ALLOC, net->leaders[net->host], NULL,
-                              collective->op->out, collective->op->count);
+    if (op->kind == CDDPI_ALLOC) {
+        cddpi_net_inner_begin(net, CDDPI_ALLOC, net->leaders[net->host], NULL, op->out, op->count);
         return CDDP_OK; /* the other hosts get this host's call when it has the memory */
     }
-    return begin_heads(net, collective);
+    return begin_heads(net);
 }
 
 /* Whether the ranks of the host must wait for their leader at the end. */
-static bool has_barrier(const struct net_backend *net, const struct net_collective *collective)
+static bool has_barrier(const struct net_backend *net)
 {
-    return net->local_size > 1 && (collective->zero_copy || collective->op->kind == CDDPI_BARRIER ||
-                                   collective->op->kind == CDDPI_ALLOC);
+    enum cddpi_kind kind = net->collective->op->kind;
+
+    return net->local_size > 1 &&
+           (net->collective->zero_copy || kind == CDDPI_BARRIER || kind == CDDPI_ALLOC);
 }
 
-static cddp_status advance_collective(struct net_backend *net, struct net_collective *collective,
-                                      bool *out_done)
+static cddp_status advance_collective(struct net_backend *net, bool *out_done)
 {
+    struct net_collective *collective = net->collective;
     bool done = true;
-    cddp_status status = CDDP_OK;
 
-    *out_done = false;
     if (collective->phase == PHASE_HEADS) {
-        status = cddpi_net_inner_advance(net, collective, &done);
-        if (status != CDDP_OK || !done) {
-            return status;
+        CDDPI_TRY(cddpi_net_inner_advance(net, &done));
+        if (!done) {
+            return CDDP_OK;
         }
-        status = begin_pieces(net, collective);
+        CDDPI_TRY(begin_pieces(net));
     }
-    if (status == CDDP_OK && collective->heads_have_begun && !collective->heads_are_done) {
-        status = cddpi_net_heads_advance(net, collective, &collective->heads_are_done);
+    if (collective->heads_have_begun && !collective->heads_are_done) {
+        CDDPI_TRY(cddpi_net_heads_advance(net, &collective->heads_are_done));
     }
-    if (status == CDDP_OK && collective->phase == PHASE_PIECES) {
-        status = collective->pieces > 0 ? cddpi_net_pieces_advance(net, collective, &done)
-                                        : cddpi_net_inner_advance(net, collective, &done);
-        if (status == CDDP_OK && done && !collective->heads_have_begun) {
-            status = begin_heads(net, collective);
+    if (collective->phase == PHASE_PIECES) {
+        CDDPI_TRY(collective->pieces > 0 ? cddpi_net_pieces_advance(net, &done)
+                                         : cddpi_net_inner_advance(net, &done));
+        if (done && !collective->heads_have_begun) {
+            CDDPI_TRY(begin_heads(net));
         }
-        if (status == CDDP_OK && done && collective->heads_are_done) {
+        if (done && collective->heads_are_done) {
             collective->phase = PHASE_BARRIER;
-            if (has_barrier(net, collective)) {
-                cddpi_net_inner_begin(net, collective, CDDPI_BARRIER, net->leaders[net->host], NULL,
-                                      NULL, 0);
+            if (has_barrier(net)) {
+                cddpi_net_inner_begin(net, CDDPI_BARRIER, net->leaders[net->host], NULL, NULL, 0);
             }
         }
     }
-    if (status == CDDP_OK && collective->phase == PHASE_BARRIER) {
-        status = cddpi_net_inner_advance(net, collective, out_done);
-    }
-    return status;
+    return collective->phase == PHASE_BARRIER ? cddpi_net_inner_advance(net, out_done) : CDDP_OK;
+}
+
+static bool is_message(const struct cddpi_group_op *op)
+{
+    return op->kind == CDDPI_SEND || op->kind == CDDPI_RECV;
 }
 
 /* Advance @p op as far as possible without waiting. */
 static cddp_status advance_op(struct net_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
-    cddp_status status = CDDP_OK;
-
     *out_done = false;
-    if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
+    if (is_message(op)) {
         return cddpi_net_message(net, op, out_done);
     }
     if (net_state(op)->collective == NULL) {
-        status = begin_collective(net, op);
+        CDDPI_TRY(begin_collective(net, op));
     }
-    CDDPI_TRY(status);
-    CDDPI_TRY(advance_collective(net, net_state(op)->collective, out_done));
+    CDDPI_TRY(advance_collective(net, out_done));
     if (*out_done) {
         net_state(op)->collective = NULL;
     }
     return CDDP_OK;
 }
 
-/* Whether @p op is a collective that has not begun. It must begin soon: other ranks wait for its
- * first messages, and messages for it have no place in memory before. */
-static bool is_new(const struct cddpi_group_op *op)
-{
-    return op->kind != CDDPI_SEND && op->kind != CDDPI_RECV && net_state_of(op)->collective == NULL;
-}
-
-/* Flushes what the operation has started to send, before this rank computes or sleeps. */
+/* Flushes what the operation has started to send, before this rank computes or sleeps. A collective
+ * that has not begun must begin soon: other ranks wait for its first messages, and messages for it
+ * have no place in memory before. */
 cddp_status cddpi_net_advance(struct cddpi_backend *backend, struct cddpi_group_op *op,
                               bool *out_done)
 {
     struct net_backend *net = net_of(backend);
-    cddp_status status = is_new(op) ? CDDP_OK : cddpi_net_progress(net);
     bool any = true;
 
     *out_done = false;
-    while (status == CDDP_OK && any && !*out_done) {
-        status = advance_op(net, op, out_done);
-        if (status == CDDP_OK) {
-            status = cddpi_net_flush(net, &any);
-        }
+    if (is_message(op) || net_state(op)->collective != NULL) {
+        CDDPI_TRY(cddpi_net_progress(net));
     }
-    return status;
+    while (any && !*out_done) {
+        CDDPI_TRY(advance_op(net, op, out_done));
+        CDDPI_TRY(cddpi_net_flush(net, &any));
+    }
+    return CDDP_OK;
 }
 
 void cddpi_net_drop(struct cddpi_backend *backend, struct cddpi_group_op *op)
@@ -282,14 +256,11 @@ void cddpi_net_drop(struct cddpi_backend *backend, struct cddpi_group_op *op)
     if (net->carrier != NULL && !net->carrier->ops->forget(net->carrier)) {
         net->is_memory_lent = true;
     }
-    if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
+    if (is_message(op)) {
         cddpi_net_message_drop(net, op);
         return;
     }
-    if (collective == NULL) {
-        return;
-    }
-    if (collective->inner_runs && net->inner->ops->drop != NULL) {
+    if (collective != NULL && collective->inner_runs && net->inner->ops->drop != NULL) {
         net->inner->ops->drop(net->inner, &collective->inner);
     }
     net_state(op)->collective = NULL;
@@ -297,12 +268,11 @@ void cddpi_net_drop(struct cddpi_backend *backend, struct cddpi_group_op *op)
 
 const struct cddpi_group_op *cddpi_net_inside(const struct cddpi_group_op *op)
 {
-    const struct net_collective *collective;
+    const struct net_collective *collective = net_state_of(op)->collective;
 
-    if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
+    if (is_message(op)) {
         return cddpi_net_message_inside(op);
     }
-    collective = net_state_of(op)->collective;
     return collective != NULL && collective->inner_runs ? &collective->inner : NULL;
 }
 
@@ -311,23 +281,23 @@ void cddpi_net_waits_for(const struct net_backend *net, const struct cddpi_group
 {
     const struct net_collective *collective = net_state_of(op)->collective;
 
-    if (op->kind == CDDPI_SEND || op->kind == CDDPI_RECV) {
+    if (is_message(op)) {
         if (net->host_of[op->root] != net->host) {
             visit(context, op->root);
         }
         return;
     }
     for (int host = 0; collective != NULL && host < net->host_count; host++) {
-        int rank = cddpi_net_acting(net, collective, host, (size_t)net->local_rank);
+        int rank = cddpi_net_acting(net, host, (size_t)net->local_rank);
         bool waits = collective->heads_have_begun && !collective->heads_are_done &&
-                     (!collective->head_recvs[2 * host].is_done ||
-                      !collective->head_recvs[2 * host + 1].is_done);
+                     !cddpi_net_are_done(collective->others[host].recvs, 2);
 
         for (int i = 0; i < NET_PIECES && !waits; i++) {
             const struct net_piece *piece = &collective->window[i];
 
             for (size_t t = 0; t < piece->transfer_count && !waits; t++) {
-                waits = piece->transfers[t].peer == rank && !piece->transfers[t].is_done;
+                waits = piece->room->transfers[t].peer == rank &&
+                        !piece->room->transfers[t].is_done;
             }
         }
         if (waits) {

@@ -13,6 +13,12 @@ struct net_head {
                                            cddpi_backend_ops.place; 0: other memory */
 };
 
+/* What this host compares with another: the calls, then the weights (heads.c). */
+struct net_other {
+    struct cddpi_transfer sends[2], recvs[2];
+    struct net_head head; /* of its leader */
+};
+
 /* The contents of an operation's `state`. */
 struct __attribute__((may_alias)) net_state {
     struct net_collective *collective;
@@ -55,32 +61,33 @@ struct net_piece {
     size_t index;
     size_t at;    /* elements */
     size_t count; /* the same */
-    struct net_arena *arena;
+    size_t bytes; /* of `count` elements: of one rank's block */
+    /* this rank's data from element `at` on: the first block if there are several; NULL: none */
+    const unsigned char *in;
+    unsigned char *out;
+    struct net_room *room;
     unsigned char *packed;   /* a copy of this rank's blocks, without gaps; NULL: none is needed */
     unsigned char *gathered; /* at the leader: what the ranks of the host contributed */
     /* at the leader: the result to send down; NULL: it is already in place */
     unsigned char *result;
-    struct cddpi_transfer *transfers;
-    size_t transfer_count, transfer_room;
+    size_t transfer_count; /* so far, in room->transfers */
     int round;
-    struct net_slot *slots;
-    unsigned char **by_host; /* memory for collectives that move blocks, by host */
 };
 
+/* All functions between hosts work on net->collective, the only one at a time. */
 struct net_collective {
     struct cddpi_group_op *op;
     int phase;
     size_t element; /* bytes */
     size_t sum;     /* bytes of a partial sum's element */
+    size_t whole;   /* bytes of the operation's data, or of one rank's block of it */
 
     /* arrays that the group keeps for later collectives */
-    struct net_head *heads;            /* by index on this host */
-    struct cddpi_transfer *head_sends; /* by host, two entries each: heads and weights */
-    struct cddpi_transfer *head_recvs;
-    struct net_head *peer_heads; /* by host */
-    double *weights;             /* one per rank, in the order of by_host */
-    double *factors;             /* by rank */
-    const void **peers_in;       /* by index on this host; only if zero_copy */
+    struct net_head *heads;   /* by index on this host */
+    struct net_other *others; /* by host */
+    double *weights;          /* one per rank, in the order of by_host */
+    double *factors;          /* by rank */
+    const void **peers_in;    /* by index on this host; only if zero_copy */
     void **peers_out;
 
     struct net_head mine;
@@ -92,6 +99,7 @@ struct net_collective {
     bool zero_copy;
 
     enum cddpi_algorithm algorithm;
+    const struct net_plan *plan; /* if it reduces */
     size_t pieces;
     size_t piece_count; /* elements of each piece except the last */
     size_t ups, downs;  /* number of pieces that are through their up or down part */

@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/join/refusal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,42 +39,40 @@ static cddp_status sleep_inner(struct net_backend *net, struct cddpi_group_op *o
     return status;
 }
 
-static cddp_status look_after_inner(struct net_backend *net, struct cddpi_group_op *op,
-                                    int64_t *check_at)
+/* Run one operation of the inner transport until it is done. */
+static cddp_status run_inner(struct net_backend *net, struct cddpi_group_op *op)
 {
-    int64_t now_ns = cddpi_now_ns();
-    cddp_status status = CDDP_OK;
-
-    if (now_ns > *check_at) {
-        status = net->inner->ops->check(net->inner, op, true);
-        *check_at = cddpi_now_ns() + CHECK_NS;
-    }
-    CDDPI_TRY(status);
-    if (now_ns > op->deadline_ns) {
-        CDDPI_TRY(net->inner->ops->expired(net->inner, op));
-    }
-    return CDDP_OK;
-}
-
-cddp_status cddpi_net_run_inner(struct net_backend *net, struct cddpi_group_op *op)
-{
+    const struct cddpi_backend_ops *ops = net->inner->ops;
     int64_t more_ns = net_is_leader(net) ? 0 : LEADER_MS * INT64_C(1000000);
     int64_t check_at = 0;
     bool done = false;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     op->number = ++net->inner_collectives;
     op->start_ns = cddpi_now_ns();
     op->deadline_ns = cddpi_deadline_ns(net->timeout_ms) + more_ns;
-    for (int round = 0; status == CDDP_OK && !done; round++) {
-        status = round < SPINS ? net->inner->ops->advance(net->inner, op, &done)
-                               : sleep_inner(net, op, &done);
-        if (status == CDDP_OK && !done) {
-            status = look_after_inner(net, op, &check_at);
+    for (int round = 0;; round++) {
+        int64_t now_ns;
+
+        CDDPI_TRY_GOTO(fail, status,
+                       round < SPINS ? ops->advance(net->inner, op, &done)
+                                     : sleep_inner(net, op, &done));
+        if (done) {
+            return CDDP_OK;
+        }
+        now_ns = cddpi_now_ns();
+        if (now_ns > check_at) {
+            CDDPI_TRY_GOTO(fail, status, ops->check(net->inner, op, true));
+            check_at = cddpi_now_ns() + CHECK_NS;
+        }
+        if (now_ns > op->deadline_ns) {
+            CDDPI_TRY_GOTO(fail, status, ops->expired(net->inner, op));
         }
     }
-    if (status != CDDP_OK && net->inner->ops->drop != NULL) {
-        net->inner->ops->drop(net->inner, op);
+
+fail:
+    if (ops->drop != NULL) {
+        ops->drop(net->inner, op);
     }
     return status;
 }
@@ -168,57 +165,29 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
     }
 }
 
-/* The place of the ranks of hosts @p host to @p end - 1 in @p all. */
-static unsigned char *range_of(const struct net_backend *net, int host, int end, unsigned char *all,
-                               size_t bytes, size_t *out_bytes)
-{
-    *out_bytes = (size_t)(net->first[end] - net->first[host]) * bytes;
-    return all + (size_t)net->first[host] * bytes;
-}
-
-/* The size of part @p part. Values in the store are limited in size, so longer data gets several
- * keys. */
-static size_t part_bytes(const struct net_exchange *exchange, size_t whole, size_t part)
-{
-    size_t left = whole - part * exchange->part_bytes;
-
-    return left < exchange->part_bytes ? left : exchange->part_bytes;
-}
-
-static cddp_status take_subtree(struct net_exchange *exchange, int host, unsigned char *all,
+/* Take what @p host's leader has gathered of its subtree, or, if it is this host, give it. Values
+ * in the store are limited in size, so longer data gets several keys. */
+static cddp_status pass_subtree(struct net_exchange *exchange, int host, unsigned char *all,
                                 size_t bytes)
 {
-    size_t whole;
-    unsigned char *out = range_of(exchange->net, host, end_of_subtree(exchange->net, host), all,
-                                  bytes, &whole);
+    const struct net_backend *net = exchange->net;
+    unsigned char *data = all + (size_t)net->first[host] * bytes;
+    int ranks = net->first[end_of_subtree(net, host)] - net->first[host];
+    size_t left = (size_t)ranks * bytes;
+    bool gives = host == net->host;
 
-    for (size_t part = 0; part * exchange->part_bytes < whole; part++) {
-        char key[KEY_BYTES];
-
-        write_key(exchange, exchange->number, host, part, key);
-        CDDPI_TRY(take_key(exchange, key, host, out + part * exchange->part_bytes,
-                           part_bytes(exchange, whole, part)));
+    if (gives) {
+        exchange->bytes_given[exchange->number % 2] = left;
     }
-    return CDDP_OK;
-}
-
-static cddp_status give_subtree(struct net_exchange *exchange, unsigned char *all, size_t bytes)
-{
-    int host = exchange->net->host;
-    size_t whole;
-    const unsigned char *own = range_of(exchange->net, host, end_of_subtree(exchange->net, host),
-                                        all, bytes, &whole);
-    cddp_status status = CDDP_OK;
-
-    exchange->bytes_given[exchange->number % 2] = whole;
-    CDDPI_TRY(status);
-    for (size_t part = 0; part * exchange->part_bytes < whole; part++) {
+    for (size_t part = 0; left > 0; part++) {
+        size_t part_bytes = left < exchange->part_bytes ? left : exchange->part_bytes;
         char key[KEY_BYTES];
 
         write_key(exchange, exchange->number, host, part, key);
-        CDDPI_TRY(cddp_store_set(exchange->rendezvous->store, key,
-                                 own + part * exchange->part_bytes,
-                                 part_bytes(exchange, whole, part)));
+        CDDPI_TRY(gives ? cddp_store_set(exchange->rendezvous->store, key, data, part_bytes)
+                        : take_key(exchange, key, host, data, part_bytes));
+        data += part_bytes;
+        left -= part_bytes;
     }
     return CDDP_OK;
 }
@@ -243,11 +212,11 @@ static cddp_status exchange_by_store(struct net_exchange *exchange, unsigned cha
     int end = end_of_subtree(net, net->host);
 
     for (int step = 1; net->host + step < end; step *= 2) {
-        CDDPI_TRY(take_subtree(exchange, net->host + step, all, bytes));
+        CDDPI_TRY(pass_subtree(exchange, net->host + step, all, bytes));
     }
-    CDDPI_TRY(give_subtree(exchange, all, bytes));
+    CDDPI_TRY(pass_subtree(exchange, net->host, all, bytes));
     if (net->host != 0) {
-        CDDPI_TRY(take_subtree(exchange, 0, all, bytes));
+        CDDPI_TRY(pass_subtree(exchange, 0, all, bytes));
     }
     delete_given(exchange);
     return CDDP_OK;
@@ -258,9 +227,11 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
 {
     struct net_backend *net = exchange->net;
     cddp_work **works = cddpi_zalloc_array((size_t)net->host_count, sizeof *works);
-    cddp_status status = works != NULL ? CDDP_OK
-                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory");
+    cddp_status status = CDDP_OK;
 
+    if (works == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory");
+    }
     for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
         if (host != net->host) {
             status = cddp_send(exchange->parent, all + (size_t)net->first[net->host] * bytes,
@@ -275,7 +246,7 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
                                exchange->ranks_of_parent[net->leaders[host]], NULL);
         }
     }
-    for (int host = 0; works != NULL && host < net->host_count; host++) {
+    for (int host = 0; host < net->host_count; host++) {
         if (works[host] != NULL) {
             cddp_status sent = cddp_work_wait(works[host], 0);
 
@@ -327,17 +298,17 @@ static cddp_status all_gather(void *context, const void *own, size_t bytes, void
     gather.in = own;
     gather.out = all + (size_t)net->first[net->host] * bytes;
     give.in = give.out = all;
-    status = cddpi_net_run_inner(net, &gather);
-    if (status == CDDP_OK && net_is_leader(net)) {
-        status = exchange_of_leaders(exchange, all, bytes);
+    CDDPI_TRY_GOTO(out, status, run_inner(net, &gather));
+    if (net_is_leader(net)) {
+        CDDPI_TRY_GOTO(out, status, exchange_of_leaders(exchange, all, bytes));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_net_run_inner(net, &give);
-    }
-    for (int i = 0; i < net->size && status == CDDP_OK; i++) {
+    CDDPI_TRY_GOTO(out, status, run_inner(net, &give));
+    for (int i = 0; i < net->size; i++) {
         memcpy((unsigned char *)out_all + (size_t)net->by_host[i] * bytes, all + (size_t)i * bytes,
                bytes);
     }
+
+out:
     cddpi_free(all);
     return status;
 }

@@ -21,8 +21,6 @@ struct net_exchange {
 void cddpi_net_exchange_init(struct net_exchange *exchange, struct net_backend *net);
 /** Clean up once all exchanges through the store have succeeded. */
 void cddpi_net_exchange_end(struct net_exchange *exchange);
-/** Run one operation of the inner transport until it is done. */
-cddp_status cddpi_net_run_inner(struct net_backend *net, struct cddpi_group_op *op);
 /** Notify leaders that wait in the rendezvous why this rank fails. Keeps the thread's failure. */
 void cddpi_net_refuse(struct cddpi_rendezvous *rendezvous, int rank, cddp_status status);
 

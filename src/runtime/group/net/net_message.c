@@ -7,6 +7,8 @@
 #include "group/net/net_collective.h"
 #include "group/net/transfer.h"
 
+#include <string.h>
+
 struct net_message_header {
     uint64_t count;
     uint32_t type;
@@ -21,19 +23,15 @@ struct net_message {
     bool has_body; /* the data's transfer has begun */
 };
 
-/* The tag of a message. It differs from the tags of all messages that may be in progress between
- * the two ranks in this direction. */
-static uint32_t tag_of(const struct cddpi_group_op *op, bool is_body)
-{
-    return (uint32_t)(op->number << 1 | is_body) & ((1U << CDDPI_NET_TAG_LOW_BITS) - 1);
-}
-
+/* Its tag differs from the tags of all messages that may be in progress between the two ranks in
+ * this direction. */
 static struct cddpi_transfer transfer_of(const struct cddpi_group_op *op, bool is_body, void *data,
                                          size_t bytes)
 {
     return (struct cddpi_transfer){.peer = op->root,
                                    .channel = CDDPI_NET_MESSAGES,
-                                   .tag = tag_of(op, is_body),
+                                   .tag = (uint32_t)(op->number << 1 | is_body) &
+                                          ((1U << CDDPI_NET_TAG_LOW_BITS) - 1),
                                    .is_send = op->kind == CDDPI_SEND,
                                    .data = data,
                                    .bytes = bytes};
@@ -52,7 +50,6 @@ static cddp_status start_body(struct net_backend *net, struct cddpi_group_op *op
 static cddp_status begin_message(struct net_backend *net, struct cddpi_group_op *op)
 {
     struct net_message *message = cddpi_zalloc(sizeof *message);
-    cddp_status status;
 
     if (message == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
@@ -61,9 +58,7 @@ static cddp_status begin_message(struct net_backend *net, struct cddpi_group_op 
     if (net->host_of[op->root] == net->host) {
         message->is_inside = true;
         message->inner = *op;
-        for (int i = 0; i < CDDPI_OP_STATE_BYTES; i++) {
-            message->inner.state[i] = 0;
-        }
+        memset(message->inner.state, 0, sizeof message->inner.state);
         message->inner.root = net->local_of[op->root];
         return CDDP_OK;
     }
@@ -72,8 +67,8 @@ static cddp_status begin_message(struct net_backend *net, struct cddpi_group_op 
                                                       (uint32_t)op->number};
     }
     message->head = transfer_of(op, false, &message->header, sizeof message->header);
-    status = cddpi_net_start(net, &message->head);
-    return status == CDDP_OK && op->kind == CDDPI_SEND ? start_body(net, op, message) : status;
+    CDDPI_TRY(cddpi_net_start(net, &message->head));
+    return op->kind == CDDPI_SEND ? start_body(net, op, message) : CDDP_OK;
 }
 
 static cddp_status check_header(const struct net_backend *net, const struct cddpi_group_op *op,
@@ -93,28 +88,25 @@ static cddp_status check_header(const struct net_backend *net, const struct cddp
 cddp_status cddpi_net_message(struct net_backend *net, struct cddpi_group_op *op, bool *out_done)
 {
     struct net_message *message;
-    cddp_status status = CDDP_OK;
 
     if (net_state(op)->message == NULL) {
-        status = begin_message(net, op);
+        CDDPI_TRY(begin_message(net, op));
     }
     message = net_state(op)->message;
-    if (status == CDDP_OK && message->is_inside) {
-        status = net->inner->ops->advance(net->inner, &message->inner, out_done);
-    } else if (status == CDDP_OK && message->head.is_done) {
+    if (message->is_inside) {
+        CDDPI_TRY(net->inner->ops->advance(net->inner, &message->inner, out_done));
+    } else if (message->head.is_done) {
         if (!message->has_body) {
-            status = check_header(net, op, &message->header);
-            if (status == CDDP_OK) {
-                status = start_body(net, op, message);
-            }
+            CDDPI_TRY(check_header(net, op, &message->header));
+            CDDPI_TRY(start_body(net, op, message));
         }
-        *out_done = status == CDDP_OK && message->body.is_done;
+        *out_done = message->body.is_done;
     }
-    if (status == CDDP_OK && *out_done) {
+    if (*out_done) {
         cddpi_free(message);
         net_state(op)->message = NULL;
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cddpi_net_message_drop(struct net_backend *net, struct cddpi_group_op *op)

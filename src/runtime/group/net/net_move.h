@@ -4,9 +4,8 @@
 
 #include "group/net/net_collective.h"
 
-cddp_status cddpi_net_move_begin(struct net_backend *net, struct net_collective *collective,
-                                 struct net_piece *piece);
-cddp_status cddpi_net_move_advance(struct net_backend *net, struct net_collective *collective,
-                                   struct net_piece *piece, bool *out_done);
+cddp_status cddpi_net_move_begin(struct net_backend *net, struct net_piece *piece);
+cddp_status cddpi_net_move_advance(struct net_backend *net, struct net_piece *piece,
+                                   bool *out_done);
 
 #endif

@@ -6,14 +6,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "group/net/carriers.h"
-#include "group/net/leaders.h"
 #include "group/net/net_collective.h"
 #include "group/net/net_exchange.h"
-#include "group/net/net_measure.h"
 #include "group/net/net_plan.h"
-#include "group/net/net_transport.h"
-#include "group/net/wake.h"
 #include "group/net/watch.h"
 #include "store/auth.h"
 
@@ -117,7 +112,6 @@ static cddp_status create_backend(int rank, int size, uint32_t timeout_ms, const
     net->size = size;
     net->timeout_ms = timeout_ms;
     net->base.ops = &cddpi_net_ops;
-    net->inner_transport = &cddpi_shm_transport;
     net->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     net->host_of = cddpi_zalloc_array((size_t)size, sizeof *net->host_of);
     if (net->wake_fd < 0) {
@@ -207,18 +201,18 @@ cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_bac
     cddpi_net_exchange_init(&exchange, net);
     exchange.rendezvous = members->rendezvous;
     exchange.nonce = members->nonce;
-    status = net->inner_transport->cpu.open(members, &net->inner);
+    status = cddpi_shm_transport.cpu.open(members, &net->inner);
     if (status == CDDP_OK) {
         status = connect_hosts(net, env->generation, &exchange);
     }
-    if (status == CDDP_OK && members->rendezvous != NULL) {
+    if (status != CDDP_OK && members->rendezvous != NULL) {
+        cddpi_net_refuse(members->rendezvous, env->rank, status);
+    } else if (members->rendezvous != NULL) {
         cddpi_members_joined(members); /* before any rank may begin to join another group */
         status = cddpi_agree_by(&exchange.base, CDDP_OK);
         if (status == CDDP_OK) {
             cddpi_net_exchange_end(&exchange);
         }
-    } else if (status != CDDP_OK && members->rendezvous != NULL) {
-        cddpi_net_refuse(members->rendezvous, env->rank, status);
     }
     if (status != CDDP_OK) {
         struct cddpi_failure failure = *cddpi_last_failure();
@@ -307,36 +301,32 @@ cddp_status cddpi_net_split(cddp_group *group, const struct cddpi_open_params *p
     int *ranks_of_parent = cddpi_zalloc_array(size, sizeof *ranks_of_parent);
     struct net_backend *net = NULL;
     void *places = NULL;
+    struct cddpi_failure failure;
+    cddp_status status;
     cddp_status own = host_of != NULL && ranks_of_parent != NULL ? CDDP_OK
                                                                  : fail_memory(params->world_size);
-    cddp_status status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &places);
 
-    if (status == CDDP_OK && own == CDDP_OK && joins) {
+    CDDPI_TRY_GOTO(out, status, cddpi_all_gather_bytes(group, &mine, sizeof mine, &places));
+    if (own == CDDP_OK && joins) {
         tables_of_part(places, group->world_size, first, params->world_size, host_of,
                        ranks_of_parent);
         own = create_backend(params->rank, params->world_size, group->timeout_ms, host_of, &net);
     }
+    CDDPI_TRY_GOTO(out, status, cddpi_agree(group, own));
+    CDDPI_TRY_GOTO(out, status, split_inside(group, net, params, ranks_of_parent));
+    status = net != NULL ? connect_part(group, net, ranks_of_parent) : CDDP_OK;
     if (status == CDDP_OK) {
-        status = cddpi_agree(group, own);
+        status = cddpi_agree(group, CDDP_OK);
+    } else { /* its peers may wait for messages from it in the larger group */
+        cddp_group_abort(group, cddp_last_error());
     }
-    if (status == CDDP_OK) {
-        status = split_inside(group, net, params, ranks_of_parent);
-    }
-    if (status == CDDP_OK) {
-        own = net != NULL ? connect_part(group, net, ranks_of_parent) : CDDP_OK;
-        if (own == CDDP_OK) {
-            status = cddpi_agree(group, own);
-        } else { /* its peers may wait for messages from it in the larger group */
-            status = own;
-            cddp_group_abort(group, cddp_last_error());
-        }
-    }
+
+out:
     cddpi_free(places);
     cddpi_free(host_of);
     cddpi_free(ranks_of_parent);
     if (status != CDDP_OK) {
-        struct cddpi_failure failure = *cddpi_last_failure();
-
+        failure = *cddpi_last_failure();
         cddpi_net_release(net);
         return cddpi_fail_again(status, &failure);
     }

@@ -4,37 +4,33 @@
 
 #include "base/error.h"
 #include "group/net/net_collective.h"
-#include "group/net/net_merge.h"
 #include "group/net/net_plan.h"
 #include "group/net/net_room.h"
 #include "group/net/transfer.h"
 
 #include <string.h>
 
-cddp_status cddpi_net_reduce_choose(struct net_backend *net, struct net_collective *collective)
+cddp_status cddpi_net_reduce_choose(struct net_backend *net)
 {
+    struct net_collective *collective = net->collective;
     const struct cddpi_group_op *op = collective->op;
-    bool is_made;
-    double seconds;
+    int root_host = op->kind == CDDPI_REDUCE ? net->host_of[op->root] : -1;
+    struct net_plan *plan;
 
-    if (op->kind == CDDPI_REDUCE) {
-        int root_host = net->host_of[op->root];
-
-        is_made = cddpi_net_plan_make(net, CDDPI_ALGORITHM_DIRECT, root_host,
-                                      &net->root_plans[root_host]);
-    } else {
-        collective->algorithm = cddpi_algorithm_choose(&net->tree, &net->link,
-                                                       op->count * collective->element,
-                                                       op->count * collective->sum, &seconds);
-        is_made = cddpi_net_plan_make(net, collective->algorithm, -1,
-                                      &net->plans[collective->algorithm]);
+    if (op->kind == CDDPI_ALL_REDUCE) {
+        collective->algorithm = cddpi_algorithm_choose(&net->tree, &net->link, collective->whole,
+                                                       op->count * collective->sum, NULL);
     }
-    return is_made ? CDDP_OK
-                   : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
+    plan = root_host >= 0 ? &net->root_plans[root_host] : &net->plans[collective->algorithm];
+    collective->plan = plan;
+    return cddpi_net_plan_make(net, collective->algorithm, root_host, plan)
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
 }
 
-void cddpi_net_use_weights(struct net_backend *net, struct net_collective *collective)
+void cddpi_net_use_weights(struct net_backend *net)
 {
+    struct net_collective *collective = net->collective;
     struct cddpi_reduce how = {.type = collective->op->type, .op = collective->op->op};
 
     if (!collective->op->weighted || collective->weights_are_used) {
@@ -51,11 +47,10 @@ void cddpi_net_use_weights(struct net_backend *net, struct net_collective *colle
 }
 
 /* The address at which the leader sees block @p block of rank @p rank's data. */
-static const unsigned char *data_of(const struct net_backend *net,
-                                    const struct net_collective *collective,
-                                    const struct net_piece *piece, int rank, size_t block)
+static const unsigned char *data_of(const struct net_backend *net, const struct net_piece *piece,
+                                    int rank, size_t block)
 {
-    size_t bytes = piece->count * collective->element;
+    const struct net_collective *collective = net->collective;
     size_t local = (size_t)net->local_of[rank];
 
     if (collective->zero_copy) {
@@ -64,55 +59,47 @@ static const unsigned char *data_of(const struct net_backend *net,
     if (piece->gathered != NULL) {
         size_t blocks = piece->packed != NULL ? (size_t)net->size : 1;
 
-        return piece->gathered + (local * blocks + block) * bytes;
+        return piece->gathered + (local * blocks + block) * piece->bytes;
     }
-    if (piece->packed != NULL) {
-        return piece->packed + block * bytes;
-    }
-    return (const unsigned char *)collective->op->in + piece->at * collective->element;
+    return piece->packed != NULL ? piece->packed + block * piece->bytes : piece->in;
 }
 
 /* Sum the data of the ranks of @p node, which are all on this host. */
-static cddp_status sum_part(struct net_backend *net, const struct net_collective *collective,
-                            struct net_piece *piece, const struct cddpi_tree_node *node,
-                            size_t block, struct net_slot *slot)
+static cddp_status sum_part(const struct net_backend *net, struct net_piece *piece,
+                            const struct cddpi_tree_node *node, size_t block, struct net_slot *slot)
 {
+    const struct net_collective *collective = net->collective;
     const void *sources[CDDPI_REDUCE_MAX_SOURCES];
     struct cddpi_reduce how = {collective->op->type, collective->op_of_sums, node->count, 1,
                                collective->has_factors ? collective->factors + node->first : NULL};
-    unsigned char *sum = cddpi_net_take(piece->arena, piece->count * collective->sum);
+    unsigned char *sum;
 
-    if (sum == NULL) {
-        return CDDP_ERR_NO_MEMORY;
-    }
+    CDDPI_TRY(cddpi_net_take_bytes(piece->room, piece->count * collective->sum, &sum));
     for (int i = 0; i < node->count; i++) {
-        sources[i] = data_of(net, collective, piece, node->first + i, block);
+        sources[i] = data_of(net, piece, node->first + i, block);
     }
     slot->data = cddpi_reduce_part(&how, sum, sources, piece->count) ? sum : NULL;
-    slot->is_leaf = false;
     return CDDP_OK;
 }
 
-cddp_status cddpi_net_own_parts(struct net_backend *net, const struct net_collective *collective,
-                                struct net_piece *piece, size_t block, struct net_slot *slots)
+cddp_status cddpi_net_own_parts(const struct net_backend *net, struct net_piece *piece,
+                                size_t block)
 {
-    cddp_status status = CDDP_OK;
+    const struct net_collective *collective = net->collective;
 
-    for (int p = net->tree.first_part[net->host];
-         p < net->tree.first_part[net->host + 1] && status == CDDP_OK; p++) {
+    for (int p = net->tree.first_part[net->host]; p < net->tree.first_part[net->host + 1]; p++) {
         const struct cddpi_tree_node *node = &net->tree.parts[p];
+        struct net_slot *slot = &piece->room->slots[p];
 
-        slots[p] = (struct net_slot){0};
-        if (node->count > 1) {
-            status = sum_part(net, collective, piece, node, block, &slots[p]);
+        *slot = (struct net_slot){.is_leaf = node->count == 1};
+        if (!slot->is_leaf) {
+            CDDPI_TRY(sum_part(net, piece, node, block, slot));
             continue;
         }
-        slots[p].is_leaf = true;
-        slots[p].factor = collective->has_factors ? collective->factors[node->first] : 1;
-        slots[p].data = slots[p].factor != 0 ? data_of(net, collective, piece, node->first, block)
-                                             : NULL;
+        slot->factor = collective->has_factors ? collective->factors[node->first] : 1;
+        slot->data = slot->factor != 0 ? data_of(net, piece, node->first, block) : NULL;
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* The index of a step among the transfers between the same two hosts in the same round and
@@ -128,173 +115,130 @@ static unsigned index_of(const struct cddpi_net_schedule *schedule, int at)
     return index;
 }
 
-static unsigned char *result_at(const struct net_collective *collective,
-                                const struct net_piece *piece, size_t start)
+/* Make sure that slot @p s has memory for its sums. */
+static cddp_status take_sum(const struct net_backend *net, struct net_piece *piece, int s)
 {
-    return (unsigned char *)collective->op->out + (piece->at + start) * collective->element;
-}
-
-/* Get memory for the sums of slot @p s. */
-static unsigned char *room_for_sums(struct net_backend *net,
-                                    const struct net_collective *collective,
-                                    struct net_piece *piece, int s)
-{
-    const struct net_plan *plan = cddpi_net_plan_of(net, collective);
-    struct net_slot *slot = &piece->slots[s];
+    const struct net_collective *collective = net->collective;
+    const struct net_plan *plan = collective->plan;
+    struct net_slot *slot = &piece->room->slots[s];
     int shares = plan->schedule.ranges;
     size_t begin = cddpi_share_begin(piece->count, shares, plan->slot_begin[s]);
     size_t end = cddpi_share_begin(piece->count, shares, plan->slot_end[s]);
     size_t widest = collective->sum > collective->element ? collective->sum : collective->element;
 
-    if (slot->sum == NULL) {
-        slot->sum = cddpi_net_take(piece->arena, (end - begin) * widest);
-        slot->sum_offset = begin;
+    if (slot->sum != NULL) {
+        return CDDP_OK;
     }
-    return slot->sum;
+    slot->sum_offset = begin;
+    return cddpi_net_take_bytes(piece->room, (end - begin) * widest, &slot->sum);
 }
 
-/* One of the schedule's sends and recvs, in elements of the piece. */
-struct move {
-    const struct cddpi_net_step *step;
-    size_t begin, end;
-    unsigned index;
-};
+/* Start a send or a recv of elements [begin, end) of the piece. */
 
-static cddp_status start_send(struct net_backend *net, struct net_collective *collective,
-                              struct net_piece *piece, const struct move *move)
+static cddp_status start_send(struct net_backend *net, struct net_piece *piece,
+                              const struct cddpi_net_step *step, unsigned index, size_t begin,
+                              size_t end)
 {
-    const struct net_slot *slot = &piece->slots[move->step->slot];
-    size_t bytes = net_slot_bytes(collective, slot);
-    const unsigned char *from = slot->data != NULL
-                                    ? slot->data + (move->begin - slot->offset) * bytes
-                                    : NULL;
+    const struct net_slot *slot = &piece->room->slots[step->slot];
+    size_t bytes = net_slot_bytes(net->collective, slot);
 
-    /* both sides know that it adds nothing; the empty message keeps their count of transfers
+    /* if it adds nothing, both sides know that; the empty message keeps their count of transfers
      * equal */
-    return cddpi_net_piece_send(net, collective, piece, move->step->host, move->index, from,
-                                from != NULL ? (move->end - move->begin) * bytes : 0);
+    return slot->data == NULL ? cddpi_net_piece_send(net, piece, step->host, index, NULL, 0)
+                              : cddpi_net_piece_send(net, piece, step->host, index,
+                                                     slot->data + (begin - slot->offset) * bytes,
+                                                     (end - begin) * bytes);
 }
 
-static cddp_status start_recv(struct net_backend *net, struct net_collective *collective,
-                              struct net_piece *piece, const struct move *move)
+static cddp_status start_recv(struct net_backend *net, struct net_piece *piece,
+                              const struct cddpi_net_step *step, unsigned index, size_t begin,
+                              size_t end)
 {
-    const struct cddpi_net_step *step = move->step;
-    struct net_slot *slot = &piece->slots[step->slot];
-    unsigned char *to = room_for_sums(net, collective, piece, step->slot);
+    const struct net_collective *collective = net->collective;
+    struct net_slot *slot = &piece->room->slots[step->slot];
+    bool is_empty = cddpi_net_adds_nothing(net, step);
 
-    if (to == NULL) {
-        return CDDP_ERR_NO_MEMORY;
-    }
+    CDDPI_TRY(take_sum(net, piece, step->slot));
     slot->is_leaf = step->ranks == 1;
     slot->factor = slot->is_leaf && collective->has_factors
                        ? collective->factors[net->tree.parts[step->slot].first]
                        : 1;
-    slot->offset = move->begin;
-    slot->data = cddpi_net_adds_nothing(net, collective, step) ? NULL : to;
-    return cddpi_net_piece_recv(
-        net, collective, piece, step->host, move->index, to,
-        slot->data != NULL ? (move->end - move->begin) * net_slot_bytes(collective, slot) : 0);
+    slot->offset = begin;
+    slot->data = is_empty ? NULL : slot->sum;
+    return cddpi_net_piece_recv(net, piece, step->host, index, slot->sum,
+                                is_empty ? 0 : (end - begin) * net_slot_bytes(collective, slot));
 }
 
-static cddp_status start_step(struct net_backend *net, struct net_collective *collective,
-                              struct net_piece *piece, int at)
+static cddp_status start_step(struct net_backend *net, struct net_piece *piece, int at)
 {
-    const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
+    const struct cddpi_net_schedule *schedule = &net->collective->plan->schedule;
     const struct cddpi_net_step *step = &schedule->steps[at];
-    struct move move = {step, cddpi_share_begin(piece->count, schedule->ranges, step->begin),
-                        cddpi_share_begin(piece->count, schedule->ranges, step->end),
-                        index_of(schedule, at)};
-    size_t result_bytes = (move.end - move.begin) * collective->element;
+    size_t element = net->collective->element;
+    size_t begin = cddpi_share_begin(piece->count, schedule->ranges, step->begin);
+    size_t end = cddpi_share_begin(piece->count, schedule->ranges, step->end);
+    unsigned index = index_of(schedule, at);
 
     switch (step->kind) {
     case CDDPI_STEP_SEND:
-        return start_send(net, collective, piece, &move);
+        return start_send(net, piece, step, index, begin, end);
     case CDDPI_STEP_RECV:
-        return start_recv(net, collective, piece, &move);
+        return start_recv(net, piece, step, index, begin, end);
     case CDDPI_STEP_SEND_DONE:
-        return cddpi_net_piece_send(net, collective, piece, step->host, move.index,
-                                    result_at(collective, piece, move.begin), result_bytes);
+        return cddpi_net_piece_send(net, piece, step->host, index, piece->out + begin * element,
+                                    (end - begin) * element);
     case CDDPI_STEP_RECV_DONE:
-        return cddpi_net_piece_recv(net, collective, piece, step->host, move.index,
-                                    result_at(collective, piece, move.begin), result_bytes);
+        return cddpi_net_piece_recv(net, piece, step->host, index, piece->out + begin * element,
+                                    (end - begin) * element);
     default:
         return CDDP_OK;
     }
 }
 
-static bool is_recv(const struct cddpi_net_step *step)
-{
-    return step->kind == CDDPI_STEP_RECV || step->kind == CDDPI_STEP_RECV_DONE;
-}
-
 /* Start the round's sends, or its recvs. */
-static cddp_status start_round(struct net_backend *net, struct net_collective *collective,
-                               struct net_piece *piece, bool recvs)
+static cddp_status start_round(struct net_backend *net, struct net_piece *piece, bool recvs)
 {
-    const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
-    cddp_status status = CDDP_OK;
+    const struct cddpi_net_schedule *schedule = &net->collective->plan->schedule;
 
-    for (int i = 0; i < schedule->count && status == CDDP_OK; i++) {
+    for (int i = 0; i < schedule->count; i++) {
         const struct cddpi_net_step *step = &schedule->steps[i];
+        bool is_recv = step->kind == CDDPI_STEP_RECV || step->kind == CDDPI_STEP_RECV_DONE;
 
-        if (step->round == piece->round && is_recv(step) == recvs) {
-            status = start_step(net, collective, piece, i);
+        if (step->round == piece->round && is_recv == recvs) {
+            CDDPI_TRY(start_step(net, piece, i));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* Starts the recvs of all rounds at once. A connection is read only up to the first message without
  * a recv, and a host that is ahead may first send a message of a later round or piece. The
  * destination may be overwritten: this host's data in `out` has already been summed into other
- * memory.
- */
-cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_collective *collective,
-                                   struct net_piece *piece)
+ * memory. */
+cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_piece *piece)
 {
-    int rounds = cddpi_net_plan_of(net, collective)->schedule.rounds;
-    cddp_status status;
+    int rounds = net->collective->plan->schedule.rounds;
 
-    cddpi_net_use_weights(net, collective);
-    memset(piece->slots, 0, (size_t)net->tree.part_count * sizeof *piece->slots);
-    status = cddpi_net_own_parts(net, collective, piece, 0, piece->slots);
-    for (piece->round = 0; piece->round < rounds && status == CDDP_OK; piece->round++) {
-        status = start_round(net, collective, piece, true);
+    cddpi_net_use_weights(net);
+    memset(piece->room->slots, 0, (size_t)net->tree.part_count * sizeof *piece->room->slots);
+    CDDPI_TRY(cddpi_net_own_parts(net, piece, 0));
+    for (piece->round = 0; piece->round < rounds; piece->round++) {
+        CDDPI_TRY(start_round(net, piece, true));
     }
     piece->round = 0;
-    CDDPI_TRY(status);
-    return start_round(net, collective, piece, false);
-}
-
-/* Get the destinations of the result: this rank's `out`, and its peers' if the leader sees them. */
-static int destinations(const struct net_backend *net, const struct net_collective *collective,
-                        const struct net_piece *piece, size_t start, void **out)
-{
-    if (!collective->zero_copy) {
-        out[0] = result_at(collective, piece, start);
-        return 1;
-    }
-    for (int i = 0; i < net->local_size; i++) {
-        out[i] = (unsigned char *)collective->peers_out[i] +
-                 (piece->at + start) * collective->element;
-    }
-    return net->local_size;
+    return start_round(net, piece, false);
 }
 
 /* Give memory to sums that a later round needs. If the round produces the result, sums stay only in
  * the cache. */
-static cddp_status keep_sums(struct net_backend *net, const struct net_collective *collective,
-                             struct net_piece *piece, struct net_merging *merging)
+static cddp_status keep_sums(const struct net_backend *net, struct net_piece *piece,
+                             struct net_merging *merging)
 {
     for (int m = 0; m < merging->how.merge_count; m++) {
         struct cddpi_reduce_merge *merge = &merging->merges[m];
-        unsigned char *sum = room_for_sums(net, collective, piece, merge->left);
+        const struct net_slot *slot = &piece->room->slots[merge->left];
 
-        if (sum == NULL) {
-            return CDDP_ERR_NO_MEMORY;
-        }
-        merge->out = sum +
-                     (merging->begin - piece->slots[merge->left].sum_offset) * collective->sum;
+        CDDPI_TRY(take_sum(net, piece, merge->left));
+        merge->out = slot->sum + (merging->begin - slot->sum_offset) * net->collective->sum;
     }
     return CDDP_OK;
 }
@@ -304,8 +248,8 @@ static void hold_sums(struct net_piece *piece, const struct net_merging *merging
 {
     for (int m = 0; m < merging->how.merge_count; m++) {
         const struct cddpi_reduce_merge *merge = &merging->merges[m];
-        struct net_slot *slot = &piece->slots[merge->left];
-        bool is_empty = slot->data == NULL && piece->slots[merge->right].data == NULL;
+        struct net_slot *slot = &piece->room->slots[merge->left];
+        bool is_empty = slot->data == NULL && piece->room->slots[merge->right].data == NULL;
 
         slot->data = is_empty ? NULL : merge->out;
         slot->offset = merging->begin;
@@ -313,26 +257,39 @@ static void hold_sums(struct net_piece *piece, const struct net_merging *merging
     }
 }
 
-/* Do the merges and the finish of the current round, which all have the same range. */
-static cddp_status merge_round(struct net_backend *net, struct net_collective *collective,
-                               struct net_piece *piece)
+/* Where rank number @p local of this host gets elements of the result from @p start on. */
+static unsigned char *result_of(const struct net_backend *net, const struct net_piece *piece,
+                                int local, size_t start)
 {
-    const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
-    void **dst = cddpi_net_take(piece->arena, (size_t)net->local_size * sizeof *dst);
-    struct net_merging merging;
-    cddp_status status = dst != NULL ? cddpi_net_merging(net, collective, piece, schedule, &merging)
-                                     : CDDP_ERR_NO_MEMORY;
+    return (unsigned char *)net->collective->peers_out[local] +
+           (piece->at + start) * net->collective->element;
+}
 
-    if (status != CDDP_OK || merging.is_empty) {
-        return status;
+/* Do the merges and the finish of the current round, which all have the same range. The result goes
+ * to this rank's `out`, and also to its peers' if the leader sees them. */
+static cddp_status merge_round(struct net_backend *net, struct net_piece *piece)
+{
+    const struct net_collective *collective = net->collective;
+    void **dst = cddpi_net_take(piece->room, (size_t)net->local_size * sizeof *dst);
+    struct net_merging merging;
+
+    if (dst == NULL) {
+        return CDDP_ERR_NO_MEMORY;
+    }
+    CDDPI_TRY(cddpi_net_merging(net, piece, &merging));
+    if (merging.is_empty) {
+        return CDDP_OK;
     }
     if (merging.finishes) {
         merging.how.dst = dst;
-        merging.how.destinations = destinations(net, collective, piece, merging.begin, dst);
+        merging.how.destinations = collective->zero_copy ? net->local_size : 1;
+        for (int i = 0; i < merging.how.destinations; i++) {
+            dst[i] = collective->zero_copy ? result_of(net, piece, i, merging.begin)
+                                           : piece->out + merging.begin * collective->element;
+        }
     } else {
-        status = keep_sums(net, collective, piece, &merging);
+        CDDPI_TRY(keep_sums(net, piece, &merging));
     }
-    CDDPI_TRY(status);
     cddpi_reduce_merges(&merging.how, merging.end - merging.begin);
     if (!merging.finishes) {
         hold_sums(piece, &merging);
@@ -341,10 +298,10 @@ static cddp_status merge_round(struct net_backend *net, struct net_collective *c
 }
 
 /* Copy results that arrived directly in this rank's `out` to its peers' `out`. */
-static void copy_to_peers(const struct net_backend *net, const struct net_collective *collective,
-                          const struct net_piece *piece)
+static void copy_to_peers(const struct net_backend *net, const struct net_piece *piece)
 {
-    const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
+    const struct net_collective *collective = net->collective;
+    const struct cddpi_net_schedule *schedule = &collective->plan->schedule;
 
     for (int i = 0; i < schedule->count && collective->zero_copy; i++) {
         const struct cddpi_net_step *step = &schedule->steps[i];
@@ -356,9 +313,8 @@ static void copy_to_peers(const struct net_backend *net, const struct net_collec
         }
         for (int peer = 0; peer < net->local_size; peer++) {
             if (peer != net->local_rank) {
-                memcpy((unsigned char *)collective->peers_out[peer] +
-                           (piece->at + begin) * collective->element,
-                       result_at(collective, piece, begin), (end - begin) * collective->element);
+                memcpy(result_of(net, piece, peer, begin), piece->out + begin * collective->element,
+                       (end - begin) * collective->element);
             }
         }
     }
@@ -372,7 +328,7 @@ static bool is_round_done(const struct net_collective *collective, const struct 
                                  piece->round == 0;
 
     for (size_t i = 0; i < piece->transfer_count; i++) {
-        const struct cddpi_transfer *transfer = &piece->transfers[i];
+        const struct cddpi_transfer *transfer = &piece->room->transfers[i];
 
         if (cddpi_net_tag_round(transfer->tag) == piece->round && !transfer->is_done &&
             !(transfer->is_send && own_range_is_not_sent)) {
@@ -382,24 +338,23 @@ static bool is_round_done(const struct net_collective *collective, const struct 
     return true;
 }
 
-cddp_status cddpi_net_reduce_advance(struct net_backend *net, struct net_collective *collective,
-                                     struct net_piece *piece, bool *out_done)
+cddp_status cddpi_net_reduce_advance(struct net_backend *net, struct net_piece *piece,
+                                     bool *out_done)
 {
-    const struct cddpi_net_schedule *schedule = &cddpi_net_plan_of(net, collective)->schedule;
-    cddp_status status = CDDP_OK;
+    int rounds = net->collective->plan->schedule.rounds;
 
     *out_done = false;
-    while (status == CDDP_OK && piece->round < schedule->rounds) {
-        if (!is_round_done(collective, piece)) {
+    while (piece->round < rounds) {
+        if (!is_round_done(net->collective, piece)) {
             return CDDP_OK;
         }
-        status = merge_round(net, collective, piece);
-        copy_to_peers(net, collective, piece);
+        CDDPI_TRY(merge_round(net, piece));
+        copy_to_peers(net, piece);
         piece->round++;
-        if (status == CDDP_OK && piece->round < schedule->rounds) {
-            status = start_round(net, collective, piece, false);
+        if (piece->round < rounds) {
+            CDDPI_TRY(start_round(net, piece, false));
         }
     }
-    *out_done = status == CDDP_OK && cddpi_net_are_done(piece->transfers, piece->transfer_count);
-    return status;
+    *out_done = cddpi_net_are_done(piece->room->transfers, piece->transfer_count);
+    return CDDP_OK;
 }

@@ -4,15 +4,15 @@
 
 #include "group/net/net_collective.h"
 
-cddp_status cddpi_net_reduce_choose(struct net_backend *net, struct net_collective *collective);
-cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_collective *collective,
-                                   struct net_piece *piece);
-cddp_status cddpi_net_reduce_advance(struct net_backend *net, struct net_collective *collective,
-                                     struct net_piece *piece, bool *out_done);
-/** Initialise @p slots with this host's parts of block @p block of the piece. */
-cddp_status cddpi_net_own_parts(struct net_backend *net, const struct net_collective *collective,
-                                struct net_piece *piece, size_t block, struct net_slot *slots);
+/** Choose the plan of a collective that reduces. */
+cddp_status cddpi_net_reduce_choose(struct net_backend *net);
+cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_piece *piece);
+cddp_status cddpi_net_reduce_advance(struct net_backend *net, struct net_piece *piece,
+                                     bool *out_done);
+/** Initialise the piece's slots with this host's parts of block @p block. */
+cddp_status cddpi_net_own_parts(const struct net_backend *net, struct net_piece *piece,
+                                size_t block);
 /** Compute factors from the weights, once all are known. */
-void cddpi_net_use_weights(struct net_backend *net, struct net_collective *collective);
+void cddpi_net_use_weights(struct net_backend *net);
 
 #endif

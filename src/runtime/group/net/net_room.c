@@ -13,13 +13,13 @@ struct net_block {
     unsigned char *data;
 };
 
-void *cddpi_net_take(struct net_arena *arena, size_t bytes)
+void *cddpi_net_take(struct net_room *room, size_t bytes)
 {
     size_t whole = (bytes + 63) / 64 * 64;
-    struct net_block *newest = arena->blocks;
+    struct net_block *newest = room->blocks;
     void *taken;
 
-    if (newest == NULL || newest->bytes - arena->used < whole) {
+    if (newest == NULL || newest->bytes - room->used < whole) {
         size_t least = newest != NULL ? 2 * newest->bytes : BLOCK_BYTES;
         struct net_block *block = cddpi_zalloc(sizeof *block);
 
@@ -36,12 +36,18 @@ void *cddpi_net_take(struct net_arena *arena, size_t bytes)
             return NULL;
         }
         block->next = newest;
-        arena->blocks = newest = block;
-        arena->used = 0;
+        room->blocks = newest = block;
+        room->used = 0;
     }
-    taken = newest->data + arena->used;
-    arena->used += whole;
+    taken = newest->data + room->used;
+    room->used += whole;
     return taken;
+}
+
+cddp_status cddpi_net_take_bytes(struct net_room *room, size_t bytes, unsigned char **out)
+{
+    *out = cddpi_net_take(room, bytes);
+    return *out != NULL ? CDDP_OK : CDDP_ERR_NO_MEMORY;
 }
 
 static void free_blocks(struct net_block *block)
@@ -56,19 +62,13 @@ static void free_blocks(struct net_block *block)
 }
 
 /* Keeps only the newest block, which is the largest. */
-void cddpi_net_arena_reset(struct net_arena *arena)
+void cddpi_net_room_reset(struct net_room *room)
 {
-    arena->used = 0;
-    if (arena->blocks != NULL) {
-        free_blocks(arena->blocks->next);
-        arena->blocks->next = NULL;
+    room->used = 0;
+    if (room->blocks != NULL) {
+        free_blocks(room->blocks->next);
+        room->blocks->next = NULL;
     }
-}
-
-void cddpi_net_arena_fini(struct net_arena *arena)
-{
-    free_blocks(arena->blocks);
-    *arena = (struct net_arena){0};
 }
 
 cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_room *room,
@@ -83,12 +83,12 @@ cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_roo
     if (room->by_host == NULL) {
         room->by_host = cddpi_zalloc_array(hosts, sizeof *room->by_host);
     }
-    if (room->transfer_count < transfers) { /* no transfer is in progress, since a piece begins */
+    if (room->transfer_room < transfers) { /* no transfer is in progress, since a piece begins */
         cddpi_free(room->transfers);
         room->transfers = cddpi_zalloc_array(transfers, sizeof *room->transfers);
-        room->transfer_count = room->transfers != NULL ? transfers : 0;
+        room->transfer_room = room->transfers != NULL ? transfers : 0;
     }
-    if (room->slots == NULL || room->by_host == NULL || room->transfer_count < transfers) {
+    if (room->slots == NULL || room->by_host == NULL || room->transfer_room < transfers) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY,
                           "no memory for a collective between hosts: %zu transfers", transfers);
     }
@@ -97,7 +97,7 @@ cddp_status cddpi_net_room_reserve(const struct net_backend *net, struct net_roo
 
 void cddpi_net_room_fini(struct net_room *room)
 {
-    cddpi_net_arena_fini(&room->arena);
+    free_blocks(room->blocks);
     cddpi_free(room->transfers);
     cddpi_free(room->slots);
     cddpi_free(room->by_host);

@@ -1,17 +1,16 @@
 /* net_transport.c - owns the transport "net" and its table of functions, through which the queue
  * drives a group over several hosts. */
-#include "group/net/net_transport.h"
+#include "group/net/net_open.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/join/link.h"
 #include "group/net/net_collective.h"
-#include "group/net/net_describe.h"
-#include "group/net/net_open.h"
 #include "group/net/transfer.h"
-#include "group/net/wake.h"
 #include "group/net/watch.h"
 #include "group/watch/peer.h"
+#include "kernels/cpu/reduce.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -48,9 +47,7 @@ static void exits(struct cddpi_backend *backend)
 
 static void leave(struct cddpi_backend *backend)
 {
-    struct net_backend *net = net_of(backend);
-
-    cddpi_net_release(net);
+    cddpi_net_release(net_of(backend));
 }
 
 /* Make this host's ranks and other hosts fail. Those that have already failed keep their
@@ -302,9 +299,7 @@ static void free_memory(struct cddpi_backend *backend, void *memory)
 
 static void cores(const struct cddpi_backend *backend, struct cddpi_cores *out)
 {
-    const struct net_backend *net = net_of_const(backend);
-
-    net->inner_transport->cpu.cores(net->inner, out);
+    cddpi_shm_transport.cpu.cores(net_of_const(backend)->inner, out);
 }
 
 const struct cddpi_backend_ops cddpi_net_ops = {
@@ -325,6 +320,33 @@ const struct cddpi_backend_ops cddpi_net_ops = {
     .interface = cddpi_net_interface,
     .has_wire = has_wire}; /* otherwise a thread would poll all the time */
 
+/* See cddpi_group_link(). */
+static bool describe_link(const struct cddpi_backend *backend, cddp_type type,
+                          struct cddpi_group_link *out)
+{
+    const struct net_backend *net = net_of_const(backend);
+    double widening = (double)cddp_type_bytes(cddpi_reduce_sum_type(type, CDDP_OP_SUM)) /
+                      (double)cddp_type_bytes(type);
+
+    if (net->host_count == 1 || !(net->link.bytes_per_s > 0) ||
+        !(net->link.reduce_bytes_per_s > 0)) {
+        return false;
+    }
+    out->carrier = net->carrier->ops->name;
+    out->hosts = net->host_count;
+    out->is_measured = true;
+    out->latency_s = net->link.latency_s;
+    out->bytes_per_s = net->link.bytes_per_s;
+    out->reduce_bytes_per_s = net->link.reduce_bytes_per_s;
+    for (int i = 0; i < CDDPI_LINK_SIZES; i++) {
+        double bytes = cddpi_link_size(i);
+
+        (void)cddpi_algorithm_choose(&net->tree, &net->link, (size_t)bytes,
+                                     (size_t)(bytes * widening), &out->all_reduce_s[i]);
+    }
+    return true;
+}
+
 static cddp_status probe(const struct cddpi_members *members)
 {
     (void)members;
@@ -337,4 +359,4 @@ const struct cddpi_transport cddpi_net_transport = {.name = "net",
                                                             .open = cddpi_net_open,
                                                             .split = cddpi_net_split,
                                                             .cores = cores,
-                                                            .link = cddpi_net_link}};
+                                                            .link = describe_link}};

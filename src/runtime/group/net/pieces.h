@@ -5,9 +5,8 @@
 #include "group/net/net_collective.h"
 
 /** Decide into how many pieces the data is cut, and how many leaders share them. */
-void cddpi_net_pieces_cut(struct net_backend *net, struct net_collective *collective);
+void cddpi_net_pieces_cut(struct net_backend *net);
 /** Advance the pieces. @p out_done: all pieces are done on this rank. */
-cddp_status cddpi_net_pieces_advance(struct net_backend *net, struct net_collective *collective,
-                                     bool *out_done);
+cddp_status cddpi_net_pieces_advance(struct net_backend *net, bool *out_done);
 
 #endif

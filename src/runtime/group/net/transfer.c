@@ -1,4 +1,5 @@
-/* transfer.c - owns transfers between hosts, with their tags. */
+/* transfer.c - owns transfers between hosts, with their tags, and starts the operations of the
+ * inner transport that are parts of a collective. */
 #include "group/net/transfer.h"
 
 #include "base/clock.h"
@@ -23,15 +24,14 @@ bool cddpi_net_has_root(enum cddpi_kind kind)
            kind == CDDPI_SCATTER;
 }
 
-int cddpi_net_acting(const struct net_backend *net, const struct net_collective *collective,
-                     int host, size_t piece)
+int cddpi_net_acting(const struct net_backend *net, int host, size_t piece)
 {
-    const struct cddpi_group_op *op = collective->op;
+    const struct cddpi_group_op *op = net->collective->op;
 
     if (cddpi_net_has_root(op->kind) && net->host_of[op->root] == host) {
         return op->root;
     }
-    return net_leader(net, host, (int)(piece % (size_t)collective->leaders));
+    return net_leader(net, host, (int)(piece % (size_t)net->collective->leaders));
 }
 
 uint32_t cddpi_net_tag(uint64_t number, size_t piece, int round, unsigned index)
@@ -96,11 +96,10 @@ static uint32_t hash_of_call(const struct cddpi_group_op *op)
     return (uint32_t)(hash >> (64 - CALL_BITS)) << CDDPI_NET_TAG_LOW_BITS;
 }
 
-static cddp_status add_transfer(struct net_backend *net, struct net_collective *collective,
-                                struct net_piece *piece, int host, unsigned index, bool is_send,
-                                void *data, size_t bytes)
+static cddp_status add_transfer(struct net_backend *net, struct net_piece *piece, int host,
+                                unsigned index, struct cddpi_transfer transfer)
 {
-    struct cddpi_transfer *transfer;
+    const struct cddpi_group_op *op = net->collective->op;
 
     if (index >= 1U << INDEX_BITS) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
@@ -108,33 +107,63 @@ static cddp_status add_transfer(struct net_backend *net, struct net_collective *
                           "ranks be on the same host",
                           1 << INDEX_BITS);
     }
-    if (piece->transfer_count == piece->transfer_room) {
+    if (piece->transfer_count == piece->room->transfer_room) {
         return cddpi_fail(CDDP_ERR_STATE, "a piece has more than %zu transfers",
-                          piece->transfer_room);
+                          piece->room->transfer_room);
     }
-    transfer = &piece->transfers[piece->transfer_count++];
-    *transfer = (struct cddpi_transfer){
-        .peer = cddpi_net_acting(net, collective, host, piece->index),
-        .channel = CDDPI_NET_COLLECTIVES,
-        .tag = hash_of_call(collective->op) |
-               cddpi_net_tag(collective->op->number, piece->index, piece->round, index),
-        .is_send = is_send,
-        .data = data,
-        .bytes = bytes,
-        .cut_bytes = cddpi_net_has_root(collective->op->kind) ? 0 : cddpi_cut_bytes(&net->link)};
-    return cddpi_net_start(net, transfer);
+    transfer.peer = cddpi_net_acting(net, host, piece->index);
+    transfer.channel = CDDPI_NET_COLLECTIVES;
+    transfer.tag = hash_of_call(op) | cddpi_net_tag(op->number, piece->index, piece->round, index);
+    transfer.cut_bytes = cddpi_net_has_root(op->kind) ? 0 : cddpi_cut_bytes(&net->link);
+    piece->room->transfers[piece->transfer_count] = transfer;
+    return cddpi_net_start(net, &piece->room->transfers[piece->transfer_count++]);
 }
 
-cddp_status cddpi_net_piece_send(struct net_backend *net, struct net_collective *collective,
-                                 struct net_piece *piece, int host, unsigned index,
-                                 const void *data, size_t bytes)
+cddp_status cddpi_net_piece_send(struct net_backend *net, struct net_piece *piece, int host,
+                                 unsigned index, const void *data, size_t bytes)
 {
-    return add_transfer(net, collective, piece, host, index, true, (void *)(uintptr_t)data, bytes);
+    return add_transfer(
+        net, piece, host, index,
+        (struct cddpi_transfer){.is_send = true, .data = (void *)(uintptr_t)data, .bytes = bytes});
 }
 
-cddp_status cddpi_net_piece_recv(struct net_backend *net, struct net_collective *collective,
-                                 struct net_piece *piece, int host, unsigned index, void *data,
-                                 size_t bytes)
+cddp_status cddpi_net_piece_recv(struct net_backend *net, struct net_piece *piece, int host,
+                                 unsigned index, void *data, size_t bytes)
 {
-    return add_transfer(net, collective, piece, host, index, false, data, bytes);
+    return add_transfer(net, piece, host, index,
+                        (struct cddpi_transfer){.data = data, .bytes = bytes});
+}
+
+void cddpi_net_inner_begin(struct net_backend *net, enum cddpi_kind kind, int root, const void *in,
+                           void *out, size_t bytes)
+{
+    const struct cddpi_group_op *op = net->collective->op;
+
+    net->collective->inner = (struct cddpi_group_op){.kind = kind,
+                                                     .type = CDDP_U8,
+                                                     .count = bytes,
+                                                     .in = in,
+                                                     .out = out,
+                                                     .root = net->local_of[root],
+                                                     .whole = op,
+                                                     .number = ++net->inner_collectives,
+                                                     .start_ns = op->start_ns,
+                                                     .deadline_ns = op->deadline_ns};
+    net->collective->inner_runs = true;
+    net->waits_inside = true;
+}
+
+cddp_status cddpi_net_inner_advance(struct net_backend *net, bool *out_done)
+{
+    struct net_collective *collective = net->collective;
+
+    *out_done = true;
+    if (collective->inner_runs) {
+        CDDPI_TRY(net->inner->ops->advance(net->inner, &collective->inner, out_done));
+    }
+    if (*out_done) {
+        collective->inner_runs = false;
+        net->waits_inside = false;
+    }
+    return CDDP_OK;
 }

@@ -1,5 +1,5 @@
 /* watch.c - owns what a rank knows about other hosts apart from its transfers: whether they are
- * reachable, and whether they have failed.
+ * reachable, and whether they have failed; and the calls that a carrier makes from its own thread.
  *
  * A carrier whose library does not detect hosts that disappear (MPI) is accompanied by a second
  * carrier: tcp with only its control connections between leaders, which carry no data. So the same
@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { REACH_MS = 30000 }; /* for leaders to connect; later: no second carrier */
 
@@ -53,16 +54,10 @@ void cddpi_net_watch_close(struct net_backend *net)
 
 cddp_status cddpi_net_check_hosts(struct net_backend *net)
 {
-    cddp_status status = CDDP_OK;
-
     if (net->carrier != NULL) {
-        status = net->carrier->ops->check(net->carrier);
+        CDDPI_TRY(net->carrier->ops->check(net->carrier));
     }
-    CDDPI_TRY(status);
-    if (net->watch != NULL) {
-        CDDPI_TRY(net->watch->ops->check(net->watch));
-    }
-    return CDDP_OK;
+    return net->watch != NULL ? net->watch->ops->check(net->watch) : CDDP_OK;
 }
 
 bool cddpi_net_hosts_aborted(struct net_backend *net, struct cddpi_failure *out)
@@ -103,4 +98,33 @@ bool cddpi_net_interface(struct cddpi_backend *backend, char *out, size_t bytes)
     }
     return net->carrier != NULL && net->carrier->ops->interface != NULL &&
            net->carrier->ops->interface(net->carrier, out, bytes);
+}
+
+void cddpi_net_wake(struct cddpi_backend *backend)
+{
+    struct net_backend *net = net_of(backend);
+    uint64_t one = 1;
+
+    net->inner->ops->wake(net->inner);
+    if (atomic_load(&net->sleeps)) {
+        (void)!write(net->wake_fd, &one, sizeof one);
+    }
+}
+
+void cddpi_net_wake_by_carrier(void *context)
+{
+    struct net_backend *net = context;
+
+    cddpi_net_wake(&net->base);
+}
+
+bool cddpi_net_host_failed(void *context, struct cddpi_failure *out)
+{
+    struct net_backend *net = context;
+
+    if (net->inner->ops->broken(net->inner) == CDDP_OK || atomic_exchange(&net->is_told, true)) {
+        return false;
+    }
+    *out = *cddpi_last_failure();
+    return true;
 }

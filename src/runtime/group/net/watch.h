@@ -1,4 +1,5 @@
-/* watch.h - monitors other hosts through the carrier, or through a second one that only watches. */
+/* watch.h - monitors other hosts through the carrier, or through a second one that only watches,
+ * and owns what a carrier calls from its own thread. */
 #ifndef CDDPI_GROUP_NET_WATCH_H
 #define CDDPI_GROUP_NET_WATCH_H
 
@@ -16,5 +17,13 @@ void cddpi_net_describe_peer(struct net_backend *net, int rank, char *out, size_
 bool cddpi_net_interface(struct cddpi_backend *backend, char *out, size_t bytes);
 /** Make other hosts fail with @p failure, unless they already know. Any thread. */
 void cddpi_net_abort_hosts(struct net_backend *net, const struct cddpi_failure *failure);
+
+/** End this rank's sleep. Any thread. */
+void cddpi_net_wake(struct cddpi_backend *backend);
+/** The same, called by the carrier. @p context is the rank's struct. */
+void cddpi_net_wake_by_carrier(void *context);
+/** Whether the ranks of this host have failed and other hosts do not know it yet. If true, the
+ *  caller must notify them. @p context is the rank's struct. Any thread. */
+bool cddpi_net_host_failed(void *context, struct cddpi_failure *out);
 
 #endif

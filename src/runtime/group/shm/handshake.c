@@ -2,15 +2,15 @@
  * group is created, through the parent's collectives when a group is split.
  *
  * Keys of the rendezvous, below "host/H/": "reply" has the answer of the host's first rank: "ok PID
- * FD START NONCE SIZE" or its refusal (group/join/refusal.h). "refused" has the refusal of a rank
- * that could not map the block. An answer from a process that has ended (in a left-over file) is
- * ignored. */
+ * FD START NONCE SIZE" or its refusal (group/join/rendezvous.h). "refused" has the refusal of a
+ * rank that could not map the block. An answer from a process that has ended (in a left-over file)
+ * is ignored. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "group/join/group_agree.h"
-#include "group/join/refusal.h"
+#include "group/join/rendezvous.h"
 #include "group/shm/shm.h"
 
 #include <inttypes.h>

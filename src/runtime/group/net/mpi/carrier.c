@@ -82,18 +82,6 @@ static cddp_status fail_or_hold(struct mpi_carrier *carrier, cddp_status status)
     return CDDP_OK;
 }
 
-/* Report a message of unexpected length, if the comparison of calls has not reported the mismatch
- * in time. */
-static cddp_status tell_misfit(struct mpi_carrier *carrier)
-{
-    if (carrier->misfit_ns == 0 ||
-        cddpi_now_ns() - carrier->misfit_ns < MISFIT_MS * INT64_C(1000000)) {
-        return CDDP_OK;
-    }
-    (void)cddpi_fail_again(carrier->misfit.status, &carrier->misfit);
-    return fail_for_good(carrier, carrier->misfit.status);
-}
-
 static cddp_status fail_transfer(struct mpi_carrier *carrier, const struct cddpi_transfer *transfer,
                                  int code)
 {
@@ -132,30 +120,25 @@ static cddp_status start_inside(struct mpi_carrier *carrier, struct cddpi_transf
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
     struct progress *progress = progress_of(transfer);
-    cddp_status status = cddpi_mpi_requests_reserve(under_way, under_way->count + MESSAGES_AT_ONCE);
-    int messages = 0;
 
     *progress = (struct progress){0, 0};
     transfer->is_done = false;
-    while (status == CDDP_OK && messages < MESSAGES_AT_ONCE &&
-           (messages == 0 || progress->posted < transfer->bytes)) {
-        status = post(carrier, transfer, under_way->count);
-        messages++;
-        under_way->count += status == CDDP_OK;
+    CDDPI_TRY(cddpi_mpi_requests_reserve(under_way, under_way->count + MESSAGES_AT_ONCE));
+    for (int i = 0; i < MESSAGES_AT_ONCE && (i == 0 || progress->posted < transfer->bytes); i++) {
+        CDDPI_TRY(post(carrier, transfer, under_way->count));
+        under_way->count++;
     }
-    return status;
+    return CDDP_OK;
 }
 
-cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *base, struct cddpi_transfer *transfer)
+static cddp_status start_transfer(struct cddpi_carrier *base, struct cddpi_transfer *transfer)
 {
-    struct mpi_carrier *carrier = mpi_of(base);
-    cddp_status status = cddpi_mpi_enter();
+    cddp_status status;
 
     assert(transfer->tag < 1u << CDDPI_NET_TAG_BITS);
-    if (status == CDDP_OK) {
-        status = start_inside(carrier, transfer);
-        cddpi_mpi_leave();
-    }
+    CDDPI_TRY(cddpi_mpi_enter());
+    status = start_inside(mpi_of(base), transfer);
+    cddpi_mpi_leave();
     return status;
 }
 
@@ -219,21 +202,6 @@ static cddp_status take_done(struct mpi_carrier *carrier, int i, int code, const
     return CDDP_OK;
 }
 
-/* Close the gaps of completed messages; the first entry always belongs to the abort. */
-static void compact(struct cddpi_mpi_requests *under_way)
-{
-    int kept = 1;
-
-    for (int i = 1; i < under_way->count; i++) {
-        if (under_way->requests[i] != MPI_REQUEST_NULL) {
-            under_way->requests[kept] = under_way->requests[i];
-            under_way->bytes[kept] = under_way->bytes[i];
-            under_way->transfers[kept++] = under_way->transfers[i];
-        }
-    }
-    under_way->count = kept;
-}
-
 static cddp_status test_some(struct mpi_carrier *carrier, bool *out_any)
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
@@ -253,7 +221,7 @@ static cddp_status test_some(struct mpi_carrier *carrier, bool *out_any)
                            code == MPI_ERR_IN_STATUS ? mpi->MPI_ERROR : MPI_SUCCESS, mpi, out_any);
     }
     if (n > 0) {
-        compact(under_way);
+        cddpi_mpi_requests_compact(under_way);
     }
     return status;
 }
@@ -278,19 +246,20 @@ static void send_abort(struct mpi_carrier *carrier)
     atomic_store(&carrier->abort_state, ABORT_SENT);
 }
 
-cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *base, bool *out_any)
+static cddp_status progress_transfers(struct cddpi_carrier *base, bool *out_any)
 {
     struct mpi_carrier *carrier = mpi_of(base);
-    cddp_status status = cddpi_mpi_enter();
+    cddp_status status;
 
     *out_any = false;
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_mpi_enter());
     send_abort(carrier);
     status = test_some(carrier, out_any);
-    if (status == CDDP_OK) {
-        status = tell_misfit(carrier);
+    if (status == CDDP_OK && carrier->misfit_ns != 0 &&
+        cddpi_now_ns() - carrier->misfit_ns >= MISFIT_MS * INT64_C(1000000)) {
+        /* the comparison of calls has not reported the mismatch in time */
+        (void)cddpi_fail_again(carrier->misfit.status, &carrier->misfit);
+        status = fail_for_good(carrier, carrier->misfit.status);
     }
     cddpi_mpi_leave();
     return status;
@@ -299,12 +268,9 @@ cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *base, bool *out_any
 cddp_status cddpi_mpi_carrier_listen(struct mpi_carrier *carrier)
 {
     struct cddpi_mpi_requests *under_way = &carrier->under_way;
-    cddp_status status = cddpi_mpi_requests_reserve(under_way, 1);
     int code;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_mpi_requests_reserve(under_way, 1));
     code = MPI_Irecv(&carrier->abort_in, (int)sizeof carrier->abort_in, MPI_BYTE, MPI_ANY_SOURCE,
                      ABORT_TAG, carrier->comm, &under_way->requests[0]);
     if (code != MPI_SUCCESS) {
@@ -315,30 +281,6 @@ cddp_status cddpi_mpi_carrier_listen(struct mpi_carrier *carrier)
     return CDDP_OK;
 }
 
-/* Whether all requests are done; failed ones count as done. */
-static bool all_done(MPI_Request *requests, int count)
-{
-    bool all = true;
-
-    for (int i = 0; i < count; i++) {
-        int flag = 0;
-
-        all = (MPI_Test(&requests[i], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS || flag != 0) && all;
-    }
-    return all;
-}
-
-/* Cancel the receives for which nothing has arrived; MPI cannot cancel others. */
-static void cancel_receives(struct cddpi_mpi_requests *under_way, int from)
-{
-    for (int i = from; i < under_way->count; i++) {
-        if ((under_way->transfers[i] == NULL || !under_way->transfers[i]->is_send) &&
-            under_way->requests[i] != MPI_REQUEST_NULL) {
-            (void)MPI_Cancel(&under_way->requests[i]);
-        }
-    }
-}
-
 /* Wait until the requests from index @p from on, and those of the abort, are done. */
 static bool await(struct mpi_carrier *carrier, int from)
 {
@@ -347,8 +289,9 @@ static bool await(struct mpi_carrier *carrier, int from)
     bool is_done;
 
     do {
-        is_done = all_done(under_way->requests + from, under_way->count - from) &&
-                  all_done(carrier->abort_sends, carrier->params.host_count);
+        is_done = cddpi_mpi_requests_are_done(under_way->requests + from,
+                                              under_way->count - from) &&
+                  cddpi_mpi_requests_are_done(carrier->abort_sends, carrier->params.host_count);
     } while (!is_done && cddpi_now_ns() < deadline_ns);
     under_way->count = from;
     return is_done;
@@ -357,7 +300,7 @@ static bool await(struct mpi_carrier *carrier, int from)
 bool cddpi_mpi_carrier_drain(struct mpi_carrier *carrier)
 {
     send_abort(carrier);
-    cancel_receives(&carrier->under_way, 0);
+    cddpi_mpi_requests_cancel(&carrier->under_way, 0);
     return await(carrier, 0);
 }
 
@@ -365,7 +308,7 @@ bool cddpi_mpi_carrier_drain(struct mpi_carrier *carrier)
  * sides call this function, so a peer that is alive completes them. MPI may continue to send to a
  * peer that is not.
  */
-bool cddpi_mpi_carrier_forget(struct cddpi_carrier *base)
+static bool forget_transfers(struct cddpi_carrier *base)
 {
     struct mpi_carrier *carrier = mpi_of(base);
     bool is_done = true;
@@ -373,7 +316,7 @@ bool cddpi_mpi_carrier_forget(struct cddpi_carrier *base)
     cddpi_mpi_give_up();
     if (cddpi_mpi_enter() == CDDP_OK) {
         send_abort(carrier);
-        cancel_receives(&carrier->under_way, 1);
+        cddpi_mpi_requests_cancel(&carrier->under_way, 1);
         is_done = await(carrier, 1);
         if (!is_done) {
             atomic_store(&carrier->is_broken, true); /* close then leaks the communicator */
@@ -383,7 +326,7 @@ bool cddpi_mpi_carrier_forget(struct cddpi_carrier *base)
     return is_done;
 }
 
-cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *base)
+static cddp_status check(struct cddpi_carrier *base)
 {
     struct mpi_carrier *carrier = mpi_of(base);
 
@@ -392,7 +335,7 @@ cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *base)
                : CDDP_OK;
 }
 
-void cddpi_mpi_carrier_describe(struct cddpi_carrier *base, int peer, char *out, size_t bytes)
+static void describe(struct cddpi_carrier *base, int peer, char *out, size_t bytes)
 {
     struct mpi_carrier *carrier = mpi_of(base);
     int64_t heard_ns = atomic_load(&carrier->heard_ns[peer]);
@@ -408,7 +351,7 @@ void cddpi_mpi_carrier_describe(struct cddpi_carrier *base, int peer, char *out,
     }
 }
 
-void cddpi_mpi_carrier_abort(struct cddpi_carrier *base, const struct cddpi_failure *failure)
+static void abort_hosts(struct cddpi_carrier *base, const struct cddpi_failure *failure)
 {
     struct mpi_carrier *carrier = mpi_of(base);
     int none = ABORT_NONE;
@@ -425,7 +368,7 @@ void cddpi_mpi_carrier_abort(struct cddpi_carrier *base, const struct cddpi_fail
     }
 }
 
-bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *base, struct cddpi_failure *out)
+static bool aborted(struct cddpi_carrier *base, struct cddpi_failure *out)
 {
     struct mpi_carrier *carrier = mpi_of(base);
 
@@ -435,3 +378,32 @@ bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *base, struct cddpi_failure 
     *out = carrier->aborted;
     return true;
 }
+
+static int descriptor(struct cddpi_carrier *base)
+{
+    (void)base;
+    return -1; /* there is no descriptor: MPI must be called */
+}
+
+static void prepare_sleep(struct cddpi_carrier *base)
+{
+    (void)base;
+}
+
+const struct cddpi_carrier_ops cddpi_mpi_carrier_ops = {
+    .name = "mpi",
+    .is_blind = true,
+    .cuts = true,
+    .probe = cddpi_mpi_probe,
+    .open = cddpi_mpi_carrier_open,
+    .close = cddpi_mpi_carrier_close,
+    .start = start_transfer,
+    .progress = progress_transfers,
+    .forget = forget_transfers,
+    .descriptor = descriptor,
+    .prepare_sleep = prepare_sleep,
+    .check = check,
+    .describe = describe,
+    .abort = abort_hosts,
+    .aborted = aborted,
+};

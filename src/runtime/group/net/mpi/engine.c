@@ -108,25 +108,16 @@ static int provided_to_program(void)
     return provided;
 }
 
-/* Whether groups have no thread that drives communication, so that they call MPI only inside the
- * program's calls.
- */
-static bool is_without_thread(void)
-{
-    const char *value = getenv("CDDP_COMM_THREAD");
-
-    return value != NULL && strcmp(value, "0") == 0;
-}
-
 /* Check the thread level of an MPI that the program started. It must allow calls from other threads
  * at any time. If only one thread at a time may call MPI, the program, which calls it, too, must
  * know when cddp does: only inside the program's own calls of cddp. */
 static cddp_status check_threads(void)
 {
     int provided = provided_to_program();
+    const char *thread = getenv("CDDP_COMM_THREAD");
+    bool has_thread = thread == NULL || strcmp(thread, "0") != 0; /* a group of its own */
 
-    return provided == MPI_THREAD_MULTIPLE ||
-                   (provided == MPI_THREAD_SERIALIZED && is_without_thread())
+    return provided == MPI_THREAD_MULTIPLE || (provided == MPI_THREAD_SERIALIZED && !has_thread)
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_UNAVAILABLE,
                             "the program has started MPI for fewer threads than "
@@ -135,22 +126,25 @@ static cddp_status check_threads(void)
                             "CDDP_COMM_THREAD=0");
 }
 
+/* Whether the program started MPI, if it is started, and not this file. */
+static bool is_programs(void)
+{
+    bool is_untouched;
+
+    pthread_mutex_lock(&engine.lock);
+    is_untouched = engine.phase == UNTOUCHED;
+    pthread_mutex_unlock(&engine.lock);
+    return is_untouched;
+}
+
 cddp_status cddpi_mpi_probe(void)
 {
-    cddp_status status = check_library();
-    bool is_ours;
-
-    if (status != CDDP_OK) {
-        return status;
-    }
-    pthread_mutex_lock(&engine.lock);
-    is_ours = engine.phase != UNTOUCHED;
-    pthread_mutex_unlock(&engine.lock);
+    CDDPI_TRY(check_library());
     if (has_ended()) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "MPI has been ended (MPI_Finalize)");
     }
     if (has_begun()) {
-        return is_ours ? CDDP_OK : check_threads();
+        return is_programs() ? check_threads() : CDDP_OK;
     }
     if (!is_launched()) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
@@ -166,24 +160,18 @@ static void set_phase(enum engine_phase phase)
     pthread_cond_broadcast(&engine.changed);
 }
 
-/* Make libmpi's symbols global: its own plugins look them up in the whole process, where symbols of
- * a module's libraries are not visible. */
-static void show_library(void)
-{
-    Dl_info library;
-
-    if (dladdr((const void *)(uintptr_t)MPI_Init_thread, &library) != 0) {
-        (void)dlopen(library.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
-    }
-}
-
 static void *run_engine(void *unused)
 {
     int provided = MPI_THREAD_SINGLE;
+    Dl_info library;
     int code;
 
     (void)unused;
-    show_library();
+    /* make libmpi's symbols global: its own plugins look them up in the whole process, where
+     * symbols of a module's libraries are not visible */
+    if (dladdr((const void *)(uintptr_t)MPI_Init_thread, &library) != 0) {
+        (void)dlopen(library.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    }
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     if (code == MPI_SUCCESS) {
         code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -303,11 +291,9 @@ static cddp_status await_start(uint32_t timeout_ms)
 
 cddp_status cddpi_mpi_start(uint32_t timeout_ms)
 {
-    cddp_status status = cddpi_mpi_probe();
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_mpi_probe());
     pthread_once(&once, init_condition);
     pthread_mutex_lock(&engine.lock);
     if (engine.phase == UNTOUCHED && has_begun()) { /* the program has started MPI */
@@ -334,21 +320,11 @@ cddp_status cddpi_mpi_enter(void)
     return CDDP_OK;
 }
 
-/* Whether only the program's threads may call MPI now: one of them may be inside MPI, at a thread
- * level that allows no other thread. */
-static bool is_programs_alone(void)
-{
-    bool is_ours;
-
-    pthread_mutex_lock(&engine.lock);
-    is_ours = engine.phase != UNTOUCHED;
-    pthread_mutex_unlock(&engine.lock);
-    return !is_ours && provided_to_program() != MPI_THREAD_MULTIPLE;
-}
-
 bool cddpi_mpi_try_enter(void)
 {
-    if (is_programs_alone() || pthread_mutex_trylock(&engine.calls) != 0) {
+    /* a thread of the program may be inside MPI, at a thread level that allows no other thread */
+    if ((is_programs() && provided_to_program() != MPI_THREAD_MULTIPLE) ||
+        pthread_mutex_trylock(&engine.calls) != 0) {
         return false;
     }
     if (engine.is_over || has_ended()) {

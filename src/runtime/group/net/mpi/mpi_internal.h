@@ -31,9 +31,6 @@ cddp_status cddpi_mpi_fail(cddp_status status, int code, const char *format, ...
 /** Do not end MPI properly after this: other processes may hang, and only mpirun can end them. */
 void cddpi_mpi_give_up(void);
 
-/* world.c */
-cddp_status cddpi_mpi_bootstrap(uint32_t timeout_ms, cddp_bootstrap *out);
-
 enum { CDDPI_MPI_HOST_BYTES = 64 };
 
 /* The requests in progress, in arrays as MPI_Testsome() needs them. The first is the receive of
@@ -81,21 +78,24 @@ static inline struct mpi_carrier *mpi_of(struct cddpi_carrier *base)
     return (struct mpi_carrier *)(void *)base;
 }
 
-/* mpi_open.c */
-extern const struct cddpi_carrier_ops cddpi_mpi_carrier_ops;
+/* mpi_open.c: the functions of struct cddpi_carrier_ops with these names */
+cddp_status cddpi_mpi_carrier_open(const struct cddpi_carrier_params *params,
+                                   struct cddpi_carrier **out);
+void cddpi_mpi_carrier_close(struct cddpi_carrier *base);
 
 /* requests.c */
 cddp_status cddpi_mpi_requests_reserve(struct cddpi_mpi_requests *requests, int count);
 void cddpi_mpi_requests_free(struct cddpi_mpi_requests *requests);
+/** Close the gaps of completed messages; the first entry always belongs to the abort. */
+void cddpi_mpi_requests_compact(struct cddpi_mpi_requests *under_way);
+/** Whether all requests are done; failed ones count as done. */
+bool cddpi_mpi_requests_are_done(MPI_Request *requests, int count);
+/** Cancel the receives from index @p from on for which nothing has arrived; MPI cannot cancel
+ *  others. */
+void cddpi_mpi_requests_cancel(struct cddpi_mpi_requests *under_way, int from);
 
-/* carrier.c: the functions of struct cddpi_carrier_ops, except those in mpi_open.c */
-cddp_status cddpi_mpi_carrier_start(struct cddpi_carrier *base, struct cddpi_transfer *transfer);
-cddp_status cddpi_mpi_carrier_progress(struct cddpi_carrier *base, bool *out_any);
-bool cddpi_mpi_carrier_forget(struct cddpi_carrier *base);
-cddp_status cddpi_mpi_carrier_check(struct cddpi_carrier *base);
-void cddpi_mpi_carrier_describe(struct cddpi_carrier *base, int peer, char *out, size_t bytes);
-void cddpi_mpi_carrier_abort(struct cddpi_carrier *base, const struct cddpi_failure *failure);
-bool cddpi_mpi_carrier_aborted(struct cddpi_carrier *base, struct cddpi_failure *out);
+/* carrier.c */
+extern const struct cddpi_carrier_ops cddpi_mpi_carrier_ops;
 /** Post the receive of other hosts' abort. Call it inside the section. */
 cddp_status cddpi_mpi_carrier_listen(struct mpi_carrier *carrier);
 /** Cancel the requests in progress, and wait briefly for those that cannot be cancelled. Call it

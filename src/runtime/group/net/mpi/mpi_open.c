@@ -61,7 +61,7 @@ static cddp_status read_place(struct mpi_open_place *out)
 
 /* Leaks the memory that MPI may still use, if requests are still in progress; the group has then
  * failed. */
-static void close_carrier(struct cddpi_carrier *base)
+void cddpi_mpi_carrier_close(struct cddpi_carrier *base)
 {
     struct mpi_carrier *carrier = mpi_of(base);
     bool is_empty = true;
@@ -97,7 +97,7 @@ static cddp_status allocate(const struct cddpi_carrier_params *params, struct mp
     carrier->heard_ns = cddpi_zalloc_array((size_t)params->world_size, sizeof *carrier->heard_ns);
     carrier->abort_sends = cddpi_zalloc_array(hosts, sizeof(MPI_Request));
     if (carrier->hosts == NULL || carrier->heard_ns == NULL || carrier->abort_sends == NULL) {
-        close_carrier(&carrier->base);
+        cddpi_mpi_carrier_close(&carrier->base);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory for %zu hosts and %d ranks", hosts,
                           params->world_size);
     }
@@ -112,16 +112,14 @@ static cddp_status allocate(const struct cddpi_carrier_params *params, struct mp
 static cddp_status prepare(const struct cddpi_carrier_params *params, struct mpi_open_place *place,
                            struct mpi_carrier **out)
 {
-    cddp_status status = cddpi_mpi_start(params->timeout_ms);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = cddpi_mpi_enter();
-    }
-    if (status == CDDP_OK) {
-        status = read_place(place);
-        cddpi_mpi_leave();
-    }
-    return status == CDDP_OK ? allocate(params, out) : status;
+    CDDPI_TRY(cddpi_mpi_start(params->timeout_ms));
+    CDDPI_TRY(cddpi_mpi_enter());
+    status = read_place(place);
+    cddpi_mpi_leave();
+    CDDPI_TRY(status);
+    return allocate(params, out);
 }
 
 /* Get the ranks' places in the world, and check that they differ and belong to one world. */
@@ -189,25 +187,25 @@ static cddp_status exchange_places(struct mpi_carrier *carrier, const struct mpi
                              : cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory for %d places",
                                           params->world_size);
 
-    status = cddpi_mpi_host->agree(params->exchange, status);
-    if (status == CDDP_OK) {
-        status = params->exchange->all_gather(params->exchange->context, own, sizeof *own, places);
-    }
-    if (status == CDDP_OK) {
-        status = check_places(places, params->world_size, world_ranks);
-    }
-    for (int rank = 0; status == CDDP_OK && rank < params->world_size; rank++) {
+    CDDPI_TRY_GOTO(out, status, cddpi_mpi_host->agree(params->exchange, status));
+    CDDPI_TRY_GOTO(
+        out, status,
+        params->exchange->all_gather(params->exchange->context, own, sizeof *own, places));
+    CDDPI_TRY_GOTO(out, status, check_places(places, params->world_size, world_ranks));
+    for (int rank = 0; rank < params->world_size; rank++) {
         char *name = carrier->hosts[params->host_of[rank]];
 
         memcpy(name, places[rank].host, CDDPI_MPI_HOST_BYTES);
         name[CDDPI_MPI_HOST_BYTES - 1] = '\0';
     }
+
+out:
     cddpi_free(places);
     return status;
 }
 
-static cddp_status open_carrier(const struct cddpi_carrier_params *params,
-                                struct cddpi_carrier **out)
+cddp_status cddpi_mpi_carrier_open(const struct cddpi_carrier_params *params,
+                                   struct cddpi_carrier **out)
 {
     struct mpi_open_place own = {0};
     struct mpi_carrier *carrier = NULL;
@@ -233,36 +231,7 @@ static cddp_status open_carrier(const struct cddpi_carrier_params *params,
     if (status == CDDP_OK) {
         *out = &carrier->base;
     } else if (carrier != NULL) {
-        close_carrier(&carrier->base);
+        cddpi_mpi_carrier_close(&carrier->base);
     }
     return status;
 }
-
-static int descriptor(struct cddpi_carrier *base)
-{
-    (void)base;
-    return -1; /* there is no descriptor: MPI must be called */
-}
-
-static void prepare_sleep(struct cddpi_carrier *base)
-{
-    (void)base;
-}
-
-const struct cddpi_carrier_ops cddpi_mpi_carrier_ops = {
-    .name = "mpi",
-    .is_blind = true,
-    .cuts = true,
-    .probe = cddpi_mpi_probe,
-    .open = open_carrier,
-    .close = close_carrier,
-    .start = cddpi_mpi_carrier_start,
-    .progress = cddpi_mpi_carrier_progress,
-    .forget = cddpi_mpi_carrier_forget,
-    .descriptor = descriptor,
-    .prepare_sleep = prepare_sleep,
-    .check = cddpi_mpi_carrier_check,
-    .describe = cddpi_mpi_carrier_describe,
-    .abort = cddpi_mpi_carrier_abort,
-    .aborted = cddpi_mpi_carrier_aborted,
-};

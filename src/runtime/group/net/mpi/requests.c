@@ -50,3 +50,39 @@ cddp_status cddpi_mpi_requests_reserve(struct cddpi_mpi_requests *requests, int 
     *requests = larger;
     return CDDP_OK;
 }
+
+void cddpi_mpi_requests_compact(struct cddpi_mpi_requests *under_way)
+{
+    int kept = 1;
+
+    for (int i = 1; i < under_way->count; i++) {
+        if (under_way->requests[i] != MPI_REQUEST_NULL) {
+            under_way->requests[kept] = under_way->requests[i];
+            under_way->bytes[kept] = under_way->bytes[i];
+            under_way->transfers[kept++] = under_way->transfers[i];
+        }
+    }
+    under_way->count = kept;
+}
+
+bool cddpi_mpi_requests_are_done(MPI_Request *requests, int count)
+{
+    bool all = true;
+
+    for (int i = 0; i < count; i++) {
+        int flag = 0;
+
+        all = (MPI_Test(&requests[i], &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS || flag != 0) && all;
+    }
+    return all;
+}
+
+void cddpi_mpi_requests_cancel(struct cddpi_mpi_requests *under_way, int from)
+{
+    for (int i = from; i < under_way->count; i++) {
+        if ((under_way->transfers[i] == NULL || !under_way->transfers[i]->is_send) &&
+            under_way->requests[i] != MPI_REQUEST_NULL) {
+            (void)MPI_Cancel(&under_way->requests[i]);
+        }
+    }
+}

@@ -1,10 +1,13 @@
-/* world.c - owns exchanges through MPI among all processes that mpirun started, before they have a
- * group: enough to meet in a store. No process waits beyond the deadline. */
+/* world.c - owns the module's only symbol, its table, and exchanges through MPI among all processes
+ * that mpirun started, before they have a group: enough to meet in a store. No process waits beyond
+ * the deadline. */
 #include "group/net/mpi/mpi_internal.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "cddp_config.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -42,88 +45,60 @@ static cddp_status await(MPI_Request *request, const char *what)
     }
 }
 
-/* Allocate memory to which MPI can still write when this process no longer waits. */
-static cddp_status allocate(size_t bytes, char **out)
+/* Run one exchange of MPI_COMM_WORLD: a broadcast of @p out from rank 0, or (@p own not NULL) an
+ * all-gather of @p bytes bytes to @p out, which has @p all_bytes. It happens in a copy, to which
+ * MPI can still write when this process no longer waits. */
+static cddp_status exchange(const void *own, size_t bytes, void *out, size_t all_bytes)
 {
-    *out = cddpi_zalloc(bytes);
-    return *out != NULL ? CDDP_OK
-                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory for %zu bytes", bytes);
-}
+    const char *what = own != NULL ? "MPI_Iallgather" : "MPI_Ibcast";
+    MPI_Request request = MPI_REQUEST_NULL;
+    char *copy = cddpi_zalloc(all_bytes + bytes); /* an own part is after that of all */
+    int code;
+    cddp_status status;
 
-static cddp_status begun(int code, const char *what)
-{
-    cddp_status status = code == MPI_SUCCESS ? CDDP_OK
-                                             : cddpi_mpi_fail(CDDP_ERR_PEER, code, "%s", what);
-
-    cddpi_mpi_leave();
-    return status;
-}
-
-/* Copy the received data from @p copy to @p data, and release @p copy unless MPI still uses it. */
-static int finish(cddp_status status, char *copy, void *data, size_t bytes)
-{
-    if (status == CDDP_OK) {
-        memcpy(data, copy, bytes);
-        cddpi_free(copy);
-    } else {
+    if (copy == NULL) {
         cddpi_mpi_give_up();
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory for %zu bytes", all_bytes + bytes);
     }
+    CDDPI_TRY_GOTO(fail, status, cddpi_mpi_enter());
+    if (own != NULL) {
+        memcpy(copy + all_bytes, own, bytes);
+        code = MPI_Iallgather(copy + all_bytes, (int)bytes, MPI_BYTE, copy, (int)bytes, MPI_BYTE,
+                              MPI_COMM_WORLD, &request);
+    } else {
+        memcpy(copy, out, all_bytes);
+        code = MPI_Ibcast(copy, (int)all_bytes, MPI_BYTE, 0, MPI_COMM_WORLD, &request);
+    }
+    status = code == MPI_SUCCESS ? CDDP_OK : cddpi_mpi_fail(CDDP_ERR_PEER, code, "%s", what);
+    cddpi_mpi_leave();
+    CDDPI_TRY_GOTO(fail, status, status == CDDP_OK ? await(&request, what) : status);
+    memcpy(out, copy, all_bytes);
+    cddpi_free(copy);
+    return CDDP_OK;
+
+fail: /* MPI may still use the copy */
+    cddpi_mpi_give_up();
     return status;
 }
 
 static int broadcast(void *context, void *data, size_t bytes)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
-    char *copy = NULL;
-    cddp_status status = allocate(bytes, &copy);
-
     (void)context;
-    if (status == CDDP_OK) {
-        memcpy(copy, data, bytes);
-        status = cddpi_mpi_enter();
-    }
-    if (status == CDDP_OK) {
-        status = begun(MPI_Ibcast(copy, (int)bytes, MPI_BYTE, 0, MPI_COMM_WORLD, &request),
-                       "MPI_Ibcast");
-    }
-    if (status == CDDP_OK) {
-        status = await(&request, "MPI_Ibcast");
-    }
-    return finish(status, copy, data, bytes);
+    return exchange(NULL, 0, data, bytes);
 }
 
 static int all_gather(void *context, const void *own, size_t bytes, void *out_all)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
-    char *copy = NULL;
-    size_t all_bytes;
     int size = 0;
-    cddp_status status = cddpi_mpi_enter();
 
     (void)context;
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_mpi_enter());
     (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
     cddpi_mpi_leave();
-    all_bytes = (size_t)size * bytes;
-    status = allocate(all_bytes + bytes, &copy); /* this process's own part is after that of all */
-    if (status == CDDP_OK) {
-        memcpy(copy + all_bytes, own, bytes);
-        status = cddpi_mpi_enter();
-    }
-    if (status == CDDP_OK) {
-        status = begun(MPI_Iallgather(copy + all_bytes, (int)bytes, MPI_BYTE, copy, (int)bytes,
-                                      MPI_BYTE, MPI_COMM_WORLD, &request),
-                       "MPI_Iallgather");
-    }
-    if (status == CDDP_OK) {
-        status = await(&request, "MPI_Iallgather");
-    }
-    return finish(status, copy, out_all, all_bytes);
+    return exchange(own, bytes, out_all, (size_t)size * bytes);
 }
 
-cddp_status cddpi_mpi_bootstrap(uint32_t timeout_ms, cddp_bootstrap *out)
+static cddp_status start_bootstrap(uint32_t timeout_ms, cddp_bootstrap *out)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
 
@@ -137,4 +112,33 @@ cddp_status cddpi_mpi_bootstrap(uint32_t timeout_ms, cddp_bootstrap *out)
     timeout_of_all_ms = timeout_ms;
     *out = bootstrap;
     return CDDP_OK;
+}
+
+static void use(const struct cddpi_mpi_host *host)
+{
+    cddpi_mpi_host = host;
+    cddpi_module_host_use(host->base);
+}
+
+static void library(char *out, size_t bytes)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+
+    (void)MPI_Get_library_version(version, &length);
+    snprintf(out, bytes, "%.*s", (int)strcspn(version, ",\n"), version);
+}
+
+static const struct cddpi_mpi_module module = {
+    .start = {.start = {.abi = CDDPI_MODULE_ABI, .version = CDDP_VERSION}, .library = library},
+    .use = use,
+    .carrier = &cddpi_mpi_carrier_ops,
+    .bootstrap = start_bootstrap,
+};
+
+CDDP_API const struct cddpi_mpi_module *cddpi_mpi_module(void);
+
+const struct cddpi_mpi_module *cddpi_mpi_module(void)
+{
+    return &module;
 }

@@ -170,12 +170,15 @@ static cddp_status compare_ciphers(const struct tcp_carrier *tcp)
 static cddp_status exchange_offers(const struct cddpi_exchange *exchange, cddp_status status,
                                    struct tcp_carrier *tcp)
 {
-    status = cddpi_agree_and_gather_by(exchange, status, tcp != NULL ? &tcp->own : NULL,
-                                       sizeof tcp->own, tcp != NULL ? tcp->offers : NULL);
-    for (int rank = 0; status == CDDP_OK && rank < tcp->params.world_size; rank++) {
-        status = compare_offer(tcp, rank);
+    void *all;
+
+    CDDPI_TRY(cddpi_agree_and_gather_by(exchange, status, tcp != NULL ? &tcp->own : NULL,
+                                        sizeof tcp->own, &all));
+    memcpy(tcp->offers, all, (size_t)tcp->params.world_size * sizeof *tcp->offers);
+    cddpi_free(all);
+    for (int rank = 0; rank < tcp->params.world_size; rank++) {
+        CDDPI_TRY(compare_offer(tcp, rank));
     }
-    CDDPI_TRY(status);
     return compare_ciphers(tcp);
 }
 
