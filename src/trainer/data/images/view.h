@@ -3,7 +3,7 @@
 #ifndef CDDPI_DATA_IMAGES_VIEW_H
 #define CDDPI_DATA_IMAGES_VIEW_H
 
-#include "kernels/cpu/image_resize.h"
+#include "kernels/cpu/image.h"
 
 /* The key of the random numbers. A random view depends on this key and on the sizes only. */
 struct cddpi_view_key {

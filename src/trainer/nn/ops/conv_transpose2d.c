@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_layout.h"
-#include "kernels/cpu/cpu_window.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"

@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_layout.h"
-#include "kernels/cpu/cpu_window.h"
 #include "nn/cpu/dnnl.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"

@@ -3,7 +3,7 @@
  * Convolutional Neural Networks", section 3.3). */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "kernels/cpu/cpu_response_norm.h"
+#include "kernels/cpu/cpu_layout.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/model_state.h"
 #include "nn/plan/model_plan.h"
