@@ -78,11 +78,7 @@ static cddp_status check(const cddp_sampler *sampler, const char *call)
 
 cddp_status cddp_sampler_set_epoch(cddp_sampler *sampler, uint64_t epoch)
 {
-    cddp_status status = check(sampler, "sampler_set_epoch");
-
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check(sampler, "sampler_set_epoch"));
     if (epoch != sampler->epoch) {
         arrange(sampler, epoch);
     }
@@ -150,11 +146,8 @@ cddp_status cddp_torch_shard(const cddp_sampler *sampler, int rank, int world_si
                              uint64_t *out)
 {
     uint64_t shard_count;
-    cddp_status status = check(sampler, "torch_shard");
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check(sampler, "torch_shard"));
     if (world_size < 1 || rank < 0 || rank >= world_size || out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "torch_shard: rank %d of %d%s", rank, world_size,
                           out == NULL ? ", and out is NULL" : "");

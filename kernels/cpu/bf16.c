@@ -2,7 +2,7 @@
  * them, so AVX-512 has its own version, in tiles of 16 registers; other CPUs use plain C. */
 #include "kernels/cpu/bf16.h"
 
-#include "kernels/cpu/variants.h"
+#include "kernels/cpu/isa.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* cpu_layout.c - owns copies between blocked layouts and means over positions. */
 #include "kernels/cpu/cpu_layout.h"
 
-#include "kernels/cpu/variants.h"
+#include "kernels/cpu/isa.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* cpu_pointwise.c - owns the functions of pointwise.h on the CPU: short loops, and calls of the
  * kernels that exist for each instruction set. */
-#include "kernels/cpu/cpu_pointwise.h"
-
 #include "kernels/cpu/elementwise.h"
+
 #include "kernels/cpu/transformer.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* cpu_response_norm.c - owns local response normalisation on the CPU. It handles a run of pixels at
  * a time, converted to one row for each channel, so the inner loops run over pixels whatever the
  * layout. */
-#include "kernels/cpu/cpu_response_norm.h"
+#include "kernels/cpu/cpu_layout.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,9 +2,9 @@
  *
  * Each loop handles one tap of the window (ky, kx) at a time over a row of outputs. For the outputs
  * from `first` to `end`, the tap is inside the image. */
-#include "kernels/cpu/cpu_window.h"
+#include "kernels/cpu/cpu_layout.h"
 
-#include "kernels/cpu/variants.h"
+#include "kernels/cpu/isa.h"
 
 #include <math.h>
 #include <string.h>

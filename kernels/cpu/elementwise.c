@@ -1,7 +1,7 @@
 /* elementwise.c - owns the loops of elementwise.h. */
 #include "kernels/cpu/elementwise.h"
 
-#include "kernels/cpu/variants.h"
+#include "kernels/cpu/isa.h"
 
 CDDPI_BODY float positive(float x)
 {

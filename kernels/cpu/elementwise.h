@@ -1,9 +1,12 @@
-/* elementwise.h - passes over activations and gradients: bias, relu, sums, dropout.
+/* elementwise.h - passes over activations and gradients: bias, relu, sums, dropout, and the
+ * functions of pointwise.h.
  *
  * Counts are in elements; pointers need no alignment. Unless a comment says otherwise, an output
  * may be one of the inputs. */
 #ifndef CDDPI_KERNELS_CPU_ELEMENTWISE_H
 #define CDDPI_KERNELS_CPU_ELEMENTWISE_H
+
+#include "kernels/pointwise.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +42,15 @@ void cddpi_nn_add_relu(const float *a, const float *b, float *out, size_t count)
  * spatial + position, wherever the layout (channels in blocks of @p block) stores it. */
 void cddpi_nn_dropout(const float *x, const uint8_t *kept, float scale, float *out, size_t channels,
                       size_t spatial, size_t block);
+
+/* cpu_pointwise.c: a function of pointwise.h and its gradient. An output may be one of the inputs.
+ */
+struct cddpi_pointwise_kernels {
+    void (*forward)(const float *x, float slope, float *y, size_t count);
+    /* @p saved: x or y, as the function's row in pointwise.h says. */
+    void (*backward)(const float *dy, const float *saved, float slope, float *dx, size_t count);
+};
+
+extern const struct cddpi_pointwise_kernels cddpi_nn_pointwise[CDDPI_POINTWISE_COUNT];
 
 #endif

@@ -1,6 +1,6 @@
 /* image_resize.c - owns the resizing of images on the CPU: rows first, then columns, with weights
  * of 22 fractional bits and a rounding to 8 bits after each, as in Pillow. */
-#include "kernels/cpu/image_resize.h"
+#include "kernels/cpu/image.h"
 
 #include <math.h>
 

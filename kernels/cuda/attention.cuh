@@ -3,7 +3,7 @@
 #ifndef CDDPI_CUDA_ATTENTION_CUH
 #define CDDPI_CUDA_ATTENTION_CUH
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/own_kernels.h"
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -156,10 +156,10 @@ inline cddp_status check(struct cddpi_device *device, const struct cddpi_cuda_at
     enum { WIDEST = 256, MOST = 65535 };
 
     if (shape->head > WIDEST || shape->heads > MOST || shape->batch > MOST) {
-        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                               "attention: heads of %d (at most %d), %d heads, %d sequences (at "
-                               "most %d of each)",
-                               shape->head, (int)WIDEST, shape->heads, shape->batch, (int)MOST);
+        return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                         "attention: heads of %d (at most %d), %d heads, %d sequences (at "
+                         "most %d of each)",
+                         shape->head, (int)WIDEST, shape->heads, shape->batch, (int)MOST);
     }
     return CDDP_OK;
 }

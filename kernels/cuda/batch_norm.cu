@@ -55,7 +55,8 @@ struct batch_norm_moments {
     double count, mean, squares; /* squares: sum of squared distances from the mean */
 };
 
-__device__ __forceinline__ batch_norm_moments joined(const batch_norm_moments &a, const batch_norm_moments &b)
+__device__ __forceinline__ batch_norm_moments joined(const batch_norm_moments &a,
+                                                     const batch_norm_moments &b)
 {
     double count = a.count + b.count;
     double away = b.mean - a.mean;
@@ -76,7 +77,8 @@ struct statistics {
     int channels;
 };
 
-__device__ __forceinline__ void keep(const statistics &to, int channel, const batch_norm_moments &all)
+__device__ __forceinline__ void keep(const statistics &to, int channel,
+                                     const batch_norm_moments &all)
 {
     if (to.rank_moments != nullptr) {
         to.rank_moments[1 + channel] = all.mean;
@@ -221,26 +223,22 @@ struct batch_norm_arguments {
     float *parts; /* nullptr: statistics are known already */
 };
 
-template <class T, int W> cudaError_t run_forward(cudaStream_t stream, const batch_norm_arguments &a)
+template <class T, int W>
+cudaError_t run_forward(cudaStream_t stream, const batch_norm_arguments &a)
 {
     grid grid = grid_of(a.shape->rows, a.shape->channels, W);
     const T *x = static_cast<const T *>(a.x);
-    cudaError_t error = cudaSuccess;
 
     if (a.parts != nullptr) {
-        error = CDDPI_LAUNCH((norm_sums<T, W>), blocks_of(grid), THREADS, shared_bytes<W>(), stream,
-                             x, a.parts, grid);
-        if (error == cudaSuccess) {
-            error = CDDPI_LAUNCH((norm_join<T>), join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
-                                 stream, x, static_cast<const float *>(a.parts), grid, a.kept);
-        }
+        CDDPI_TRY_CUDA(CDDPI_LAUNCH((norm_sums<T, W>), blocks_of(grid), THREADS, shared_bytes<W>(),
+                                    stream, x, a.parts, grid));
+        CDDPI_TRY_CUDA(CDDPI_LAUNCH((norm_join<T>), join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
+                                    stream, x, static_cast<const float *>(a.parts), grid, a.kept));
     }
-    if (error == cudaSuccess && a.out != nullptr) {
-        error = CDDPI_LAUNCH((normalize<T, W, false>), blocks_of(grid), THREADS, 0, stream, x,
-                             static_cast<const T *>(a.sum), a.by, a.shape->relu,
-                             static_cast<T *>(a.out), grid);
-    }
-    return error;
+    return a.out == nullptr ? cudaSuccess
+                            : CDDPI_LAUNCH((normalize<T, W, false>), blocks_of(grid), THREADS, 0,
+                                           stream, x, static_cast<const T *>(a.sum), a.by,
+                                           a.shape->relu, static_cast<T *>(a.out), grid);
 }
 
 template <class T, int W> cudaError_t run_eval(cudaStream_t stream, const batch_norm_arguments &a)
@@ -269,16 +267,22 @@ template <class T> cddp_status evaluate(struct cddpi_device *device, const batch
                          is_whole<T>(a.shape->channels) ? (run_eval<T, packed<T>::N>(stream, a))
                                                         : (run_eval<T, 1>(stream, a)));
 }
-} // namespace
 
-cddp_status cddpi_cuda_own_batch_norm(struct cddpi_device *device,
-                                      const struct cddpi_cuda_norm *shape, const void *x,
-                                      const void *sum, const float *weight, const float *bias,
-                                      float *running_mean, float *running_variance, float *mean,
-                                      float *inverse, void *y, float *scratch)
+/* Without rows there are no statistics. */
+bool is_empty(const cddpi_cuda_norm *shape)
+{
+    return shape->rows == 0 || shape->channels == 0;
+}
+
+cddp_status batch_norm(cddpi_device *device, const cddpi_cuda_norm *shape, const void *x,
+                       const void *sum, const float *weight, const float *bias, float *running_mean,
+                       float *running_variance, float *mean, float *inverse, void *y)
 {
     batch_norm_arguments a = {};
 
+    if (is_empty(shape)) {
+        return CDDP_OK;
+    }
     a.shape = shape;
     a.x = x;
     a.sum = sum;
@@ -286,45 +290,43 @@ cddp_status cddpi_cuda_own_batch_norm(struct cddpi_device *device,
     a.kept = {mean,           inverse,         running_mean, running_variance,
               shape->epsilon, shape->momentum, nullptr,      shape->channels};
     a.out = y;
-    a.parts = scratch;
+    CDDPI_TRY(norm_scratch(device, shape, &a.parts));
     return CDDPI_BY_TYPE(shape->type, forward, device, a);
 }
 
-cddp_status cddpi_cuda_own_batch_norm_eval(struct cddpi_device *device,
-                                           const struct cddpi_cuda_norm *shape, const void *x,
-                                           const void *sum, const float *weight, const float *bias,
-                                           const float *running_mean, const float *running_variance,
-                                           void *y)
+cddp_status batch_norm_eval(cddpi_device *device, const cddpi_cuda_norm *shape, const void *x,
+                            const void *sum, const float *weight, const float *bias,
+                            const float *running_mean, const float *running_variance, void *y)
 {
-    batch_norm_arguments a = {};
+    const batch_norm_arguments a = {
+        shape, x, sum,    {running_mean, running_variance, weight, bias, shape->epsilon},
+        {},    y, nullptr};
 
-    a.shape = shape;
-    a.x = x;
-    a.sum = sum;
-    a.by = {running_mean, running_variance, weight, bias, shape->epsilon};
-    a.out = y;
-    return CDDPI_BY_TYPE(shape->type, evaluate, device, a);
+    return is_empty(shape) ? CDDP_OK : CDDPI_BY_TYPE(shape->type, evaluate, device, a);
 }
 
-cddp_status cddpi_cuda_own_batch_norm_moments(struct cddpi_device *device,
-                                              const struct cddpi_cuda_norm *shape, const void *x,
-                                              double *rank_moments, float *scratch)
+/* --- over ranks --- */
+
+cddp_status batch_norm_moments(cddpi_device *device, const cddpi_cuda_norm *shape, const void *x,
+                               double *rank_moments)
 {
     batch_norm_arguments a = {};
 
+    if (shape->rows == 0) {
+        return cddpi_cuda_clear(device, rank_moments,
+                                (1 + 2 * (size_t)shape->channels) * sizeof *rank_moments);
+    }
     a.shape = shape;
     a.x = x;
     a.kept.rank_moments = rank_moments;
     a.kept.channels = shape->channels;
-    a.parts = scratch;
+    CDDPI_TRY(norm_scratch(device, shape, &a.parts));
     return CDDPI_BY_TYPE(shape->type, forward, device, a);
 }
 
-cddp_status cddpi_cuda_own_batch_norm_merge(struct cddpi_device *device,
-                                            const struct cddpi_cuda_norm *shape,
-                                            const double *all_moments, int ranks,
-                                            float *running_mean, float *running_variance,
-                                            float *mean, float *inverse, double *rows)
+cddp_status batch_norm_merge(cddpi_device *device, const cddpi_cuda_norm *shape,
+                             const double *all_moments, int ranks, float *running_mean,
+                             float *running_variance, float *mean, float *inverse, double *rows)
 {
     statistics to = {mean,           inverse,         running_mean, running_variance,
                      shape->epsilon, shape->momentum, nullptr,      shape->channels};
@@ -335,17 +337,22 @@ cddp_status cddpi_cuda_own_batch_norm_merge(struct cddpi_device *device,
                      cddpi_cuda_compute_stream(device), all_moments, ranks, rows, to));
 }
 
-cddp_status cddpi_cuda_own_batch_norm_apply(struct cddpi_device *device,
-                                            const struct cddpi_cuda_norm *shape, const void *x,
-                                            const void *sum, const float *weight, const float *bias,
-                                            const float *mean, const float *inverse, void *y)
+cddp_status batch_norm_apply(cddpi_device *device, const cddpi_cuda_norm *shape, const void *x,
+                             const void *sum, const float *weight, const float *bias,
+                             const float *mean, const float *inverse, void *y)
 {
-    batch_norm_arguments a = {};
+    const batch_norm_arguments a = {shape, x, sum,    {mean, inverse, weight, bias, shape->epsilon},
+                                    {},    y, nullptr};
 
-    a.shape = shape;
-    a.x = x;
-    a.sum = sum;
-    a.by = {mean, inverse, weight, bias, shape->epsilon};
-    a.out = y;
-    return CDDPI_BY_TYPE(shape->type, forward, device, a);
+    return shape->rows == 0 ? CDDP_OK : CDDPI_BY_TYPE(shape->type, forward, device, a);
+}
+} // namespace
+
+void cddpi_cuda_fill_batch_norm(struct cddpi_cuda_kernels *out)
+{
+    out->batch_norm = batch_norm;
+    out->batch_norm_eval = batch_norm_eval;
+    out->batch_norm_moments = batch_norm_moments;
+    out->batch_norm_merge = batch_norm_merge;
+    out->batch_norm_apply = batch_norm_apply;
 }

@@ -3,7 +3,7 @@
 #ifndef CDDPI_CUDA_BATCH_NORM_CUH
 #define CDDPI_CUDA_BATCH_NORM_CUH
 
-#include "kernels/cuda/batch_norm.h"
+#include "base/error.h"
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -195,6 +195,18 @@ inline size_t part_floats(size_t channels)
     size_t strips = cddpi_ceil(channels, WIDEST * packed<cddpi_bf16>::N);
 
     return 2 * channels * cddpi_ceil(WANTED_BLOCKS, strips);
+}
+
+/* Scratch that is enough for any batch normalisation of the shape's channels. */
+inline cddp_status norm_scratch(cddpi_device *device, const cddpi_cuda_norm *shape, float **out)
+{
+    size_t channels = (size_t)shape->channels;
+    void *memory = nullptr;
+
+    CDDPI_TRY(cddpi_cuda_scratch(device, (part_floats(channels) + 2 * channels) * sizeof(float),
+                                 &memory));
+    *out = static_cast<float *>(memory);
+    return CDDP_OK;
 }
 } // namespace
 

@@ -54,9 +54,10 @@ __device__ __forceinline__ void round_all(float (&values)[ROWS][W])
 
 /* x, and the gradient after the relu's mask. All loads are issued before any value is used. */
 template <class T, int W, int ROWS>
-__device__ __forceinline__ void
-load_both(const norm_grad_sources<T> &from, const T *x, const channel_factors<W> &by, const grid &grid,
-          const place &at, size_t row, float (&values)[ROWS][W], float (&gradient)[ROWS][W])
+__device__ __forceinline__ void load_both(const norm_grad_sources<T> &from, const T *x,
+                                          const channel_factors<W> &by, const grid &grid,
+                                          const place &at, size_t row, float (&values)[ROWS][W],
+                                          float (&gradient)[ROWS][W])
 {
     typename wide<T, W>::raw words[ROWS], dy[ROWS], other[ROWS], outputs[ROWS];
 
@@ -96,7 +97,8 @@ load_both(const norm_grad_sources<T> &from, const T *x, const channel_factors<W>
  * dsum, where the second pass reads it again. */
 template <class T, int W>
 __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
-    norm_grad_sums(norm_grad_sources<T> from, const T *x, factors by, T *dsum, float *parts, grid grid)
+    norm_grad_sums(norm_grad_sources<T> from, const T *x, factors by, T *dsum, float *parts,
+                   grid grid)
 {
     CDDPI_DYNAMIC_SHARED(float, shared);
     place at = place_of<W>(grid);
@@ -202,8 +204,8 @@ __global__ void norm_grad_merge(const double *sums, int ranks, int channels, con
 
 template <class T, int W>
 __global__ void __launch_bounds__(THREADS, RESIDENT / 2)
-    norm_grad_inputs(norm_grad_sources<T> from, const T *x, factors by, const float *means, T *dx, T *dsum,
-                     grid grid)
+    norm_grad_inputs(norm_grad_sources<T> from, const T *x, factors by, const float *means, T *dx,
+                     T *dsum, grid grid)
 {
     place at = place_of<W>(grid);
     float offset[W], slope[W];
@@ -252,26 +254,25 @@ template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const norm_g
     const T *x = static_cast<const T *>(a.x);
     T *dsum = static_cast<T *>(a.dsum);
     norm_grad_sources<T> from = {static_cast<const T *>(a.dy), static_cast<const T *>(a.other),
-                       static_cast<const T *>(relu ? a.y : nullptr), relu && a.y == nullptr};
-    cudaError_t error = cudaSuccess;
+                                 static_cast<const T *>(relu ? a.y : nullptr),
+                                 relu && a.y == nullptr};
 
     if (a.parts != nullptr) {
-        error = CDDPI_LAUNCH((norm_grad_sums<T, W>), blocks_of(grid), THREADS, shared_bytes<W>(),
-                             stream, from, x, a.by, dsum, a.parts, grid);
-        if (error == cudaSuccess) {
-            error = CDDPI_LAUNCH(norm_grad_join, join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
-                                 stream, static_cast<const float *>(a.parts), grid, a.made);
-        }
+        CDDPI_TRY_CUDA(CDDPI_LAUNCH((norm_grad_sums<T, W>), blocks_of(grid), THREADS,
+                                    shared_bytes<W>(), stream, from, x, a.by, dsum, a.parts, grid));
+        CDDPI_TRY_CUDA(CDDPI_LAUNCH(norm_grad_join, join_blocks(grid), JOIN_CHANNELS * JOIN_ROWS, 0,
+                                    stream, static_cast<const float *>(a.parts), grid, a.made));
     }
-    if (error == cudaSuccess && a.out != nullptr) {
+    if (a.out != nullptr) {
         bool written = a.parts != nullptr && dsum != nullptr;
-        norm_grad_sources<T> again = written ? norm_grad_sources<T>{dsum, nullptr, nullptr, false} : from;
+        norm_grad_sources<T> again = written ? norm_grad_sources<T>{dsum, nullptr, nullptr, false}
+                                             : from;
 
-        error = CDDPI_LAUNCH((norm_grad_inputs<T, W>), blocks_of(grid), THREADS, 0, stream, again,
-                             x, a.by, static_cast<const float *>(a.made.means),
-                             static_cast<T *>(a.out), written ? nullptr : dsum, grid);
+        return CDDPI_LAUNCH((norm_grad_inputs<T, W>), blocks_of(grid), THREADS, 0, stream, again, x,
+                            a.by, static_cast<const float *>(a.made.means), static_cast<T *>(a.out),
+                            written ? nullptr : dsum, grid);
     }
-    return error;
+    return cudaSuccess;
 }
 
 template <class T> cddp_status backward(struct cddpi_device *device, const norm_grad_arguments &a)
@@ -282,75 +283,97 @@ template <class T> cddp_status backward(struct cddpi_device *device, const norm_
                          is_whole<T>(a.shape->channels) ? (run_grad<T, packed<T>::N>(stream, a))
                                                         : (run_grad<T, 1>(stream, a)));
 }
-} // namespace
 
-size_t cddpi_cuda_batch_norm_scratch(int channels)
+/* Gradients over an empty batch are 0. */
+cddp_status clear(cddpi_device *device, const cddpi_cuda_norm *shape, bool add, float *dweight,
+                  float *dbias)
 {
-    return (part_floats((size_t)channels) + 2 * (size_t)channels) * sizeof(float);
+    size_t bytes = (size_t)shape->channels * sizeof(float);
+
+    if (add) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddpi_cuda_clear(device, dweight, bytes));
+    return cddpi_cuda_clear(device, dbias, bytes);
 }
 
-cddp_status cddpi_cuda_own_batch_norm_grad(struct cddpi_device *device,
-                                           const struct cddpi_cuda_norm *shape, const void *dy,
-                                           const void *other, const void *x, const void *y,
-                                           const float *weight, const float *bias,
-                                           const float *mean, const float *inverse, bool add,
-                                           void *dx, void *dsum, float *dweight, float *dbias,
-                                           float *scratch)
+cddp_status batch_norm_grad(cddpi_device *device, const cddpi_cuda_norm *shape, const void *dy,
+                            const void *other, const void *x, const void *y, const float *weight,
+                            const float *bias, const float *mean, const float *inverse, bool add,
+                            void *dx, void *dsum, float *dweight, float *dbias)
 {
     norm_grad_arguments a = {};
 
+    if (shape->rows == 0 || shape->channels == 0) {
+        return clear(device, shape, add, dweight, dbias);
+    }
+    CDDPI_TRY(norm_scratch(device, shape, &a.parts));
     a.shape = shape;
     a.dy = dy;
     a.other = other;
     a.x = x;
     a.y = y;
     a.by = {mean, inverse, weight, bias, shape->epsilon};
-    a.made = {inverse, dweight, dbias, scratch + part_floats((size_t)shape->channels),
+    a.made = {inverse, dweight, dbias, a.parts + part_floats((size_t)shape->channels),
               add,     nullptr, 1};
     a.out = dx;
     a.dsum = dsum;
-    a.parts = scratch;
     return CDDPI_BY_TYPE(shape->type, backward, device, a);
 }
 
-cddp_status cddpi_cuda_own_batch_norm_grad_moments(struct cddpi_device *device,
-                                                   const struct cddpi_cuda_norm *shape,
-                                                   const void *dy, const void *x, const void *y,
-                                                   const float *mean, const float *inverse,
-                                                   bool add, double scale, float *dweight,
-                                                   float *dbias, double *sums, float *scratch)
+/* --- over ranks --- */
+
+cddp_status batch_norm_grad_moments(cddpi_device *device, const cddpi_cuda_norm *shape,
+                                    const void *dy, const void *x, const void *y, const float *mean,
+                                    const float *inverse, bool add, double scale, float *dweight,
+                                    float *dbias, double *sums)
 {
     norm_grad_arguments a = {};
 
+    if (shape->rows == 0) {
+        CDDPI_TRY(clear(device, shape, add, dweight, dbias));
+        return cddpi_cuda_clear(device, sums, 2 * (size_t)shape->channels * sizeof *sums);
+    }
+    CDDPI_TRY(norm_scratch(device, shape, &a.parts));
     a.shape = shape;
     a.dy = dy;
     a.x = x;
     a.y = y;
     a.by.mean = mean;
     a.made = {inverse, dweight, dbias, nullptr, add, sums, scale};
-    a.parts = scratch;
     return CDDPI_BY_TYPE(shape->type, backward, device, a);
 }
 
-cddp_status cddpi_cuda_own_batch_norm_grad_apply(
-    struct cddpi_device *device, const struct cddpi_cuda_norm *shape, const void *dy, const void *x,
-    const void *y, const float *weight, const float *mean, const float *inverse, const double *sums,
-    int ranks, const double *rows, double scale, void *dx, void *dsum, float *scratch)
+cddp_status batch_norm_grad_apply(cddpi_device *device, const cddpi_cuda_norm *shape,
+                                  const void *dy, const void *x, const void *y, const float *weight,
+                                  const float *mean, const float *inverse, const double *sums,
+                                  int ranks, const double *rows, double scale, void *dx, void *dsum)
 {
     norm_grad_arguments a = {};
-    cddp_status status = CDDPI_STARTED(
-        device, "gradient of batch norm over ranks",
-        CDDPI_LAUNCH(norm_grad_merge, (unsigned)cddpi_ceil((size_t)shape->channels, 128), 128, 0,
-                     cddpi_cuda_compute_stream(device), sums, ranks, shape->channels, rows, inverse,
-                     scale, scratch));
 
+    if (shape->rows == 0) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(norm_scratch(device, shape, &a.made.means));
+    CDDPI_TRY(CDDPI_STARTED(device, "gradient of batch norm over ranks",
+                            CDDPI_LAUNCH(norm_grad_merge,
+                                         (unsigned)cddpi_ceil((size_t)shape->channels, 128), 128, 0,
+                                         cddpi_cuda_compute_stream(device), sums, ranks,
+                                         shape->channels, rows, inverse, scale, a.made.means)));
     a.shape = shape;
     a.dy = dy;
     a.x = x;
     a.y = y;
     a.by = {mean, inverse, weight, nullptr, shape->epsilon};
-    a.made.means = scratch;
     a.out = dx;
     a.dsum = dsum;
-    return status != CDDP_OK ? status : CDDPI_BY_TYPE(shape->type, backward, device, a);
+    return CDDPI_BY_TYPE(shape->type, backward, device, a);
+}
+} // namespace
+
+void cddpi_cuda_fill_batch_norm_grad(struct cddpi_cuda_kernels *out)
+{
+    out->batch_norm_grad = batch_norm_grad;
+    out->batch_norm_grad_moments = batch_norm_grad_moments;
+    out->batch_norm_grad_apply = batch_norm_grad_apply;
 }

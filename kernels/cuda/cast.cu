@@ -74,8 +74,7 @@ cddp_status cast(struct cddpi_device *device, cddp_type from, const void *in, cd
     cudaError_t error;
 
     if (!is_real(from) || !is_real(to)) {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "cast: from type %d to %d", (int)from,
-                               (int)to);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "cast: from type %d to %d", (int)from, (int)to);
     }
     if (count == 0 || (from == to && in == out)) {
         return CDDP_OK;
@@ -134,7 +133,7 @@ cddp_status scale(struct cddpi_device *device, cddp_type type, const double *fac
     cudaError_t error = cudaSuccess;
 
     if (!is_real(type) && type != CDDP_F64) {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "scale: of type %d", (int)type);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "scale: of type %d", (int)type);
     }
     if (count == 0) {
         return CDDP_OK;

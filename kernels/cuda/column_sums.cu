@@ -5,7 +5,7 @@
  * blocks on an SM, more than the 25 KiB that an H200's memory needs. About 1056 blocks (8 for each
  * of 132 SMs) share the rows, so that the partial sums (parts x columns floats) are small compared
  * with x: 32768 x 768 of bf16 are 48 MiB and give 352 parts, 1 MiB. */
-#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/vector.cuh"
 
 namespace
 {

@@ -13,7 +13,7 @@
  *
  * Rows need not be aligned: up to N - 1 elements before the first whole vector and after the last
  * one are kept by one thread each. */
-#include "kernels/cuda/loss.cuh"
+#include "kernels/cuda/vector.cuh"
 
 namespace
 {

@@ -75,7 +75,7 @@ struct cddpi_cuda_norm {
     bool relu;
 };
 
-/* Rows are pixels, and a window has `size` channels; kernels/cpu/cpu_response_norm.h has the
+/* Rows are pixels, and a window has `size` channels; kernels/cpu/cpu_layout.h has the
  * formula. */
 struct cddpi_cuda_response {
     cddp_type type;

@@ -84,8 +84,8 @@ cddp_status add_bias_as(cddpi_device *device, const void *x, const float *bias, 
     size_t vectors = rows * (columns / (columns % N == 0 ? N : 1));
 
     if (vectors > UINT32_MAX - 4 * BLOCK) { /* the kernel counts vectors with 32 bits */
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
-                               "add_bias: %zu rows of %zu are too many at once", rows, columns);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT,
+                         "add_bias: %zu rows of %zu are too many at once", rows, columns);
     }
     cudaError_t error = columns % N == 0
                             ? start_rows<T, N>(device, x, bias, with_relu, rows, columns, y)

@@ -331,8 +331,7 @@ cddp_status embedding_grad(cddpi_device *device, cddp_type type, const int32_t *
         return CDDP_OK;
     }
     if (rows > UINT32_MAX) {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "embedding_grad: %zu rows are too many",
-                               rows);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "embedding_grad: %zu rows are too many", rows);
     }
     if (rows == 0) {
         cudaError_t error = add || dpositions == nullptr

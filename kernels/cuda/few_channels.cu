@@ -3,7 +3,7 @@
  * 16-bit numbers are moved without conversion. A thread handles ROWS pixels, one block apart, and
  * requests their channels at once; it writes each pixel with one store. For 256 images of 224 x 224
  * x 3 that is 0.08 GB read and 0.21 GB written. */
-#include "kernels/cuda/few_channels.h"
+#include "kernels/cuda/own_kernels.h"
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -75,13 +75,13 @@ cddp_status add_channels_as(cddpi_device *device, const void *x, size_t rows, in
 cddp_status check(cddpi_device *device, cddp_type type, size_t rows, int channels)
 {
     if (cddp_type_bytes(type) != sizeof(uint16_t) || channels < 1 || channels > WHOLE) {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
-                               "pad_channels: %d channels of type %d are not 1 to %d of 16 bits",
-                               channels, (int)type, (int)WHOLE);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT,
+                         "pad_channels: %d channels of type %d are not 1 to %d of 16 bits",
+                         channels, (int)type, (int)WHOLE);
     }
     if (rows > (size_t)INT32_MAX * BLOCK * ROWS) {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
-                               "pad_channels: %zu rows are too many at once", rows);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "pad_channels: %zu rows are too many at once",
+                         rows);
     }
     return CDDP_OK;
 }

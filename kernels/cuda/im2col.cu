@@ -2,7 +2,7 @@
  * into products where cuDNN has no engine. Correct, not fast: each element is written and read
  * kernel x kernel times. The gradient of an input is also a convolution, over the outputs that read
  * each of its positions; so the product sums it in float32, and rounds once. */
-#include "kernels/cuda/im2col.h"
+#include "kernels/cuda/own_kernels.h"
 
 #include "kernels/cuda/vector.cuh"
 
@@ -15,7 +15,8 @@ struct im2col_window {
 };
 
 /* A vector of W channels at place (image, y, x) of the output and (ky, kx) of the window. */
-template <class T, int W> __global__ void im2col(const T *x, T *columns, size_t vectors, im2col_window at)
+template <class T, int W>
+__global__ void im2col(const T *x, T *columns, size_t vectors, im2col_window at)
 {
     int across = at.channels / W;
     size_t step = (size_t)gridDim.x * blockDim.x;

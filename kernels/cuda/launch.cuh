@@ -9,7 +9,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda/kernel_list.h"
+#include "kernels/cuda/kernels_module.h"
 
 #ifdef __CUDACC__
 #define CDDPI_START(kernel, grid, block, shared_bytes, stream, ...)                                \

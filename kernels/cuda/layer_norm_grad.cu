@@ -10,7 +10,7 @@
  * With g = dy weight and normal = (x - mean) inverse:
  *     dx = inverse (g - mean of g - normal x mean of g normal). */
 #include "kernels/cuda/layer_norm.cuh"
-#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/vector.cuh"
 
 namespace
 {

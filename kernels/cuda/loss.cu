@@ -3,7 +3,7 @@
  * One block computes the sum, from 16 bytes for each row: 0.5 MiB for 32768 rows, about 5 us. The
  * other two losses are for small outputs: one block for each row, which is read and written once.
  */
-#include "kernels/cuda/loss.cuh"
+#include "kernels/cuda/vector.cuh"
 
 namespace
 {

@@ -1,6 +1,6 @@
 /* matmul_kernels.cu - owns the kernels that accompany products. Epilogues here are only for shapes
  * where cuBLASLt has none, so they are simple: one element for each thread. */
-#include "kernels/cuda/matmul_kernels.h"
+#include "kernels/cuda/own_kernels.h"
 
 #include "kernels/cuda/pack.cuh"
 

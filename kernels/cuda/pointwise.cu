@@ -57,20 +57,41 @@ template <class T, bool EXACT> __device__ __forceinline__ distribution distribut
 template <class T, cddpi_pointwise F> struct value_op;
 template <class T, cddpi_pointwise F> struct grad_op;
 
-template <class T> struct value_op<T, CDDPI_POINTWISE_RELU> {
-    static constexpr int inputs = 1;
-    static __device__ __forceinline__ float apply(float x, float)
-    {
-        return relu_of(x);
-    }
-};
-template <class T> struct grad_op<T, CDDPI_POINTWISE_RELU> {
-    static constexpr int inputs = 2;
-    static __device__ __forceinline__ float apply(float dy, float y)
-    {
-        return y > 0 ? dy : 0;
-    }
-};
+/* A pair of operations without members: a function of x, and one of dy and @p saved (x or y). */
+#define PLAIN_ROW(function, value, saved, grad)                                                    \
+    template <class T> struct value_op<T, CDDPI_POINTWISE_##function> {                            \
+        static constexpr int inputs = 1;                                                           \
+        static __device__ __forceinline__ float apply(float x, float)                              \
+        {                                                                                          \
+            return value;                                                                          \
+        }                                                                                          \
+    };                                                                                             \
+    template <class T> struct grad_op<T, CDDPI_POINTWISE_##function> {                             \
+        static constexpr int inputs = 2;                                                           \
+        static __device__ __forceinline__ float apply(float dy, float saved)                       \
+        {                                                                                          \
+            return grad;                                                                           \
+        }                                                                                          \
+    };
+
+/* dy times a derivative of two parts */
+__device__ __forceinline__ float silu_grad(float dy, float x, const distribution &at)
+{
+    return dy * (at.value + x * at.slope);
+}
+__device__ __forceinline__ float gelu_grad(float dy, const distribution &at)
+{
+    return dy * (at.value + at.slope);
+}
+
+PLAIN_ROW(RELU, relu_of(x), y, (y > 0 ? dy : 0))
+PLAIN_ROW(TANH, tanhf(x), y, (dy * (1.0f - y * y)))
+PLAIN_ROW(SIGMOID, sigmoid_at<T>(x).value, y, (dy * (y * (1.0f - y))))
+PLAIN_ROW(SILU, (x * sigmoid_at<T>(x).value), x, silu_grad(dy, x, sigmoid_at<T>(x)))
+PLAIN_ROW(GELU, (x * distribution_at<T, false>(x).value), x,
+          gelu_grad(dy, (distribution_at<T, false>(x))))
+PLAIN_ROW(GELU_EXACT, (x * distribution_at<T, true>(x).value), x,
+          gelu_grad(dy, (distribution_at<T, true>(x))))
 
 template <class T> struct value_op<T, CDDPI_POINTWISE_LEAKY_RELU> {
     static constexpr int inputs = 1;
@@ -88,74 +109,6 @@ template <class T> struct grad_op<T, CDDPI_POINTWISE_LEAKY_RELU> {
         return y > 0 ? dy : slope * dy;
     }
 };
-
-template <class T> struct value_op<T, CDDPI_POINTWISE_TANH> {
-    static constexpr int inputs = 1;
-    static __device__ __forceinline__ float apply(float x, float)
-    {
-        return tanhf(x);
-    }
-};
-template <class T> struct grad_op<T, CDDPI_POINTWISE_TANH> {
-    static constexpr int inputs = 2;
-    static __device__ __forceinline__ float apply(float dy, float y)
-    {
-        return dy * (1.0f - y * y);
-    }
-};
-
-template <class T> struct value_op<T, CDDPI_POINTWISE_SIGMOID> {
-    static constexpr int inputs = 1;
-    static __device__ __forceinline__ float apply(float x, float)
-    {
-        return sigmoid_at<T>(x).value;
-    }
-};
-template <class T> struct grad_op<T, CDDPI_POINTWISE_SIGMOID> {
-    static constexpr int inputs = 2;
-    static __device__ __forceinline__ float apply(float dy, float y)
-    {
-        return dy * (y * (1.0f - y));
-    }
-};
-
-template <class T> struct value_op<T, CDDPI_POINTWISE_SILU> {
-    static constexpr int inputs = 1;
-    static __device__ __forceinline__ float apply(float x, float)
-    {
-        return x * sigmoid_at<T>(x).value;
-    }
-};
-template <class T> struct grad_op<T, CDDPI_POINTWISE_SILU> {
-    static constexpr int inputs = 2;
-    static __device__ __forceinline__ float apply(float dy, float x)
-    {
-        distribution at = sigmoid_at<T>(x);
-
-        return dy * (at.value + x * at.slope);
-    }
-};
-
-template <class T, bool EXACT> struct gelu_op {
-    static constexpr int inputs = 1;
-    static __device__ __forceinline__ float apply(float x, float)
-    {
-        return x * distribution_at<T, EXACT>(x).value;
-    }
-};
-template <class T, bool EXACT> struct gelu_grad_op {
-    static constexpr int inputs = 2;
-    static __device__ __forceinline__ float apply(float dy, float x)
-    {
-        distribution at = distribution_at<T, EXACT>(x);
-
-        return dy * (at.value + at.slope);
-    }
-};
-template <class T> struct value_op<T, CDDPI_POINTWISE_GELU> : gelu_op<T, false> {};
-template <class T> struct grad_op<T, CDDPI_POINTWISE_GELU> : gelu_grad_op<T, false> {};
-template <class T> struct value_op<T, CDDPI_POINTWISE_GELU_EXACT> : gelu_op<T, true> {};
-template <class T> struct grad_op<T, CDDPI_POINTWISE_GELU_EXACT> : gelu_grad_op<T, true> {};
 
 template <class Op> Op with_slope(float slope)
 {
@@ -181,8 +134,8 @@ cddp_status pointwise_as(cddpi_device *device, cddpi_pointwise function, float s
         CDDPI_POINTWISE_ROWS(ROW)
 #undef ROW
     default:
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "pointwise: there is no function %d",
-                               (int)function);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "pointwise: there is no function %d",
+                         (int)function);
     }
 }
 
@@ -207,8 +160,8 @@ cddp_status pointwise_grad_as(cddpi_device *device, cddpi_pointwise function, fl
         CDDPI_POINTWISE_ROWS(ROW)
 #undef ROW
     default:
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "pointwise: there is no function %d",
-                               (int)function);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "pointwise: there is no function %d",
+                         (int)function);
     }
 }
 

@@ -29,7 +29,8 @@ struct pool_place {
 };
 
 /* 32 bits are enough for everything but the last product: start() checks that. */
-__device__ __forceinline__ pool_place place_of(unsigned v, int height, int width, int groups, int step)
+__device__ __forceinline__ pool_place place_of(unsigned v, int height, int width, int groups,
+                                               int step)
 {
     pool_place p;
 
@@ -43,8 +44,8 @@ __device__ __forceinline__ pool_place place_of(unsigned v, int height, int width
 }
 
 /* Offset of the vector at (row, column) of a place's image. */
-__device__ __forceinline__ size_t offset(const pool_place &p, int row, int column, int height, int width,
-                                         int channels)
+__device__ __forceinline__ size_t offset(const pool_place &p, int row, int column, int height,
+                                         int width, int channels)
 {
     unsigned at = (p.image * (unsigned)height + (unsigned)row) * (unsigned)width + (unsigned)column;
 
@@ -115,8 +116,8 @@ __device__ __forceinline__ typename places_of<P, W>::raw fetch_places(const P *f
 
 /* The first of the largest elements of a window; a NaN counts as larger than all, and stays. */
 template <class T, int W, class P, bool AVERAGE>
-__global__ void __launch_bounds__(BLOCK)
-    pool_forward(const pool_window w, const T *__restrict__ x, T *__restrict__ y, P *__restrict__ places)
+__global__ void __launch_bounds__(BLOCK) pool_forward(const pool_window w, const T *__restrict__ x,
+                                                      T *__restrict__ y, P *__restrict__ places)
 {
     unsigned v = blockIdx.x * BLOCK + threadIdx.x;
     pool_place p = place_of(v, w.out_height, w.out_width, w.channels / W, W);
@@ -221,8 +222,8 @@ __global__ void __launch_bounds__(BLOCK)
  * them. */
 template <class T, int W, int KERNEL, int STRIDE>
 __global__ void __launch_bounds__(BLOCK, 3)
-    patch_backward(const pool_window w, const T *__restrict__ dy, const uint8_t *__restrict__ places,
-                   T *__restrict__ dx)
+    patch_backward(const pool_window w, const T *__restrict__ dy,
+                   const uint8_t *__restrict__ places, T *__restrict__ dx)
 {
     /* windows that contain a patch, in each direction */
     constexpr int SIDE = (KERNEL + STRIDE - 1) / STRIDE;
@@ -282,7 +283,7 @@ __global__ void __launch_bounds__(BLOCK, 3)
 pool_window describe(const cddpi_cuda_pool &shape)
 {
     pool_window w = {shape.height, shape.width,  shape.channels, 0, 0, 0, 0,
-                shape.kernel, shape.stride, shape.padding,  0, 0};
+                     shape.kernel, shape.stride, shape.padding,  0, 0};
 
     w.out_height = (shape.height + 2 * shape.padding - shape.kernel) / shape.stride + 1;
     w.out_width = (shape.width + 2 * shape.padding - shape.kernel) / shape.stride + 1;
@@ -324,9 +325,9 @@ template <class T> cddp_status check(cddpi_device *device, const cddpi_cuda_pool
     if ((most > patches ? most : patches) * (size_t)shape.count * vectors <= UINT32_MAX - BLOCK) {
         return CDDP_OK;
     }
-    return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
-                           "pool: %d images of %d x %d with %d channels are too many at once",
-                           shape.count, shape.height, shape.width, shape.channels);
+    return cuda_fail(device, CDDP_ERR_ARGUMENT,
+                     "pool: %d images of %d x %d with %d channels are too many at once",
+                     shape.count, shape.height, shape.width, shape.channels);
 }
 
 template <class T, int W, class P, bool AVERAGE>

@@ -84,9 +84,9 @@ __device__ inline double factor_of(const shares &shares, double weight)
 /* Load the elements of all present ranks from `first` on. All loads are issued before one is used,
  * so no load may depend on the values. */
 template <class T, int RANKS>
-__device__ __forceinline__ void fetch_ranks(const reduce_sources &sources, const bool (&there)[RANKS],
-                                            size_t first, size_t left, bool packed,
-                                            pack<T> (&out)[RANKS])
+__device__ __forceinline__ void fetch_ranks(const reduce_sources &sources,
+                                            const bool (&there)[RANKS], size_t first, size_t left,
+                                            bool packed, pack<T> (&out)[RANKS])
 {
     enum { COUNT = pack<T>::COUNT };
 
@@ -113,8 +113,8 @@ __device__ __forceinline__ void fetch_ranks(const reduce_sources &sources, const
 /* Sums and means of at most MOST_FAST ranks. The tree over x[0 ... RANKS): neighbours first; an odd
  * last one moves up alone. */
 template <class T, int RANKS>
-__global__ void __launch_bounds__(THREADS)
-    sum_ranks(reduce_sources sources, const double *weights, bool mean, size_t count, bool packed, T *out)
+__global__ void __launch_bounds__(THREADS) sum_ranks(reduce_sources sources, const double *weights,
+                                                     bool mean, size_t count, bool packed, T *out)
 {
     typedef typename number<T>::inner real;
     enum { COUNT = pack<T>::COUNT };
@@ -189,7 +189,7 @@ template <class T> struct reduce_wide {
     }
 };
 #define WIDE(T)                                                                                    \
-    template <> struct reduce_wide<T> {                                                                   \
+    template <> struct reduce_wide<T> {                                                            \
         typedef int64_t mean;                                                                      \
         static __device__ inline T divide(int64_t sum, int ranks)                                  \
         {                                                                                          \
@@ -255,8 +255,8 @@ __device__ A reduce_one(const reduce_sources &sources, int ranks, cddp_op op, co
 }
 
 template <class T>
-__global__ void __launch_bounds__(THREADS)
-    reduce_any(reduce_sources sources, int ranks, cddp_op op, const double *weights, size_t count, T *out)
+__global__ void __launch_bounds__(THREADS) reduce_any(reduce_sources sources, int ranks, cddp_op op,
+                                                      const double *weights, size_t count, T *out)
 {
     typedef typename number<T>::inner inner;
     typedef typename reduce_wide<T>::mean mean;
@@ -350,9 +350,8 @@ cddp_status reduce(struct cddpi_device *device, cddp_type type, cddp_op op,
     bool real = type == CDDP_F32 || type == CDDP_BF16 || type == CDDP_F16 || type == CDDP_F64;
 
     if (ranks < 1 || ranks > MOST || (weights != nullptr && !real)) {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "reduce: %s of type %d over %d ranks",
-                               weights != nullptr ? "weighted mean" : "operation", (int)type,
-                               ranks);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "reduce: %s of type %d over %d ranks",
+                         weights != nullptr ? "weighted mean" : "operation", (int)type, ranks);
     }
     if (count == 0) {
         return CDDP_OK;

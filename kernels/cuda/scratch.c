@@ -2,8 +2,9 @@
  *
  * A block that has become too small is kept until the device is closed, because captured graphs
  * contain its address. Sizes double, so all blocks together take less than twice the last one. */
-#include "kernels/cuda/scratch.h"
+#include "kernels/cuda/kernels_module.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 
 enum { SMALLEST = 2 << 20, MOST_BLOCKS = 40 };
@@ -29,7 +30,7 @@ static void release(struct cddpi_device *device, void *state)
     while (scratch->count > 0) {
         cddpi_cuda_release(device, scratch->blocks[--scratch->count]);
     }
-    cddpi_cuda_host_free(device, scratch);
+    cddpi_free(scratch);
 }
 
 static cddp_status get_scratch(struct cddpi_device *device, struct scratch **out)
@@ -37,11 +38,11 @@ static cddp_status get_scratch(struct cddpi_device *device, struct scratch **out
     struct cddpi_cuda_cache *slot = cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_SCRATCH);
 
     if (slot->state == NULL) {
-        struct scratch *scratch = cddpi_cuda_host_alloc(device, sizeof *scratch);
+        struct scratch *scratch = cddpi_zalloc(sizeof *scratch);
 
         if (scratch == NULL) {
-            return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "scratch: no memory for %zu bytes",
-                                   sizeof *scratch);
+            return cuda_fail(device, CDDP_ERR_NO_MEMORY, "scratch: no memory for %zu bytes",
+                             sizeof *scratch);
         }
         *slot = (struct cddpi_cuda_cache){scratch, release};
     }
@@ -66,10 +67,10 @@ static cddp_status grow_scratch(struct cddpi_device *device, struct scratch *scr
         wanted *= 2;
     }
     if (scratch->count == MOST_BLOCKS || cddpi_cuda_capturing(device)) {
-        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                               "scratch: %zu bytes are wanted while work is captured, %zu are "
-                               "there: run a step first",
-                               bytes, scratch->bytes);
+        return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                         "scratch: %zu bytes are wanted while work is captured, %zu are "
+                         "there: run a step first",
+                         bytes, scratch->bytes);
     }
     status = cddpi_cuda_alloc(device, wanted, "scratch", &block);
     if (status != CDDP_OK && wanted > bytes) { /* the exact size may still fit */

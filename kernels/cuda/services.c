@@ -1,6 +1,5 @@
 /* services.c - owns the functions that a device provides to its kernels. */
-#include "base/alloc.h"
-#include "kernels/cuda/kernels_module.h"
+#include "kernels/cuda/services.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,14 +22,14 @@ cudaStream_t cddpi_cuda_comm_stream(struct cddpi_device *device)
     return services->comm_stream(device);
 }
 
-cddp_status cddpi_cuda_status(struct cddpi_device *device, cudaError_t error, const char *call,
-                              const char *file, int line)
+cddp_status cddpi_cuda_status(const struct cddpi_device *device, cudaError_t error,
+                              const char *call, const char *file, int line)
 {
     return error == cudaSuccess ? CDDP_OK : services->status(device, error, call, file, line);
 }
 
-cddp_status cddpi_cuda_fail(struct cddpi_device *device, cddp_status status, const char *format,
-                            ...)
+cddp_status cuda_fail(const struct cddpi_device *device, cddp_status status, const char *format,
+                      ...)
 {
     char text[3072];
     va_list arguments;
@@ -75,18 +74,6 @@ cddp_status cddpi_cuda_clear(struct cddpi_device *device, void *memory, size_t b
 const struct cddpi_cuda_kernels *cddpi_cuda_rows(struct cddpi_device *device)
 {
     return services->rows(device);
-}
-
-void *cddpi_cuda_host_alloc(struct cddpi_device *device, size_t bytes)
-{
-    (void)device;
-    return cddpi_zalloc(bytes);
-}
-
-void cddpi_cuda_host_free(struct cddpi_device *device, void *memory)
-{
-    (void)device;
-    cddpi_free(memory);
 }
 
 struct cddpi_cuda_cache *cddpi_cuda_cache(struct cddpi_device *device,

@@ -1,34 +1,28 @@
-/* table.c - fills the table of all kernels: each file of kernels fills its own rows. */
+/* table.c - fills the table of all kernels (each file of kernels fills its own rows), and loads the
+ * kernels. */
+#include "base/error.h"
 #include "kernels/cuda/kernels_module.h"
 
 #include <string.h>
 
+const struct cddpi_cuda_kernel_entry *cddpi_cuda_kernel_list;
+
 void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out)
 {
     memset(out, 0, sizeof *out);
-    cddpi_cuda_fill_layer_norm(out);
-    cddpi_cuda_fill_layer_norm_grad(out);
-    cddpi_cuda_fill_embedding(out);
-    cddpi_cuda_fill_embedding_grad(out);
-    cddpi_cuda_fill_elementwise(out);
-    cddpi_cuda_fill_pointwise(out);
-    cddpi_cuda_fill_columns(out);
-    cddpi_cuda_fill_response_norm(out);
-    cddpi_cuda_fill_lstm(out);
-    cddpi_cuda_fill_dropout(out);
-    cddpi_cuda_fill_column_sums(out);
-    cddpi_cuda_fill_pool(out);
-    cddpi_cuda_fill_global_pool(out);
-    cddpi_cuda_fill_cross_entropy(out);
-    cddpi_cuda_fill_loss(out);
-    cddpi_cuda_fill_layout(out);
-    cddpi_cuda_fill_matmul(out);
-    cddpi_cuda_fill_attention(out);
-    cddpi_cuda_fill_conv(out);
-    cddpi_cuda_fill_few_channels(out);
-    cddpi_cuda_fill_batch_norm(out);
-    cddpi_cuda_fill_update(out);
-    cddpi_cuda_fill_squares(out);
-    cddpi_cuda_fill_cast(out);
-    cddpi_cuda_fill_reduce(out);
+#define FILL(name) cddpi_cuda_fill_##name(out);
+    CDDPI_CUDA_FILLS(FILL)
+}
+
+cddp_status cddpi_cuda_load_kernels(struct cddpi_device *device)
+{
+    for (const struct cddpi_cuda_kernel_entry *at = cddpi_cuda_kernel_list; at != NULL;
+         at = at->next) {
+        struct cudaFuncAttributes attributes;
+
+        /* only a loaded kernel can answer this, so the call loads it */
+        CDDPI_TRY(cddpi_cuda_status(device, cudaFuncGetAttributes(&attributes, at->kernel),
+                                    "loading kernels: cudaFuncGetAttributes", __FILE__, __LINE__));
+    }
+    return CDDP_OK;
 }

@@ -1,5 +1,5 @@
 /* timer.c - measures the time of work in the compute stream. */
-#include "kernels/cuda/timer.h"
+#include "kernels/cuda/kernels_module.h"
 
 #include <float.h>
 
@@ -8,11 +8,9 @@ enum { RUNS = 3 };
 cudaError_t cddpi_cuda_timer_open(struct cddpi_device *device, struct cddpi_cuda_timer *out)
 {
     struct cddpi_cuda_timer timer = {cddpi_cuda_compute_stream(device), NULL, NULL};
-    cudaError_t error = cudaEventCreate(&timer.begin);
+    cudaError_t error;
 
-    if (error != cudaSuccess) {
-        return error;
-    }
+    CDDPI_TRY_CUDA(cudaEventCreate(&timer.begin));
     error = cudaEventCreate(&timer.end);
     if (error != cudaSuccess) {
         cudaEventDestroy(timer.begin);
@@ -36,23 +34,14 @@ cudaError_t cddpi_cuda_timer_best(const struct cddpi_cuda_timer *timer, bool (*r
     *out_ms = FLT_MAX;
     for (int i = 0; i < RUNS; i++) {
         float ms = 0;
-        cudaError_t error = cudaEventRecord(timer->begin, timer->stream);
 
-        if (error == cudaSuccess && !run(argument)) {
+        CDDPI_TRY_CUDA(cudaEventRecord(timer->begin, timer->stream));
+        if (!run(argument)) {
             return cudaSuccess;
         }
-        if (error == cudaSuccess) {
-            error = cudaEventRecord(timer->end, timer->stream);
-        }
-        if (error == cudaSuccess) {
-            error = cudaEventSynchronize(timer->end);
-        }
-        if (error == cudaSuccess) {
-            error = cudaEventElapsedTime(&ms, timer->begin, timer->end);
-        }
-        if (error != cudaSuccess) {
-            return error;
-        }
+        CDDPI_TRY_CUDA(cudaEventRecord(timer->end, timer->stream));
+        CDDPI_TRY_CUDA(cudaEventSynchronize(timer->end));
+        CDDPI_TRY_CUDA(cudaEventElapsedTime(&ms, timer->begin, timer->end));
         best = ms < best ? ms : best;
     }
     *out_ms = best;

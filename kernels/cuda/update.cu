@@ -202,9 +202,9 @@ __global__ void __launch_bounds__(THREADS)
     }
     rule rule = rule_of(step, entry, scalars[piece.tensor]);
     update_place<COPY> at = {entry.param + first, entry.grad + first,
-                      KIND != SGD ? entry.first + first : nullptr,
-                      KIND == ADAMW ? entry.second + first : nullptr,
-                      entry.copy != nullptr ? (COPY *)entry.copy + first : nullptr};
+                             KIND != SGD ? entry.first + first : nullptr,
+                             KIND == ADAMW ? entry.second + first : nullptr,
+                             entry.copy != nullptr ? (COPY *)entry.copy + first : nullptr};
 
     for (size_t i = (size_t)threadIdx.x * 4; i < packed; i += THREADS * 4) {
         update_packed<KIND>(rule, at, i);
@@ -270,8 +270,8 @@ cddp_status update(struct cddpi_device *device, const struct cddpi_cuda_update *
         error = launch_kind<float>(*update, step, *tensors, stream);
         break;
     default:
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "update: copies cannot be of type %d",
-                               (int)update->copy_type);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "update: copies cannot be of type %d",
+                         (int)update->copy_type);
     }
     return cddpi_cuda_status(device, error, "update", __FILE__, __LINE__);
 }
@@ -310,14 +310,6 @@ void fill_table(const tensor_table &table, const struct cddpi_cuda_slot *slots, 
     }
 }
 
-bool is_capturing(struct cddpi_device *device)
-{
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-
-    return cudaStreamIsCapturing(cddpi_cuda_compute_stream(device), &status) == cudaSuccess &&
-           status != cudaStreamCaptureStatusNone;
-}
-
 cddp_status upload(struct cddpi_device *device, const void *from, void *to, size_t bytes)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
@@ -337,22 +329,21 @@ cddp_status tensors(struct cddpi_device *device, const struct cddpi_cuda_slot *s
     void *memory;
     cddp_status status;
 
-    if (is_capturing(device)) {
-        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                               "update: a table of tensors cannot be captured");
+    if (cddpi_cuda_capturing(device)) {
+        return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                         "update: a table of tensors cannot be captured");
     }
     if (count > 65536 || made.pieces > INT32_MAX) {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
-                               "update: %zu tensors in %zu pieces are too many", count,
-                               made.pieces);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT,
+                         "update: %zu tensors in %zu pieces are too many", count, made.pieces);
     }
     for (size_t i = 0; i < count; i++) {
         if (slots[i].count == 0 || slots[i].param == nullptr || slots[i].grad == nullptr) {
-            return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "update: tensor %zu of %zu has no %s",
-                                   i, count,
-                                   slots[i].count == 0         ? "elements"
-                                   : slots[i].param == nullptr ? "parameter"
-                                                               : "gradient");
+            return cuda_fail(device, CDDP_ERR_ARGUMENT, "update: tensor %zu of %zu has no %s", i,
+                             count,
+                             slots[i].count == 0         ? "elements"
+                             : slots[i].param == nullptr ? "parameter"
+                                                         : "gradient");
         }
     }
     if (count > 0) {

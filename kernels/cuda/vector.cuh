@@ -263,10 +263,30 @@ static inline size_t cddpi_ceil(size_t count, size_t by)
     ((type) == CDDP_F32    ? function<float>(device, __VA_ARGS__)                                  \
      : (type) == CDDP_BF16 ? function<cddpi_bf16>(device, __VA_ARGS__)                             \
      : (type) == CDDP_F16  ? function<cddpi_f16>(device, __VA_ARGS__)                              \
-                           : cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,                            \
-                                             "%s: no kernels for type %d", __func__, (int)(type)))
+                           : cuda_fail(device, CDDP_ERR_ARGUMENT, "%s: no kernels for type %d",    \
+                                       __func__, (int)(type)))
 
 #define CDDPI_STARTED(device, name, error)                                                         \
     cddpi_cuda_status(device, error, "kernel " name, __FILE__, __LINE__)
+
+/* --- sums over rows in two steps (column_sums.cu): each block of a kernel sums some rows and
+ * writes a partial sum, then the partial sums are added in order. Their number depends on the shape
+ * alone, and so do the bits. --- */
+
+/** first[c] = or += the sum over p of parts[p * columns + c] for c < @p split; the other columns go
+ *  to second[c - split] (split == columns: there is no second). */
+cudaError_t cddpi_cuda_sum_parts(cudaStream_t stream, const float *parts, size_t count,
+                                 size_t columns, size_t split, bool add, float *first,
+                                 float *second);
+
+/* --- losses (loss.cu): one result for each row, and their sum in a fixed order --- */
+
+struct row_result {
+    double loss, correct;
+};
+
+/** out[0] += the sum of all `loss`, out[1] += the sum of all `correct`. */
+cudaError_t cddpi_cuda_add_results(cudaStream_t stream, const struct row_result *results,
+                                   size_t rows, double *out);
 
 #endif

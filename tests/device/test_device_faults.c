@@ -2,7 +2,7 @@
 #include "support/device.h"
 
 #include "base/alloc.h"
-#include "device/device_module_loader.h"
+#include "device/device_module.h"
 
 #include <unistd.h>
 

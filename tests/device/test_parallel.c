@@ -1,7 +1,7 @@
 /* test_parallel.c - several devices in one process: division as by torch.chunk, copies, threads on
  * their processors, and a step over all devices that equals a step on one. */
 #include "base/error.h"
-#include "device/workers.h"
+#include "device/parallel.h"
 #include "support/test.h"
 
 #include <cddp/cddp.h>

@@ -1,5 +1,5 @@
 /* fake_loaded.cpp - knows which kernels a device of this process has loaded. The module promises
- * never to launch one that is not loaded (kernels/cuda/kernel_list.h). */
+ * never to launch one that is not loaded (kernels/cuda/kernels_module.h). */
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>

@@ -5,13 +5,10 @@
 
 #include "base/error.h"
 #include "device/cuda/cuda_device.h"
-#include "kernels/cuda/cudnn/conv.h"
 #include "kernels/cuda/cudnn/cudnn.h"
-#include "kernels/cuda/cudnn/cudnn_attention.h"
-#include "kernels/cuda/few_channels.h"
-#include "kernels/cuda/im2col.h"
+#include "kernels/cuda/cudnn/cudnn_graphs.h"
 #include "kernels/cuda/library.h"
-#include "kernels/cuda/timer.h"
+#include "kernels/cuda/own_kernels.h"
 #include "support/test.h"
 
 #include <dlfcn.h>
@@ -233,7 +230,7 @@ void cddpi_cuda_release(struct cddpi_device *of, void *memory)
 static struct cuda_device machine;
 static struct cddpi_device *const device = &machine.base;
 
-cddp_status cddpi_cuda_fail(struct cddpi_device *of, cddp_status status, const char *format, ...)
+cddp_status cuda_fail(const struct cddpi_device *of, cddp_status status, const char *format, ...)
 {
     char text[2048];
     va_list arguments;
@@ -254,18 +251,6 @@ cudaStream_t cddpi_cuda_compute_stream(struct cddpi_device *of)
 {
     (void)of;
     return fake.compute;
-}
-
-void *cddpi_cuda_host_alloc(struct cddpi_device *of, size_t bytes)
-{
-    (void)of;
-    return calloc(1, bytes);
-}
-
-void cddpi_cuda_host_free(struct cddpi_device *of, void *memory)
-{
-    (void)of;
-    free(memory);
 }
 
 struct cddpi_cuda_cache *cddpi_cuda_cache(struct cddpi_device *of, enum cddpi_cuda_cache_kind kind)
@@ -313,7 +298,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
     return cudaSuccess;
 }
 
-cddp_status cddpi_cuda_status(struct cddpi_device *of, cudaError_t error, const char *call,
+cddp_status cddpi_cuda_status(const struct cddpi_device *of, cudaError_t error, const char *call,
                               const char *file, int line)
 {
     (void)of;

@@ -3,9 +3,8 @@
  * (DEVICEPROP, since 9.8). A libcuda.so.1 that loads nothing replaces the driver. Tests skip
  * themselves if there is no cuDNN, or it does not accept the description. */
 #include "base/error.h"
-#include "kernels/cuda/cudnn/conv.h"
-#include "kernels/cuda/cudnn/cudnn_attention.h"
-#include "kernels/cuda/im2col.h"
+#include "kernels/cuda/cudnn/cudnn_graphs.h"
+#include "kernels/cuda/own_kernels.h"
 #include "support/test.h"
 
 #include <dlfcn.h>
@@ -45,8 +44,8 @@ static void write_down(const struct card *card, char *out, size_t bytes)
 }
 
 /* What the sources ask of the module. */
-cddp_status cddpi_cuda_fail(struct cddpi_device *device, cddp_status status, const char *format,
-                            ...)
+cddp_status cuda_fail(const struct cddpi_device *device, cddp_status status, const char *format,
+                      ...)
 {
     char text[2048];
     va_list arguments;

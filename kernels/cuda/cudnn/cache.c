@@ -1,11 +1,13 @@
 /* cache.c - owns a device's cuDNN handle and its plans. A model has only a few dozen shapes, so the
  * search for a plan is linear. */
-#include "kernels/cuda/cudnn/cache.h"
+#include "kernels/cuda/cudnn/cudnn_plan.h"
 
+#include "base/alloc.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "kernels/cuda/cudnn/cudnn_nodes.h"
+#include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/library.h"
-#include "kernels/cuda/scratch.h"
 
 #include <string.h>
 
@@ -27,17 +29,18 @@ static void release(struct cddpi_device *device, void *state)
 {
     struct cache *cache = state;
 
+    (void)device;
     while (cache->entries != NULL) {
         struct cache_entry *entry = cache->entries;
 
         cache->entries = entry->next;
         cddpi_cudnn_plan_fini(&entry->plan);
-        cddpi_cuda_host_free(device, entry);
+        cddpi_free(entry);
     }
     if (cache->handle != NULL) {
         cache->cudnn.destroy(cache->handle);
     }
-    cddpi_cuda_host_free(device, cache);
+    cddpi_free(cache);
 }
 
 /* A missing cuDNN is not an error, but makes training slow, so it is logged. */
@@ -81,8 +84,8 @@ static cddp_status open_library(struct cddpi_device *device, struct cache *cache
 
 static cddp_status refuse_capture(struct cddpi_device *device)
 {
-    return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                           "the first attention or convolution of a shape cannot be captured");
+    return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                     "the first attention or convolution of a shape cannot be captured");
 }
 
 static cddp_status get_cache(struct cddpi_device *device, struct cache **out)
@@ -96,30 +99,20 @@ static cddp_status get_cache(struct cddpi_device *device, struct cache **out)
         if (cddpi_cuda_capturing(device)) {
             return refuse_capture(device);
         }
-        cache = cddpi_cuda_host_alloc(device, sizeof *cache);
+        cache = cddpi_zalloc(sizeof *cache);
         if (cache == NULL) {
-            return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "cuDNN: no memory for %zu bytes",
-                                   sizeof *cache);
+            return cuda_fail(device, CDDP_ERR_NO_MEMORY, "cuDNN: no memory for %zu bytes",
+                             sizeof *cache);
         }
         status = open_library(device, cache);
         if (status != CDDP_OK) {
-            cddpi_cuda_host_free(device, cache);
+            cddpi_free(cache);
             return status;
         }
         *slot = (struct cddpi_cuda_cache){cache, release};
     }
     *out = slot->state;
     return CDDP_OK;
-}
-
-static struct cache_entry *look(const struct cache *cache, const struct cddpi_cudnn_key *key)
-{
-    struct cache_entry *entry = cache->entries;
-
-    while (entry != NULL && memcmp(&entry->key, key, sizeof *key) != 0) {
-        entry = entry->next;
-    }
-    return entry;
 }
 
 static const char *name_of(const struct cddpi_cudnn_key *key)
@@ -147,10 +140,10 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
     if (cddpi_cuda_capturing(device)) {
         return refuse_capture(device);
     }
-    entry = cddpi_cuda_host_alloc(device, sizeof *entry);
+    entry = cddpi_zalloc(sizeof *entry);
     if (entry == NULL) {
-        return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "cuDNN: no memory for %zu bytes",
-                               sizeof *entry);
+        return cuda_fail(device, CDDP_ERR_NO_MEMORY, "cuDNN: no memory for %zu bytes",
+                         sizeof *entry);
     }
     entry->key = *key;
     cddpi_cudnn_graph_init(&entry->plan.graph, &cache->cudnn, name_of(key));
@@ -199,22 +192,22 @@ cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cud
 {
     struct cache *cache = NULL;
     struct cache_entry *entry;
-    cddp_status status = get_cache(device, &cache);
 
     out->plan = NULL;
-    if (status != CDDP_OK || cache->handle == NULL) {
-        return status;
+    CDDPI_TRY(get_cache(device, &cache));
+    if (cache->handle == NULL) {
+        return CDDP_OK;
     }
-    status = follow_stream(device, cache);
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(follow_stream(device, cache));
+    entry = cache->entries;
+    while (entry != NULL && memcmp(&entry->key, key, sizeof *key) != 0) {
+        entry = entry->next;
     }
-    entry = look(cache, key);
     if (entry == NULL) {
-        status = add(device, cache, key, build, shape, &entry);
+        CDDPI_TRY(add(device, cache, key, build, shape, &entry));
     }
-    if (status == CDDP_OK && entry->usable && !entry->plan.failed) {
+    if (entry->usable && !entry->plan.failed) {
         *out = (struct cddpi_cudnn_use){&cache->cudnn, cache->handle, &entry->plan};
     }
-    return status;
+    return CDDP_OK;
 }

@@ -15,8 +15,8 @@ static cddp_status look_up(struct cddpi_cudnn *cudnn, const char *name, void *me
     void *symbol = dlsym(cudnn->library, name);
 
     if (symbol == NULL) {
-        return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
-                               "libcudnn.so.9 has no %s: is it cuDNN 9?", name);
+        return cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
+                         "libcudnn.so.9 has no %s: is it cuDNN 9?", name);
     }
     /* ISO C has no cast from data pointers to function pointers */
     memcpy(member, &symbol, sizeof symbol);
@@ -25,23 +25,14 @@ static cddp_status look_up(struct cddpi_cudnn *cudnn, const char *name, void *me
 
 static cddp_status look_up_all(struct cddpi_cudnn *cudnn)
 {
-    cddp_status status = CDDP_OK;
-
-#define LOOK_UP(member, symbol)                                                                    \
-    if (status == CDDP_OK) {                                                                       \
-        status = look_up(cudnn, #symbol, &cudnn->member);                                          \
-    }
+#define LOOK_UP(member, symbol) CDDPI_TRY(look_up(cudnn, #symbol, &cudnn->member));
     CDDPI_CUDNN_FUNCTIONS(LOOK_UP)
 #undef LOOK_UP
-    if (status != CDDP_OK) {
-        return status;
-    }
     cudnn->version = (int)cudnn->get_version();
     if (cudnn->version < OLDEST) {
-        return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
-                               "cuDNN %d.%d.%d is too old: 9.10.2 or later is needed",
-                               cudnn->version / 10000, cudnn->version / 100 % 100,
-                               cudnn->version % 100);
+        return cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
+                         "cuDNN %d.%d.%d is too old: 9.10.2 or later is needed",
+                         cudnn->version / 10000, cudnn->version / 100 % 100, cudnn->version % 100);
     }
     return CDDP_OK;
 }
@@ -74,8 +65,8 @@ cddp_status cddpi_cudnn_failed(const struct cddpi_cudnn *cudnn, cudnnStatus_t co
 
     cudnn->last_error(why, sizeof why);
     why[strcspn(why, "\n")] = '\0';
-    return cddpi_cuda_fail(cudnn->device, status_of(code), "cuDNN %d.%d.%d: %s: %s%s%s%s",
-                           cudnn->version / 10000, cudnn->version / 100 % 100, cudnn->version % 100,
-                           what, cudnn->error_name(code), why[0] != '\0' ? " (" : "", why,
-                           why[0] != '\0' ? ")" : "");
+    return cuda_fail(cudnn->device, status_of(code), "cuDNN %d.%d.%d: %s: %s%s%s%s",
+                     cudnn->version / 10000, cudnn->version / 100 % 100, cudnn->version % 100, what,
+                     cudnn->error_name(code), why[0] != '\0' ? " (" : "", why,
+                     why[0] != '\0' ? ")" : "");
 }

@@ -5,7 +5,9 @@
  * after the other on the data at hand. They need not give the same bits: alternatives are only
  * measured if the caller accepts sums in any order. */
 #include "kernels/cuda/cudnn/cudnn_plan.h"
-#include "kernels/cuda/timer.h"
+#include "kernels/cuda/kernels_module.h"
+
+#include "base/error.h"
 
 #include <float.h>
 
@@ -79,11 +81,9 @@ cddp_status cddpi_cudnn_plan_measure(struct cddpi_cudnn_plan *plan, cudnnHandle_
     const struct cddpi_cudnn *cudnn = plan->graph.cudnn;
     struct cudnn_measure_trial trial = {plan, handle, pointers, workspace};
     struct cddpi_cuda_timer timer;
-    cddp_status status = check_call(&trial, cddpi_cuda_timer_open(cudnn->device, &timer), __LINE__);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_call(&trial, cddpi_cuda_timer_open(cudnn->device, &timer), __LINE__));
     status = try_all(&trial, &timer);
     cddpi_cuda_timer_close(&timer);
     while (plan->alternative_count > 0) {

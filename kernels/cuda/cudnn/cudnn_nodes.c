@@ -63,9 +63,9 @@ cudnnBackendDescriptor_t cddpi_cudnn_make(struct cddpi_cudnn_graph *graph,
     cudnnBackendDescriptor_t descriptor = NULL;
 
     if (graph->status == CDDP_OK && graph->descriptor_count == CDDPI_CUDNN_DESCRIPTORS) {
-        graph->status = cddpi_cuda_fail(graph->cudnn->device, CDDP_ERR_STATE,
-                                        "%s: more than %d descriptors", graph->what,
-                                        CDDPI_CUDNN_DESCRIPTORS);
+        graph->status = cuda_fail(graph->cudnn->device, CDDP_ERR_STATE,
+                                  "%s: more than %d descriptors", graph->what,
+                                  CDDPI_CUDNN_DESCRIPTORS);
     }
     if (graph->status != CDDP_OK) {
         return NULL;
@@ -160,9 +160,9 @@ static void add_operation(struct cddpi_cudnn_graph *graph, cudnnBackendDescripto
 {
     cddpi_cudnn_finalize(graph, operation, what);
     if (graph->status == CDDP_OK && graph->operation_count == CDDPI_CUDNN_OPERATIONS) {
-        graph->status = cddpi_cuda_fail(graph->cudnn->device, CDDP_ERR_STATE,
-                                        "%s: more than %d operations", graph->what,
-                                        CDDPI_CUDNN_OPERATIONS);
+        graph->status = cuda_fail(graph->cudnn->device, CDDP_ERR_STATE,
+                                  "%s: more than %d operations", graph->what,
+                                  CDDPI_CUDNN_OPERATIONS);
     }
     if (graph->status == CDDP_OK) {
         graph->operations[graph->operation_count++] = operation;

@@ -243,10 +243,10 @@ cddp_status cddpi_cudnn_plan_choose(struct cddpi_cudnn_plan *plan,
     }
     graph->cudnn->last_error(why, sizeof why);
     why[strcspn(why, "\n")] = '\0';
-    return cddpi_cuda_fail(graph->cudnn->device, CDDP_ERR_UNAVAILABLE,
-                           "cuDNN %d.%d.%d: %s: none of %d engines can do it here (%s)",
-                           graph->cudnn->version / 10000, graph->cudnn->version / 100 % 100,
-                           graph->cudnn->version % 100, graph->what, found.count, why);
+    return cuda_fail(graph->cudnn->device, CDDP_ERR_UNAVAILABLE,
+                     "cuDNN %d.%d.%d: %s: none of %d engines can do it here (%s)",
+                     graph->cudnn->version / 10000, graph->cudnn->version / 100 % 100,
+                     graph->cudnn->version % 100, graph->what, found.count, why);
 }
 
 void cddpi_cudnn_plan_fini(struct cddpi_cudnn_plan *plan)

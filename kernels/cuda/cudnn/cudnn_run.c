@@ -1,13 +1,9 @@
 /* cudnn_run.c - owns the entries of the kernel table that cuDNN takes over: passes their memory to
  * cuDNN's plans. */
 #include "base/error.h"
-#include "kernels/cuda/cudnn/cache.h"
-#include "kernels/cuda/cudnn/conv.h"
 #include "kernels/cuda/cudnn/cudnn.h"
-#include "kernels/cuda/cudnn/cudnn_attention.h"
-#include "kernels/cuda/few_channels.h"
-#include "kernels/cuda/im2col.h"
-#include "kernels/cuda/scratch.h"
+#include "kernels/cuda/cudnn/cudnn_graphs.h"
+#include "kernels/cuda/cudnn/cudnn_plan.h"
 
 #include "base/log.h"
 
@@ -90,6 +86,22 @@ static size_t row_bytes(const struct cddpi_cuda_attention *shape)
     return (size_t)shape->heads * (size_t)shape->head * cddp_type_bytes(shape->type);
 }
 
+/* The pointers that the gradient needs, too. */
+static void bind_forward(struct cddpi_cudnn_pointers *p, const struct cddpi_cuda_attention *shape,
+                         const void *qkv, const void *out, const float *stats,
+                         const struct constants *constants)
+{
+    size_t row = row_bytes(shape);
+
+    cddpi_cudnn_bind(p, CDDPI_ATTENTION_Q, qkv);
+    cddpi_cudnn_bind(p, CDDPI_ATTENTION_K, behind(qkv, row));
+    cddpi_cudnn_bind(p, CDDPI_ATTENTION_V, behind(qkv, 2 * row));
+    cddpi_cudnn_bind(p, CDDPI_ATTENTION_OUT, out);
+    cddpi_cudnn_bind(p, CDDPI_ATTENTION_STATS, stats);
+    cddpi_cudnn_bind(p, CDDPI_ATTENTION_SCALE, &constants->scale);
+    cddpi_cudnn_bind(p, CDDPI_ATTENTION_HIDDEN, &constants->hidden);
+}
+
 cddp_status cddpi_cudnn_attention(struct cddpi_device *device,
                                   const struct cddpi_cuda_attention *shape, const void *qkv,
                                   void *out, float *stats, bool *out_done)
@@ -99,37 +111,26 @@ cddp_status cddpi_cudnn_attention(struct cddpi_device *device,
     struct cddpi_cudnn_pointers p = {.count = 0};
     struct cddpi_cudnn_use use;
     void *workspace;
-    size_t row = row_bytes(shape);
     size_t unwanted = 0; /* bytes for statistics that the caller did not ask for */
-    cddp_status status;
 
     /* no version has engines for float32, so do not even open the library */
     if (shape->type == CDDP_F32) {
         return CDDP_OK;
     }
-    status = cddpi_cudnn_find(device, &key, build_attention, shape, &use);
-    if (status != CDDP_OK || use.plan == NULL) {
-        return status;
+    CDDPI_TRY(cddpi_cudnn_find(device, &key, build_attention, shape, &use));
+    if (use.plan == NULL) {
+        return CDDP_OK;
     }
     if (stats == NULL) {
         unwanted = rounded_up((size_t)shape->batch * (size_t)shape->heads * (size_t)shape->length *
                               sizeof(float));
     }
-    status = cddpi_cuda_scratch(device, unwanted + use.plan->workspace_bytes, &workspace);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_cuda_scratch(device, unwanted + use.plan->workspace_bytes, &workspace));
     if (stats == NULL) {
         stats = workspace;
         workspace = (char *)workspace + unwanted;
     }
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_Q, qkv);
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_K, behind(qkv, row));
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_V, behind(qkv, 2 * row));
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_OUT, out);
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_STATS, stats);
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_SCALE, &constants.scale);
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_HIDDEN, &constants.hidden);
+    bind_forward(&p, shape, qkv, out, stats, &constants);
     return execute(&use, &p, workspace, out_done);
 }
 
@@ -189,18 +190,12 @@ static cddp_status run_backward(const struct cddpi_cudnn_use *use,
     struct cddpi_cudnn_pointers p = {.count = 0};
     size_t row = row_bytes(shape);
 
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_Q, m->qkv);
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_K, behind(m->qkv, row));
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_V, behind(m->qkv, 2 * row));
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_OUT, m->out);
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_STATS, m->stats);
+    bind_forward(&p, shape, m->qkv, m->out, m->stats, &constants);
     cddpi_cudnn_bind(&p, CDDPI_ATTENTION_DOUT, m->dout);
     cddpi_cudnn_bind(&p, CDDPI_ATTENTION_DQ, m->dqkv);
     cddpi_cudnn_bind(&p, CDDPI_ATTENTION_DK, behind(m->dqkv, row));
     cddpi_cudnn_bind(&p, CDDPI_ATTENTION_DV, behind(m->dqkv, 2 * row));
     cddpi_cudnn_bind(&p, CDDPI_ATTENTION_DOTS, scratch->dots);
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_SCALE, &constants.scale);
-    cddpi_cudnn_bind(&p, CDDPI_ATTENTION_HIDDEN, &constants.hidden);
     cddpi_cudnn_bind(&p, CDDPI_ATTENTION_ONE, &constants.one);
     if (shape->any_order) {
         cddpi_cudnn_bind(&p, CDDPI_ATTENTION_DQ_SUMS, scratch->sums);
@@ -224,9 +219,9 @@ cddp_status cddpi_cudnn_attention_grad(struct cddpi_device *device,
     }
     part.batch = sequences_at_once(shape);
     key = attention_key(&part, CDDPI_CUDNN_ATTENTION_GRAD);
-    status = cddpi_cudnn_find(device, &key, build_attention_grad, &part, &use);
-    if (status != CDDP_OK || use.plan == NULL) {
-        return status;
+    CDDPI_TRY(cddpi_cudnn_find(device, &key, build_attention_grad, &part, &use));
+    if (use.plan == NULL) {
+        return CDDP_OK;
     }
     status = get_scratch(device, &part, use.plan, &scratch);
     *out_done = status == CDDP_OK;
@@ -286,13 +281,13 @@ static cddp_status convolve(struct cddpi_device *device, enum cddpi_cudnn_conv_p
 {
     struct cddpi_cudnn_use use;
     void *workspace;
-    cddp_status status = find_conv(device, pass, shape, &use);
 
-    if (status != CDDP_OK || use.plan == NULL) {
-        return status;
+    CDDPI_TRY(find_conv(device, pass, shape, &use));
+    if (use.plan == NULL) {
+        return CDDP_OK;
     }
-    status = cddpi_cuda_scratch(device, use.plan->workspace_bytes, &workspace);
-    return status != CDDP_OK ? status : run_conv(&use, x, weight, y, workspace, out_done);
+    CDDPI_TRY(cddpi_cuda_scratch(device, use.plan->workspace_bytes, &workspace));
+    return run_conv(&use, x, weight, y, workspace, out_done);
 }
 
 cddp_status cddpi_cudnn_conv(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
@@ -320,18 +315,16 @@ static cddp_status convolve_weight(struct cddpi_device *device, const struct cdd
     bool direct = shape->type == CDDP_F32 && !add;
     struct cddpi_cudnn_use use;
     void *memory;
-    cddp_status status = find_conv(device, CDDPI_CONV_WEIGHT, shape, &use);
 
-    if (status != CDDP_OK || use.plan == NULL) {
-        return status;
+    CDDPI_TRY(find_conv(device, CDDPI_CONV_WEIGHT, shape, &use));
+    if (use.plan == NULL) {
+        return CDDP_OK;
     }
-    status = cddpi_cuda_scratch(device, bytes + use.plan->workspace_bytes, &memory);
-    if (status == CDDP_OK) {
-        status = run_conv(&use, x, direct ? (void *)dweight : memory, dy, (char *)memory + bytes,
-                          out_done);
-    }
-    return status != CDDP_OK || direct || !*out_done
-               ? status
+    CDDPI_TRY(cddpi_cuda_scratch(device, bytes + use.plan->workspace_bytes, &memory));
+    CDDPI_TRY(
+        run_conv(&use, x, direct ? (void *)dweight : memory, dy, (char *)memory + bytes, out_done));
+    return direct || !*out_done
+               ? CDDP_OK
                : cddpi_cuda_add_float(device, shape->type, memory, count, add, dweight);
 }
 
@@ -350,25 +343,19 @@ static cddp_status convolve_weight_whole(struct cddpi_device *device,
     struct cddpi_cudnn_use use;
     void *memory;
     char *gradient;
-    cddp_status status = find_conv(device, CDDPI_CONV_WEIGHT, &whole, &use);
 
-    if (status != CDDP_OK || use.plan == NULL) {
-        return status;
+    CDDPI_TRY(find_conv(device, CDDPI_CONV_WEIGHT, &whole, &use));
+    if (use.plan == NULL) {
+        return CDDP_OK;
     }
-    status = cddpi_cuda_scratch(device, x_bytes + gradient_bytes + use.plan->workspace_bytes,
-                                &memory);
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(
+        cddpi_cuda_scratch(device, x_bytes + gradient_bytes + use.plan->workspace_bytes, &memory));
     gradient = (char *)memory + x_bytes;
-    status = cddpi_cuda_pad_channels(device, few->type, x, pixels, few->channels, memory);
-    if (status == CDDP_OK) {
-        status = run_conv(&use, memory, gradient, dy, gradient + gradient_bytes, out_done);
-    }
-    return status != CDDP_OK || !*out_done
-               ? status
-               : cddpi_cuda_add_channels(device, few->type, gradient, taps, few->channels, add,
-                                         dweight);
+    CDDPI_TRY(cddpi_cuda_pad_channels(device, few->type, x, pixels, few->channels, memory));
+    CDDPI_TRY(run_conv(&use, memory, gradient, dy, gradient + gradient_bytes, out_done));
+    return *out_done ? cddpi_cuda_add_channels(device, few->type, gradient, taps, few->channels,
+                                               add, dweight)
+                     : CDDP_OK;
 }
 
 cddp_status cddpi_cudnn_conv_weight(struct cddpi_device *device,

@@ -11,8 +11,7 @@
  * also be of the same kind, and split sums into the same number of parts.) Data that is mostly zero
  * does not tell algorithms apart: then a later call measures. */
 #include "kernels/cuda/matmul/matmul_plan.h"
-#include "kernels/cuda/matmul_kernels.h"
-#include "kernels/cuda/timer.h"
+#include "kernels/cuda/own_kernels.h"
 
 #include <string.h>
 
@@ -36,44 +35,35 @@ static size_t result_bytes(const struct cddpi_cuda_matmul_shape *shape)
     return (size_t)shape->m * (size_t)shape->n * bytes_of(shape->result);
 }
 
-static bool writes_aux(const struct cddpi_cuda_matmul_shape *shape)
-{
-    return shape->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
-           shape->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-}
-
-/* A fingerprint of everything that the product has written, as two numbers. Waits for it. */
-static cudaError_t take_print(const struct cddpi_cuda_matmuls *matmuls,
-                              const struct cddpi_cuda_matmul_plan *plan,
-                              const struct cddpi_cuda_matmul_operands *operands,
-                              cudaStream_t stream, struct print *out)
-{
-    const struct cddpi_cuda_matmul_shape *shape = &plan->shape;
-    size_t elements = (size_t)shape->m * (size_t)shape->n;
-    uint64_t *print = matmuls->fingerprint;
-    cudaError_t error = cudaMemsetAsync(print, 0, sizeof *out, stream);
-
-    if (error == cudaSuccess) {
-        error = cddpi_cuda_fingerprint(stream, operands->d, result_bytes(shape), 1, print);
-    }
-    if (error == cudaSuccess && writes_aux(shape)) {
-        error = cddpi_cuda_fingerprint(stream, operands->aux, elements * bytes_of(shape->type),
-                                       elements + 2, print);
-    }
-    if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(out, print, sizeof *out, cudaMemcpyDeviceToHost, stream);
-    }
-    return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
-}
-
 /* The work that is measured. */
 struct choose_trial {
     struct cddpi_device *device;
     const struct cddpi_cuda_matmuls *matmuls;
-    const struct cddpi_cuda_matmul_plan *plan;
+    struct cddpi_cuda_matmul_plan *plan;
     const struct cddpi_cuda_matmul_operands *operands;
-    const cublasLtMatmulAlgo_t *algorithm;
+    const cublasLtMatmulHeuristicResult_t *candidates;
+    const cublasLtMatmulAlgo_t *algorithm; /* of the candidate that runs now */
 };
+
+/* A fingerprint of everything that the product has written, as two numbers. Waits for it. */
+static cudaError_t take_print(const struct choose_trial *trial, cudaStream_t stream,
+                              struct print *out)
+{
+    const struct cddpi_cuda_matmul_shape *shape = &trial->plan->shape;
+    size_t elements = (size_t)shape->m * (size_t)shape->n;
+    uint64_t *print = trial->matmuls->fingerprint;
+
+    CDDPI_TRY_CUDA(cudaMemsetAsync(print, 0, sizeof *out, stream));
+    CDDPI_TRY_CUDA(
+        cddpi_cuda_fingerprint(stream, trial->operands->d, result_bytes(shape), 1, print));
+    if (shape->epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
+        shape->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) { /* it writes aux */
+        CDDPI_TRY_CUDA(cddpi_cuda_fingerprint(
+            stream, trial->operands->aux, elements * bytes_of(shape->type), elements + 2, print));
+    }
+    CDDPI_TRY_CUDA(cudaMemcpyAsync(out, print, sizeof *out, cudaMemcpyDeviceToHost, stream));
+    return cudaStreamSynchronize(stream);
+}
 
 static bool launch(void *argument)
 {
@@ -127,39 +117,32 @@ static bool bits_decide(const struct cddpi_cuda_matmul_shape *shape)
 }
 
 /* Try one candidate. Its first run is not timed, and shows whether it may be chosen. */
-static cudaError_t try_candidate(struct cddpi_device *device,
-                                 const struct cddpi_cuda_matmuls *matmuls,
-                                 const struct cddpi_cuda_matmul_plan *plan,
-                                 const struct cddpi_cuda_matmul_operands *operands,
-                                 const cublasLtMatmulHeuristicResult_t *candidates, int index,
+static cudaError_t try_candidate(struct choose_trial *trial, int index,
                                  const struct cddpi_cuda_timer *timer, struct tally *tally)
 {
-    const cublasLtMatmulAlgo_t *algorithm = &candidates[index].algo;
-    struct choose_trial trial = {device, matmuls, plan, operands, algorithm};
-    bool any_bits = plan->shape.choice == CDDPI_CUDA_MATMUL_FAST;
+    const struct cddpi_cuda_matmul_shape *shape = &trial->plan->shape;
+    bool any_bits = shape->choice == CDDPI_CUDA_MATMUL_FAST;
     struct print before = {0, 0};
     struct print after = {0, 0};
     float ms = 0;
-    cudaError_t error;
 
-    if (!any_bits && tally->reference >= 0 && !bits_decide(&plan->shape) &&
-        !are_alike(&matmuls->lt, &candidates[tally->reference].algo, algorithm)) {
+    trial->algorithm = &trial->candidates[index].algo;
+    if (!any_bits && tally->reference >= 0 && !bits_decide(shape) &&
+        !are_alike(&trial->matmuls->lt, &trial->candidates[tally->reference].algo,
+                   trial->algorithm)) {
         return cudaSuccess;
     }
-    if (!launch(&trial)) {
+    if (!launch(trial)) {
         return cudaSuccess;
     }
-    error = take_print(matmuls, plan, operands, timer->stream, &before);
-    if (error != cudaSuccess ||
-        (!any_bits && tally->reference >= 0 && before.sum != tally->first.sum)) {
-        return error;
+    CDDPI_TRY_CUDA(take_print(trial, timer->stream, &before));
+    if (!any_bits && tally->reference >= 0 && before.sum != tally->first.sum) {
+        return cudaSuccess;
     }
-    error = cddpi_cuda_timer_best(timer, launch, &trial, &ms);
-    if (error == cudaSuccess) {
-        error = take_print(matmuls, plan, operands, timer->stream, &after);
-    }
-    if (error != cudaSuccess || (!any_bits && before.sum != after.sum)) {
-        return error; /* its own bits differ between two runs */
+    CDDPI_TRY_CUDA(cddpi_cuda_timer_best(timer, launch, trial, &ms));
+    CDDPI_TRY_CUDA(take_print(trial, timer->stream, &after));
+    if (!any_bits && before.sum != after.sum) {
+        return cudaSuccess; /* its own bits differ between two runs */
     }
     if (tally->reference < 0) {
         tally->reference = index;
@@ -178,45 +161,35 @@ static bool is_telling(const struct cddpi_cuda_matmul_plan *plan, const struct p
     return print->filled >= result_bytes(&plan->shape) / 2 / RARE;
 }
 
-static cudaError_t try_all(struct cddpi_device *device, const struct cddpi_cuda_matmuls *matmuls,
-                           struct cddpi_cuda_matmul_plan *plan,
-                           const struct cddpi_cuda_matmul_operands *operands,
-                           const cublasLtMatmulHeuristicResult_t *candidates, int count,
+static cudaError_t try_all(struct choose_trial *trial, int count,
                            const struct cddpi_cuda_timer *timer)
 {
+    struct cddpi_cuda_matmul_plan *plan = trial->plan;
     struct tally tally = {{0, 0}, -1, -1, 1e29f};
-    cudaError_t error = cudaSuccess;
 
-    for (int i = 0; i < count && error == cudaSuccess; i++) {
-        error = try_candidate(device, matmuls, plan, operands, candidates, i, timer, &tally);
-    }
-    if (error != cudaSuccess) {
-        return error;
+    for (int i = 0; i < count; i++) {
+        CDDPI_TRY_CUDA(try_candidate(trial, i, timer, &tally));
     }
     if (tally.best < 0) { /* none runs, or none gives the same bits twice */
         plan->missing = true;
         plan->tries = CDDPI_CUDA_MATMUL_TRIES;
     } else if (plan->shape.choice == CDDPI_CUDA_MATMUL_FAST || is_telling(plan, &tally.first)) {
-        plan->chosen = candidates[tally.best];
+        plan->chosen = trial->candidates[tally.best];
         plan->tries = CDDPI_CUDA_MATMUL_TRIES;
     } else {
-        plan->chosen = candidates[tally.reference];
+        plan->chosen = trial->candidates[tally.reference];
     }
     return cudaSuccess;
 }
 
-static cudaError_t time_all(struct cddpi_device *device, const struct cddpi_cuda_matmuls *matmuls,
-                            struct cddpi_cuda_matmul_plan *plan,
-                            const struct cddpi_cuda_matmul_operands *operands,
-                            const cublasLtMatmulHeuristicResult_t *candidates, int count)
+static cudaError_t time_all(struct choose_trial *trial, int count)
 {
     struct cddpi_cuda_timer timer;
-    cudaError_t error = cddpi_cuda_timer_open(device, &timer);
+    cudaError_t error;
 
-    if (error == cudaSuccess) {
-        error = try_all(device, matmuls, plan, operands, candidates, count, &timer);
-        cddpi_cuda_timer_close(&timer);
-    }
+    CDDPI_TRY_CUDA(cddpi_cuda_timer_open(trial->device, &timer));
+    error = try_all(trial, count, &timer);
+    cddpi_cuda_timer_close(&timer);
     return error;
 }
 
@@ -226,9 +199,9 @@ cddp_status cddpi_cuda_matmul_measure(struct cddpi_device *device,
                                       const struct cddpi_cuda_matmul_operands *operands,
                                       const cublasLtMatmulHeuristicResult_t *candidates, int count)
 {
+    struct choose_trial trial = {device, matmuls, plan, operands, candidates, NULL};
     size_t bytes = result_bytes(&plan->shape);
     void *saved = NULL;
-    cudaError_t error;
     cddp_status status = CDDP_OK;
 
     /* Runs overwrite the result. If there is no memory to save it, a later call measures. */
@@ -240,8 +213,8 @@ cddp_status cddpi_cuda_matmul_measure(struct cddpi_device *device,
         status = cddpi_cuda_copy(device, saved, operands->d, bytes);
     }
     if (status == CDDP_OK) {
-        error = time_all(device, matmuls, plan, operands, candidates, count);
-        status = cddpi_cuda_status(device, error, "a measurement of products", __FILE__, __LINE__);
+        status = cddpi_cuda_status(device, time_all(&trial, count), "a measurement of products",
+                                   __FILE__, __LINE__);
     }
     if (operands->add && status == CDDP_OK) {
         status = cddpi_cuda_copy(device, operands->d, saved, bytes);

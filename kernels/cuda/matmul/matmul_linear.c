@@ -16,8 +16,7 @@
  * type in between. */
 #include "base/error.h"
 #include "kernels/cuda/matmul/matmul_plan.h"
-#include "kernels/cuda/matmul_kernels.h"
-#include "kernels/cuda/scratch.h"
+#include "kernels/cuda/own_kernels.h"
 
 #include <limits.h>
 
@@ -49,14 +48,13 @@ static cddp_status begin(struct cddpi_device *device, const struct cddpi_cuda_li
     cddp_type type = linear->type;
 
     if (type != CDDP_F32 && type != CDDP_BF16 && type != CDDP_F16) {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT, "linear: no products of type %d",
-                               (int)type);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT, "linear: no products of type %d", (int)type);
     }
     if (linear->rows > INT32_MAX || linear->inputs > INT32_MAX || linear->outputs > INT32_MAX ||
         linear->inputs == 0 || linear->outputs == 0) {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
-                               "linear: no products of %zu rows, %zu inputs and %zu outputs",
-                               linear->rows, linear->inputs, linear->outputs);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT,
+                         "linear: no products of %zu rows, %zu inputs and %zu outputs",
+                         linear->rows, linear->inputs, linear->outputs);
     }
     *out = (struct matmul_linear_call){device, NULL, linear, cddpi_cuda_compute_stream(device)};
     return linear->rows == 0 ? CDDP_OK : cddpi_cuda_matmuls_get(device, &out->matmuls);
@@ -81,16 +79,16 @@ static cddp_status run(const struct matmul_linear_call *call, struct cddpi_cuda_
 }
 
 /* Unlike an epilogue, a plain product must exist. */
-static cddp_status need(const struct matmul_linear_call *call, cddp_status status, bool missing)
+static cddp_status check_missing(const struct matmul_linear_call *call, bool missing)
 {
     const struct cddpi_cuda_linear *l = call->linear;
 
-    if (status == CDDP_OK && missing) {
-        return cddpi_cuda_fail(call->device, CDDP_ERR_UNAVAILABLE,
-                               "cuBLASLt has no product of %zu rows, %zu inputs and %zu outputs",
-                               l->rows, l->inputs, l->outputs);
+    if (missing) {
+        return cuda_fail(call->device, CDDP_ERR_UNAVAILABLE,
+                         "cuBLASLt has no product of %zu rows, %zu inputs and %zu outputs", l->rows,
+                         l->inputs, l->outputs);
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status check_launch(const struct matmul_linear_call *call, cudaError_t error, int line)
@@ -139,28 +137,26 @@ static cddp_status forward_apart(const struct matmul_linear_call *call, const vo
     const struct cddpi_cuda_linear *l = call->linear;
     bool relu = l->epilogue == CDDPI_EPILOGUE_RELU;
     bool missing = true;
-    cddp_status status = CDDP_OK;
 
     if (bias != NULL) {
-        status = forward_with(call, x, weight, bias, sum, NULL, CUBLASLT_EPILOGUE_BIAS, &missing);
+        CDDPI_TRY(forward_with(call, x, weight, bias, sum, NULL, CUBLASLT_EPILOGUE_BIAS, &missing));
         bias = missing ? bias : NULL;
     }
-    if (status == CDDP_OK && missing) {
-        status = forward_with(call, x, weight, NULL, sum, NULL, CUBLASLT_EPILOGUE_DEFAULT,
-                              &missing);
-        status = need(call, status, missing);
+    if (missing) {
+        CDDPI_TRY(
+            forward_with(call, x, weight, NULL, sum, NULL, CUBLASLT_EPILOGUE_DEFAULT, &missing));
+        CDDPI_TRY(check_missing(call, missing));
     }
-    if (status == CDDP_OK && (bias != NULL || relu)) {
-        status = check_launch(
+    if (bias != NULL || relu) {
+        CDDPI_TRY(check_launch(
             call, cddpi_cuda_add_bias(call->stream, l->type, bias, relu, l->rows, l->outputs, sum),
-            __LINE__);
+            __LINE__));
     }
-    if (status == CDDP_OK && l->epilogue == CDDPI_EPILOGUE_GELU) {
-        status = cddpi_cuda_rows(call->device)
+    return l->epilogue == CDDPI_EPILOGUE_GELU
+               ? cddpi_cuda_rows(call->device)
                      ->pointwise(call->device, l->type, CDDPI_POINTWISE_GELU, 0, sum,
-                                 l->rows * l->outputs, y);
-    }
-    return status;
+                                 l->rows * l->outputs, y)
+               : CDDP_OK;
 }
 
 static cddp_status linear(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,
@@ -169,19 +165,16 @@ static cddp_status linear(struct cddpi_device *device, const struct cddpi_cuda_l
     struct matmul_linear_call call;
     bool keeps = aux != NULL && shape->epilogue == CDDPI_EPILOGUE_GELU;
     bool missing = keeps && shape->outputs % 8 != 0; /* aux needs rows of a multiple of 8 */
-    cddp_status status = begin(device, shape, &call);
 
-    if (status != CDDP_OK || shape->rows == 0) {
-        return status;
+    CDDPI_TRY(begin(device, shape, &call));
+    if (shape->rows == 0) {
+        return CDDP_OK;
     }
     if (!missing) {
-        status = forward_with(&call, x, weight, bias, y, keeps ? aux : NULL,
-                              forward_epilogue(shape->epilogue, bias != NULL, keeps), &missing);
+        CDDPI_TRY(forward_with(&call, x, weight, bias, y, keeps ? aux : NULL,
+                               forward_epilogue(shape->epilogue, bias != NULL, keeps), &missing));
     }
-    if (status == CDDP_OK && missing) {
-        status = forward_apart(&call, x, weight, bias, y, keeps ? aux : y);
-    }
-    return status;
+    return missing ? forward_apart(&call, x, weight, bias, y, keeps ? aux : y) : CDDP_OK;
 }
 
 /* --- dx = dy W --- */
@@ -207,25 +200,21 @@ static cddp_status linear_input(struct cddpi_device *device, const struct cddpi_
 {
     struct matmul_linear_call call;
     bool missing = aux != NULL && shape->inputs % 8 != 0;
-    cddp_status status = begin(device, shape, &call);
 
-    if (status != CDDP_OK || shape->rows == 0) {
-        return status;
+    CDDPI_TRY(begin(device, shape, &call));
+    if (shape->rows == 0) {
+        return CDDP_OK;
     }
     if (!missing) {
-        status = input_with(&call, dy, weight, aux, dx, &missing);
+        CDDPI_TRY(input_with(&call, dy, weight, aux, dx, &missing));
     }
-    if (status == CDDP_OK && missing && aux != NULL) {
-        status = input_with(&call, dy, weight, NULL, dx, &missing);
-        status = need(&call, status, missing);
-        if (status == CDDP_OK) {
-            status = cddpi_cuda_rows(device)->pointwise_grad(device, shape->type,
-                                                             CDDPI_POINTWISE_GELU, 0, dx, aux,
-                                                             shape->rows * shape->inputs, dx);
-        }
-        return status;
+    if (!missing || aux == NULL) {
+        return check_missing(&call, missing);
     }
-    return need(&call, status, missing);
+    CDDPI_TRY(input_with(&call, dy, weight, NULL, dx, &missing));
+    CDDPI_TRY(check_missing(&call, missing));
+    return cddpi_cuda_rows(device)->pointwise_grad(device, shape->type, CDDPI_POINTWISE_GELU, 0, dx,
+                                                   aux, shape->rows * shape->inputs, dx);
 }
 
 /* --- dW = or += dy^T x; dbias = or += column sums of dy --- */
@@ -256,8 +245,8 @@ static cddp_status sum_bias(const struct matmul_linear_call *call, const void *d
     const struct cddpi_cuda_kernels *kernels = cddpi_cuda_rows(call->device);
     void *scratch = NULL;
 
-    CDDPI_TRY(cddpi_cuda_matmuls_scratch(call->device, call->matmuls,
-                                         kernels->sums_scratch(l->rows, l->outputs), &scratch));
+    CDDPI_TRY(
+        cddpi_cuda_scratch(call->device, kernels->sums_scratch(l->rows, l->outputs), &scratch));
     return kernels->column_sums(call->device, l->type, dy, l->rows, l->outputs, add, dbias,
                                 scratch);
 }
@@ -281,17 +270,14 @@ static cddp_status linear_weight(struct cddpi_device *device, const struct cddpi
 {
     struct matmul_linear_call call;
     bool missing = true;
-    cddp_status status = begin(device, shape, &call);
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(begin(device, shape, &call));
     if (shape->rows == 0) {
         return add ? CDDP_OK : clear(&call, dweight, dbias);
     }
-    status = weight_with(&call, dy, x, add, dweight, &missing);
-    status = need(&call, status, missing);
-    return status == CDDP_OK && dbias != NULL ? sum_bias(&call, dy, add, dbias) : status;
+    CDDPI_TRY(weight_with(&call, dy, x, add, dweight, &missing));
+    CDDPI_TRY(check_missing(&call, missing));
+    return dbias != NULL ? sum_bias(&call, dy, add, dbias) : CDDP_OK;
 }
 
 static size_t first_use_bytes(struct cddpi_device *device)

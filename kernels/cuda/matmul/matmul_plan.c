@@ -1,7 +1,9 @@
 /* matmul_plan.c - owns the entry of the device cache for matrix products: cuBLASLt's handle, the
  * workspace, and a plan for each shape. */
 #include "kernels/cuda/matmul/matmul_plan.h"
+#include "kernels/cuda/library.h"
 
+#include "base/alloc.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -10,28 +12,18 @@
 /* NVIDIA's recommendation for the H100 and later; an A100 needs less. */
 static const size_t workspace_bytes = (size_t)32 << 20;
 static const size_t fingerprint_bytes = 2 * sizeof(uint64_t);
-static const size_t smallest_scratch = (size_t)1 << 20;
-
-bool cddpi_cuda_matmuls_capturing(struct cddpi_device *device)
-{
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-
-    return cudaStreamIsCapturing(cddpi_cuda_compute_stream(device), &status) == cudaSuccess &&
-           status != cudaStreamCaptureStatusNone;
-}
 
 cddp_status cddpi_cuda_matmul_failed(struct cddpi_device *device,
                                      const struct cddpi_cuda_matmuls *matmuls,
                                      const struct cddpi_cuda_matmul_shape *shape,
                                      cublasStatus_t error, const char *call)
 {
-    return cddpi_cuda_fail(device, CDDP_ERR_DEVICE, "product of %d x %d by %d x %d: %s: %s (%s)",
-                           shape->n, shape->k, shape->k, shape->m, call,
-                           matmuls->lt.status_string(error), matmuls->lt.status_name(error));
+    return cuda_fail(device, CDDP_ERR_DEVICE, "product of %d x %d by %d x %d: %s: %s (%s)",
+                     shape->n, shape->k, shape->k, shape->m, call, matmuls->lt.status_string(error),
+                     matmuls->lt.status_name(error));
 }
 
-static void plan_destroy(struct cddpi_device *device, const struct cddpi_cublaslt *lt,
-                         struct cddpi_cuda_matmul_plan *plan)
+static void plan_destroy(const struct cddpi_cublaslt *lt, struct cddpi_cuda_matmul_plan *plan)
 {
     if (plan == NULL) {
         return;
@@ -48,7 +40,7 @@ static void plan_destroy(struct cddpi_device *device, const struct cddpi_cublasl
     if (plan->desc != NULL) {
         lt->desc_destroy(plan->desc);
     }
-    cddpi_cuda_host_free(device, plan);
+    cddpi_free(plan);
 }
 
 static void matmuls_release(struct cddpi_device *device, void *state)
@@ -56,19 +48,15 @@ static void matmuls_release(struct cddpi_device *device, void *state)
     struct cddpi_cuda_matmuls *matmuls = state;
 
     for (size_t i = 0; i < matmuls->plan_count; i++) {
-        plan_destroy(device, &matmuls->lt, matmuls->plans[i]);
+        plan_destroy(&matmuls->lt, matmuls->plans[i]);
     }
-    cddpi_cuda_host_free(device, matmuls->plans);
-    for (size_t i = 0; i < matmuls->old_count; i++) {
-        cddpi_cuda_release(device, matmuls->old[i]);
-    }
-    cddpi_cuda_release(device, matmuls->scratch);
+    cddpi_free(matmuls->plans);
     cddpi_cuda_release(device, matmuls->fingerprint);
     cddpi_cuda_release(device, matmuls->workspace);
     if (matmuls->handle != NULL) {
         matmuls->lt.destroy(matmuls->handle);
     }
-    cddpi_cuda_host_free(device, matmuls);
+    cddpi_free(matmuls);
 }
 
 /* Environment variables are listed in libcddp's table (src/runtime/base/env.h), with their meaning.
@@ -93,10 +81,27 @@ static cddp_status read_environment(struct cddpi_device *device, struct cddpi_cu
     } else if (strcmp(choice, "fast") == 0) {
         matmuls->choice = CDDPI_CUDA_MATMUL_FAST;
     } else {
-        return cddpi_cuda_fail(device, CDDP_ERR_ARGUMENT,
-                               "CDDP_PRODUCTS=%s is not one of first, same and fast", choice);
+        return cuda_fail(device, CDDP_ERR_ARGUMENT,
+                         "CDDP_PRODUCTS=%s is not one of first, same and fast", choice);
     }
     matmuls->tf32 = cddpi_cuda_tf32();
+    return CDDP_OK;
+}
+
+/* CDDP_ERR_UNAVAILABLE: the library is missing or lacks a function. It stays open. */
+static cddp_status open_library(struct cddpi_device *device, struct cddpi_cublaslt *out)
+{
+    struct cddpi_cublaslt lt;
+    void *library;
+
+    CDDPI_TRY(cuda_library_open(CUDA_LIBRARY_CUBLASLT, &library));
+#define LOOK_UP(member, symbol)                                                                    \
+    *(void **)&lt.member = cuda_library_symbol(library, #symbol);                                  \
+    if (lt.member == NULL) {                                                                       \
+        return cuda_fail(device, CDDP_ERR_UNAVAILABLE, "this cuBLASLt lacks " #symbol);            \
+    }
+    CDDPI_CUBLASLT_FUNCTIONS(LOOK_UP)
+    *out = lt;
     return CDDP_OK;
 }
 
@@ -104,13 +109,13 @@ static cddp_status fill_matmuls(struct cddpi_device *device, struct cddpi_cuda_m
 {
     cublasStatus_t error;
 
-    CDDPI_TRY(cddpi_cublaslt_open(device, &matmuls->lt));
+    CDDPI_TRY(open_library(device, &matmuls->lt));
     CDDPI_TRY(read_environment(device, matmuls));
     error = matmuls->lt.create(&matmuls->handle);
     if (error != CUBLAS_STATUS_SUCCESS) {
         matmuls->handle = NULL;
-        return cddpi_cuda_fail(device, CDDP_ERR_DEVICE, "cublasLtCreate: %s (%s)",
-                               matmuls->lt.status_string(error), matmuls->lt.status_name(error));
+        return cuda_fail(device, CDDP_ERR_DEVICE, "cublasLtCreate: %s (%s)",
+                         matmuls->lt.status_string(error), matmuls->lt.status_name(error));
     }
     CDDPI_TRY(
         cddpi_cuda_alloc(device, workspace_bytes, "workspace of products", &matmuls->workspace));
@@ -128,14 +133,14 @@ cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cud
         *out = matmuls;
         return CDDP_OK;
     }
-    if (cddpi_cuda_matmuls_capturing(device)) {
-        return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                               "the first product on a device cannot be captured");
+    if (cddpi_cuda_capturing(device)) {
+        return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
+                         "the first product on a device cannot be captured");
     }
-    matmuls = cddpi_cuda_host_alloc(device, sizeof *matmuls);
+    matmuls = cddpi_zalloc(sizeof *matmuls);
     if (matmuls == NULL) {
-        return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for %zu bytes",
-                               sizeof *matmuls);
+        return cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for %zu bytes",
+                         sizeof *matmuls);
     }
     status = fill_matmuls(device, matmuls);
     if (status != CDDP_OK) {
@@ -152,35 +157,7 @@ size_t cddpi_cuda_matmuls_first_use_bytes(struct cddpi_device *device)
     const struct cddpi_cuda_matmuls *matmuls =
         cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_MATMUL)->state;
 
-    return (matmuls == NULL ? workspace_bytes + fingerprint_bytes : 0) +
-           (matmuls == NULL || matmuls->scratch_bytes == 0 ? smallest_scratch : 0);
-}
-
-cddp_status cddpi_cuda_matmuls_scratch(struct cddpi_device *device,
-                                       struct cddpi_cuda_matmuls *matmuls, size_t bytes, void **out)
-{
-    size_t wanted = matmuls->scratch_bytes > 0 ? matmuls->scratch_bytes : smallest_scratch;
-    void *memory;
-
-    while (wanted < bytes) {
-        wanted *= 2;
-    }
-    if (wanted > matmuls->scratch_bytes) {
-        if (cddpi_cuda_matmuls_capturing(device)) {
-            return cddpi_cuda_fail(device, CDDP_ERR_UNAVAILABLE,
-                                   "the first product of a shape that needs %zu bytes of scratch "
-                                   "cannot be captured",
-                                   bytes);
-        }
-        CDDPI_TRY(cddpi_cuda_alloc(device, wanted, "scratch of products", &memory));
-        if (matmuls->scratch != NULL && matmuls->old_count < CDDPI_CUDA_MATMUL_OLD) {
-            matmuls->old[matmuls->old_count++] = matmuls->scratch;
-        }
-        matmuls->scratch = memory;
-        matmuls->scratch_bytes = wanted;
-    }
-    *out = matmuls->scratch;
-    return CDDP_OK;
+    return matmuls == NULL ? workspace_bytes + fingerprint_bytes : 0;
 }
 
 /* --- plans --- */
@@ -327,44 +304,32 @@ static cddp_status add_plan(struct cddpi_device *device, struct cddpi_cuda_matmu
 
     if (matmuls->plan_count == matmuls->plan_room) {
         size_t room = matmuls->plan_room > 0 ? 2 * matmuls->plan_room : 32;
-        struct cddpi_cuda_matmul_plan **plans = cddpi_cuda_host_alloc(
-            device, room * sizeof(struct cddpi_cuda_matmul_plan *));
+        struct cddpi_cuda_matmul_plan **plans = cddpi_zalloc(
+            room * sizeof(struct cddpi_cuda_matmul_plan *));
 
         if (plans == NULL) {
-            return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for %zu plans",
-                                   room);
+            return cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for %zu plans", room);
         }
         for (size_t i = 0; i < matmuls->plan_count; i++) {
             plans[i] = matmuls->plans[i];
         }
-        cddpi_cuda_host_free(device, matmuls->plans);
+        cddpi_free(matmuls->plans);
         matmuls->plans = plans;
         matmuls->plan_room = room;
     }
-    plan = cddpi_cuda_host_alloc(device, sizeof *plan);
+    plan = cddpi_zalloc(sizeof *plan);
     if (plan == NULL) {
-        return cddpi_cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for a plan");
+        return cuda_fail(device, CDDP_ERR_NO_MEMORY, "products: no memory for a plan");
     }
     plan->shape = *shape;
     error = describe(matmuls, plan);
     if (error != CUBLAS_STATUS_SUCCESS) {
-        plan_destroy(device, &matmuls->lt, plan);
+        plan_destroy(&matmuls->lt, plan);
         return cddpi_cuda_matmul_failed(device, matmuls, shape, error, "its description");
     }
     matmuls->plans[matmuls->plan_count++] = plan;
     *out = plan;
     return CDDP_OK;
-}
-
-static struct cddpi_cuda_matmul_plan *find_plan(const struct cddpi_cuda_matmuls *matmuls,
-                                                const struct cddpi_cuda_matmul_shape *shape)
-{
-    for (size_t i = 0; i < matmuls->plan_count; i++) {
-        if (memcmp(&matmuls->plans[i]->shape, shape, sizeof *shape) == 0) {
-            return matmuls->plans[i];
-        }
-    }
-    return NULL;
 }
 
 /* Get algorithms, and measure them if that is possible now. */
@@ -373,7 +338,7 @@ static cddp_status settle(struct cddpi_device *device, struct cddpi_cuda_matmuls
                           const struct cddpi_cuda_matmul_operands *operands)
 {
     cublasLtMatmulHeuristicResult_t candidates[CDDPI_CUDA_MATMUL_CANDIDATES];
-    bool capturing = cddpi_cuda_matmuls_capturing(device);
+    bool capturing = cddpi_cuda_capturing(device);
     int count = 0;
     cublasStatus_t error = propose(matmuls, plan, candidates, &count);
 
@@ -401,19 +366,25 @@ cddp_status cddpi_cuda_matmul_run(struct cddpi_device *device, struct cddpi_cuda
                                   const struct cddpi_cuda_matmul_operands *operands,
                                   bool *out_missing)
 {
-    struct cddpi_cuda_matmul_plan *plan = find_plan(matmuls, shape);
-    bool fresh = plan == NULL;
+    struct cddpi_cuda_matmul_plan *plan = NULL;
+    bool fresh;
     cublasStatus_t error;
-    cddp_status status = fresh ? add_plan(device, matmuls, shape, &plan) : CDDP_OK;
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
+    for (size_t i = 0; i < matmuls->plan_count && plan == NULL; i++) {
+        if (memcmp(&matmuls->plans[i]->shape, shape, sizeof *shape) == 0) {
+            plan = matmuls->plans[i];
+        }
+    }
+    fresh = plan == NULL;
+    if (fresh) {
+        CDDPI_TRY(add_plan(device, matmuls, shape, &plan));
     }
     error = point(matmuls, plan, operands);
     if (error != CUBLAS_STATUS_SUCCESS) {
         return cddpi_cuda_matmul_failed(device, matmuls, shape, error, "its pointers");
     }
-    if (fresh || (plan->tries < CDDPI_CUDA_MATMUL_TRIES && !cddpi_cuda_matmuls_capturing(device))) {
+    if (fresh || (plan->tries < CDDPI_CUDA_MATMUL_TRIES && !cddpi_cuda_capturing(device))) {
         status = settle(device, matmuls, plan, operands);
     }
     *out_missing = plan->missing;

@@ -4,7 +4,33 @@
 #define CDDPI_KERNELS_CUDA_MATMUL_PLAN_H
 
 #include "kernels/cuda/kernels_module.h"
-#include "kernels/cuda/matmul/cublaslt.h"
+
+#include <cublasLt.h>
+
+/* The functions of cuBLASLt that are used here, looked up at their first use: member, symbol */
+#define CDDPI_CUBLASLT_FUNCTIONS(X)                                                                \
+    X(create, cublasLtCreate)                                                                      \
+    X(destroy, cublasLtDestroy)                                                                    \
+    X(version, cublasLtGetVersion)                                                                 \
+    X(status_name, cublasLtGetStatusName)                                                          \
+    X(status_string, cublasLtGetStatusString)                                                      \
+    X(layout_create, cublasLtMatrixLayoutCreate)                                                   \
+    X(layout_destroy, cublasLtMatrixLayoutDestroy)                                                 \
+    X(desc_create, cublasLtMatmulDescCreate)                                                       \
+    X(desc_destroy, cublasLtMatmulDescDestroy)                                                     \
+    X(desc_set, cublasLtMatmulDescSetAttribute)                                                    \
+    X(preference_create, cublasLtMatmulPreferenceCreate)                                           \
+    X(preference_destroy, cublasLtMatmulPreferenceDestroy)                                         \
+    X(preference_set, cublasLtMatmulPreferenceSetAttribute)                                        \
+    X(algorithm_get, cublasLtMatmulAlgoConfigGetAttribute)                                         \
+    X(heuristic, cublasLtMatmulAlgoGetHeuristic)                                                   \
+    X(matmul, cublasLtMatmul)
+
+#define CDDPI_CUBLASLT_MEMBER(member, symbol) __typeof__(symbol) *member;
+
+struct cddpi_cublaslt {
+    CDDPI_CUBLASLT_FUNCTIONS(CDDPI_CUBLASLT_MEMBER)
+};
 
 /* Everything that the choice for D (m x n) = epilogue(op(A) op(B)) depends on. Plain numbers
  * without padding, so that two shapes can be compared as memory. Alignments are those of pointers,
@@ -49,8 +75,6 @@ struct cddpi_cuda_matmul_plan {
     int tries;    /* number of calls that measured so far */
 };
 
-enum { CDDPI_CUDA_MATMUL_OLD = 32 };
-
 /* The entry of the device cache for matrix products. */
 struct cddpi_cuda_matmuls {
     struct cddpi_cublaslt lt;
@@ -61,12 +85,6 @@ struct cddpi_cuda_matmuls {
     uint64_t *fingerprint; /* two numbers, see cddpi_cuda_fingerprint() */
     struct cddpi_cuda_matmul_plan **plans;
     size_t plan_count, plan_room;
-    /* Memory for data between two launches of one call. It grows; old memory is kept, because
-     * captured graphs may still use it. */
-    void *scratch;
-    size_t scratch_bytes;
-    void *old[CDDPI_CUDA_MATMUL_OLD];
-    size_t old_count;
 };
 
 /** The device's entry, created by the first call, which must not happen in a capture.
@@ -75,14 +93,6 @@ cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cud
 
 /** The share of matrix products in first_use_bytes of struct cddpi_cuda_kernels. */
 size_t cddpi_cuda_matmuls_first_use_bytes(struct cddpi_device *device);
-
-/** @p bytes of scratch, valid until the next call. */
-cddp_status cddpi_cuda_matmuls_scratch(struct cddpi_device *device,
-                                       struct cddpi_cuda_matmuls *matmuls, size_t bytes,
-                                       void **out);
-
-/** Whether the compute stream is being captured. */
-bool cddpi_cuda_matmuls_capturing(struct cddpi_device *device);
 
 /** Enqueue the product in the compute stream. @p out_missing: cuBLASLt has no algorithm for this
  *  shape and epilogue, and nothing was done. */

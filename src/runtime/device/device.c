@@ -4,8 +4,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/module_loader.h"
 #include "base/number.h"
-#include "device/device_module_loader.h"
+#include "device/device_module.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -67,15 +67,12 @@ static size_t replica_bytes(float *const *params, const size_t *counts, size_t n
 cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, float *const *params,
                                     const size_t *counts, size_t n, float ***out)
 {
-    cddp_status status = check_count("parallel_replicate", devices, replicas);
     size_t bytes;
     size_t table;
     float **made;
     char *at;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_count("parallel_replicate", devices, replicas));
     if (out == NULL || (n > 0 && (params == NULL || counts == NULL)) ||
         n > SIZE_MAX / 2 / CDDP_PARALLEL_DEVICES / sizeof *made) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "replicate: %zu parameters at %p", n,
@@ -151,15 +148,13 @@ static cddp_status word(const struct apply *apply, const char *name)
 
 static cddp_status apply_all(const cddp_devices *devices, int count, cddp_parallel_fn fn, void *arg)
 {
-    cddp_status status = check_count("parallel_apply", devices, count);
+    cddp_status status = CDDP_OK;
     struct apply *all;
     int started = 0;
 
-    if (status == CDDP_OK && fn == NULL) {
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "parallel_apply: fn is NULL");
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(check_count("parallel_apply", devices, count));
+    if (fn == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "parallel_apply: fn is NULL");
     }
     all = cddpi_zalloc_array((size_t)count, sizeof *all);
     if (all == NULL) {

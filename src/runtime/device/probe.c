@@ -1,9 +1,11 @@
-/* probe.c - runs a probe in a child process, for a limited time. */
+/* probe.c - opens the CUDA module, and runs a probe of it in a child process, for a limited time.
+ */
 #include "base/alloc.h"
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "device/device_module_loader.h"
+#include "base/module_loader.h"
+#include "device/device_module.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +17,27 @@
 #include <unistd.h>
 
 enum { ANSWER_BYTES = 65536, PAUSE_NS = 5000000, KILL_MS = 2000 };
+
+static struct cddpi_module_file file = {
+    .title = "CUDA",
+    .file = "libcddp-cuda.so",
+    .at = CDDPI_ENV_CUDA_MODULE,
+    .symbol = CDDPI_MODULE_SYMBOL,
+    .built_in = "runtime/device/cuda/",
+    .build_with = "-Dcuda=enabled",
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
+cddp_status cddpi_module_open(const struct cddpi_module **out)
+{
+    const void *table;
+
+    CDDPI_TRY(cddpi_module_file_open(&file, &table));
+    *out = table;
+    return CDDP_OK;
+}
+
+/* --- the child process --- */
 
 static void child(void (*probe)(int fd), int fd, pid_t parent, uint32_t timeout_ms)
 {

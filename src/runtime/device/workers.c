@@ -1,5 +1,5 @@
 /* workers.c - owns the threads of a process's devices, which wait between two pieces of work. */
-#include "device/workers.h"
+#include "device/parallel.h"
 
 #include "base/alloc.h"
 #include "base/error.h"

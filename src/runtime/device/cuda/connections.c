@@ -9,6 +9,8 @@
  * 32. */
 #include "device/cuda/cuda_internal.h"
 
+#include "base/log.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -47,7 +49,7 @@ static bool environment_decides(void)
     return value != NULL && value[0] != '\0';
 }
 
-void cuda_connections_prepare(const struct cddpi_module_host *host, bool has_peers)
+void cuda_connections_prepare(bool has_peers)
 {
     int before = atomic_load(&decided);
 
@@ -60,10 +62,11 @@ void cuda_connections_prepare(const struct cddpi_module_host *host, bool has_pee
         atomic_store(&decided, LEFT_ALONE); /* the caller initialises CUDA next */
     } else if (before == LEFT_ALONE || driver_is_initialised()) {
         atomic_store(&decided, TOO_LATE);
-        host->warn("CUDA was in use in this process before the devices of several ranks were "
-                   "opened, with its default of 8 hardware queues. Streams that wait for peers may "
-                   "need more, else they can wait for each other: set " VARIABLE "=" WANTED
-                   " before CUDA is first used");
+        cddpi_log(CDDPI_LOG_WARN,
+                  "CUDA was in use in this process before the devices of several ranks were "
+                  "opened, with its default of 8 hardware queues. Streams that wait for peers may "
+                  "need more, else they can wait for each other: set " VARIABLE "=" WANTED
+                  " before CUDA is first used");
     } else {
         (void)setenv(VARIABLE, WANTED, 1);
         atomic_store(&decided, SET_HERE);

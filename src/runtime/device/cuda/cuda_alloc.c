@@ -5,8 +5,6 @@
  * device's default pool, so other code in the process cannot change our pool's settings. */
 #include "device/cuda/cuda_internal.h"
 
-#include "base/error.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -41,21 +39,15 @@ cddp_status cuda_memory(struct cddpi_device *device, struct cddpi_device_memory 
     uint64_t used = 0;
     size_t free_bytes;
     size_t total_bytes;
-    cddp_status status = cuda_enter(device);
 
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaMemGetInfo(&free_bytes, &total_bytes));
-    }
-    if (status == CDDP_OK && self->pool != NULL) {
-        status = CUDA_CHECK(device, cudaMemPoolGetAttribute(
-                                        self->pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
-    }
-    if (status == CDDP_OK && self->pool != NULL) {
-        status = CUDA_CHECK(
-            device, cudaMemPoolGetAttribute(self->pool, cudaMemPoolAttrUsedMemCurrent, &used));
-    }
-    if (status != CDDP_OK) {
-        return status;
+    CDDPI_TRY(cuda_enter(device));
+    CDDPI_TRY(CUDA_CHECK(device, cudaMemGetInfo(&free_bytes, &total_bytes)));
+    if (self->pool != NULL) {
+        CDDPI_TRY(CUDA_CHECK(
+            device,
+            cudaMemPoolGetAttribute(self->pool, cudaMemPoolAttrReservedMemCurrent, &reserved)));
+        CDDPI_TRY(CUDA_CHECK(
+            device, cudaMemPoolGetAttribute(self->pool, cudaMemPoolAttrUsedMemCurrent, &used)));
     }
     out->free_bytes = free_bytes + (reserved > used ? reserved - used : 0);
     out->total_bytes = total_bytes;
@@ -68,11 +60,6 @@ static cudaError_t try_alloc(struct cuda_device *device, size_t bytes, void **ou
         return cudaMalloc(out, bytes);
     }
     return cudaMallocFromPoolAsync(out, bytes, device->pool, device->streams[CDDPI_STREAM_COMPUTE]);
-}
-
-static cudaError_t stream_ready(void *stream)
-{
-    return cudaStreamQuery((cudaStream_t)stream);
 }
 
 static cddp_status no_memory(struct cddpi_device *device, size_t bytes, const char *what)
@@ -110,7 +97,7 @@ cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *wh
         /* The pool may have enough free memory, but in pieces of the wrong sizes: give it all back
          * to the driver, then try again. */
         (void)cudaGetLastError();
-        if (cuda_poll(stream_ready, self->streams[CDDPI_STREAM_COMPUTE], RECLAIM_MS) ==
+        if (cuda_poll(cuda_stream_ready, self->streams[CDDPI_STREAM_COMPUTE], RECLAIM_MS) ==
                 cudaSuccess &&
             cudaMemPoolTrimTo(self->pool, 0) == cudaSuccess) {
             error = try_alloc(self, asked, out);
@@ -119,9 +106,7 @@ cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *wh
     if (error == cudaErrorMemoryAllocation) {
         return no_memory(device, bytes, what);
     }
-    return error == cudaSuccess
-               ? CDDP_OK
-               : cuda_failed_call(device, error, "cudaMallocFromPoolAsync", __FILE__, __LINE__);
+    return cddpi_cuda_status(device, error, "cudaMallocFromPoolAsync", __FILE__, __LINE__);
 }
 
 void cuda_release(struct cddpi_device *device, void *memory)
@@ -152,9 +137,7 @@ cddp_status cuda_pin(struct cddpi_device *device, size_t bytes, void **out)
                          "process may lock",
                          bytes);
     }
-    return error == cudaSuccess
-               ? CDDP_OK
-               : cuda_failed_call(device, error, "cudaHostAlloc", __FILE__, __LINE__);
+    return cddpi_cuda_status(device, error, "cudaHostAlloc", __FILE__, __LINE__);
 }
 
 void cuda_unpin(struct cddpi_device *device, void *memory)

@@ -1,14 +1,9 @@
 /* cuda_capture.c - makes and replays CUDA graphs by capturing streams. */
 #include "device/cuda/cuda_internal.h"
 
-#include "base/error.h"
-
 bool cuda_is_capturing(const struct cuda_device *device, cudaStream_t in)
 {
-    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-
-    return device->capture != 0 && cudaStreamIsCapturing(in, &state) == cudaSuccess &&
-           state != cudaStreamCaptureStatusNone;
+    return device->capture != 0 && cuda_is_captured(in);
 }
 
 cddp_status cuda_capture_begin(struct cddpi_device *device)
@@ -42,7 +37,7 @@ static cddp_status end_capture(struct cddpi_device *device, cudaGraph_t *graph)
                          "stream was not ordered before its end again");
     }
     if (error != cudaSuccess) {
-        return cuda_failed_call(device, error, "cudaStreamEndCapture", __FILE__, __LINE__);
+        return cddpi_cuda_status(device, error, "cudaStreamEndCapture", __FILE__, __LINE__);
     }
     if (*graph == NULL) {
         return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
@@ -68,7 +63,7 @@ cddp_status cuda_capture_end(struct cddpi_device *device, struct cddpi_captured_
         return cuda_fail(device, CDDP_ERR_STATE, "no capture is being made");
     }
     CDDPI_TRY(end_capture(device, &graph));
-    captured = self->host->alloc(sizeof *captured);
+    captured = cddpi_zalloc(sizeof *captured);
     if (captured == NULL) {
         status = cuda_fail(device, CDDP_ERR_NO_MEMORY, "capture: no memory for %zu bytes",
                            sizeof *captured);
@@ -107,5 +102,5 @@ void cuda_graph_destroy(struct cddpi_device *device, struct cddpi_captured_graph
     if (captured->exec != NULL) {
         (void)cudaGraphExecDestroy(captured->exec);
     }
-    cuda_device_of(device)->host->free(captured);
+    cddpi_free(captured);
 }

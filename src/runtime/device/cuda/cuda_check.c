@@ -1,39 +1,19 @@
-/* cuda_check.c - words the failures of the module. */
+/* cuda_check.c - words the failures of the module, and looks up driver functions. */
 #include "device/cuda/cuda_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-cddp_status cuda_host_fail(const struct cddpi_module_host *host, cddp_status status,
-                           const char *format, ...)
+cddp_status cuda_word_failure(const struct cddpi_device *device, cddp_status status,
+                              const char *text)
 {
-    va_list arguments;
-
-    va_start(arguments, format);
-    host->fail(status, format, arguments);
-    va_end(arguments);
-    return status;
-}
-
-cddp_status cuda_fail(const struct cddpi_device *device, cddp_status status, const char *format,
-                      ...)
-{
-    const struct cuda_device *self = (const struct cuda_device *)(const void *)device;
-    char text[3072];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    (void)cuda_host_fail(self->host, status, "cuda:%d: %s", device->index, text);
-    return self->host->fail_name(status, device->rank);
+    return cddpi_fail_rank(status, device->rank, "cuda:%d: %s", device->index, text);
 }
 
 /* The part of a path below the source folder, which is the part useful to a reader. */
 static const char *short_path(const char *file)
 {
     static const char *const tops[] = {"src/", "kernels/", "tests/"};
-    const char *best = file;
 
     for (size_t i = 0; i < sizeof tops / sizeof tops[0]; i++) {
         const char *at = strstr(file, tops[i]);
@@ -42,7 +22,7 @@ static const char *short_path(const char *file)
             return at;
         }
     }
-    return best;
+    return file;
 }
 
 static cddp_status status_of(cudaError_t error)
@@ -86,4 +66,25 @@ cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t erro
     (void)cudaGetLastError();
     return cuda_fail(device, status_of(error), "%s at %s:%d: %s (%s)%s", call, short_path(file),
                      line, cudaGetErrorString(error), cudaGetErrorName(error), advice(error));
+}
+
+/* The module does not link libcuda, so that it can be opened without a driver and say what is
+ * missing: driver functions are looked up through the runtime. */
+void *cuda_driver_symbol(const char *name)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *function = NULL;
+#if CUDART_VERSION >= 12050
+    /* 12000: the functions' form in CUDA 12.0, the oldest driver that this module supports */
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault,
+                                                         &found);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
+#endif
+
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return NULL;
+    }
+    return found == cudaDriverEntryPointSuccess ? function : NULL;
 }

@@ -13,10 +13,8 @@ struct cuda_describe_page {
     size_t length;
 };
 
-static void line(struct cuda_describe_page *page, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void line(struct cuda_describe_page *page, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void line(struct cuda_describe_page *page,
+                                                       const char *format, ...)
 {
     va_list arguments;
     int length;
@@ -45,8 +43,8 @@ static void describe_driver(struct cuda_describe_page *page)
 
 /* Write a library's version (decoded from a number such as 13 01 00) and file, or why it is
  * missing. */
-static void describe_library(const struct cddpi_module_host *host, struct cuda_describe_page *page,
-                             const char *name, enum cuda_library which, const char *symbol)
+static void describe_library(struct cuda_describe_page *page, const char *name,
+                             enum cuda_library which, const char *symbol)
 {
     size_t (*version)(void);
     int (*version_to)(int *) = NULL; /* NCCL's form of that function */
@@ -56,7 +54,7 @@ static void describe_library(const struct cddpi_module_host *host, struct cuda_d
     Dl_info place;
 
     if (cuda_library_open(which, &library) != CDDP_OK) {
-        line(page, "%-14s no: %s\n", name, host->last_error());
+        line(page, "%-14s no: %s\n", name, cddp_last_error());
         return;
     }
     if (which == CUDA_LIBRARY_NCCL) {
@@ -70,14 +68,13 @@ static void describe_library(const struct cddpi_module_host *host, struct cuda_d
          dladdr(cuda_library_symbol(library, symbol), &place) != 0 ? place.dli_fname : "?");
 }
 
-static void describe_libraries(const struct cddpi_module_host *host,
-                               struct cuda_describe_page *page)
+static void describe_libraries(struct cuda_describe_page *page)
 {
     char places[4096];
 
-    describe_library(host, page, "cuBLASLt", CUDA_LIBRARY_CUBLASLT, "cublasLtGetVersion");
-    describe_library(host, page, "cuDNN", CUDA_LIBRARY_CUDNN, "cudnnGetVersion");
-    describe_library(host, page, "NCCL", CUDA_LIBRARY_NCCL, "ncclGetVersion");
+    describe_library(page, "cuBLASLt", CUDA_LIBRARY_CUBLASLT, "cublasLtGetVersion");
+    describe_library(page, "cuDNN", CUDA_LIBRARY_CUDNN, "cudnnGetVersion");
+    describe_library(page, "NCCL", CUDA_LIBRARY_NCCL, "ncclGetVersion");
     cuda_libraries_describe(places, sizeof places);
     line(page, "%-14s %s\n", "libraries", places);
 }
@@ -140,10 +137,10 @@ cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_
     /* must come before CUDA is used here */
     cuda_connections_describe(connections, sizeof connections);
     describe_driver(&page);
-    describe_libraries(host, &page);
+    describe_libraries(&page);
     line(&page, "%-14s %s\n", "queues", connections);
     if (cuda_count(host, false, &count) != CDDP_OK) {
-        line(&page, "%-14s no: %s\n", "devices", host->last_error());
+        line(&page, "%-14s no: %s\n", "devices", cddp_last_error());
         return CDDP_OK;
     }
     for (int index = 0; index < count; index++) {

@@ -15,7 +15,6 @@ struct cuda_profile;
 
 struct cuda_device {
     struct cddpi_device base; /* first: a struct cddpi_device * can be cast to this */
-    const struct cddpi_module_host *host;
     cudaStream_t streams[CDDPI_STREAM_COUNT];
     bool adopted;       /* the caller owns the compute stream */
     cudaMemPool_t pool; /* NULL: the device has no pools, so allocation waits for the device */
@@ -42,6 +41,15 @@ static inline cudaStream_t cuda_device_stream(struct cddpi_device *device, enum 
     return cuda_device_of(device)->streams[stream];
 }
 
+/* Whether work enqueued in @p stream now becomes part of a capture. */
+static inline bool cuda_is_captured(cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+
+    return cudaStreamIsCapturing(stream, &state) == cudaSuccess &&
+           state != cudaStreamCaptureStatusNone;
+}
+
 /** Like the device's record and order, in a stream of the caller that is not being captured. */
 cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event *event,
                                  cudaStream_t stream);
@@ -60,28 +68,8 @@ static inline cudaError_t cuda_asked(cudaError_t error)
     return error;
 }
 
-/** Word a failure: "rank 2: cuda:1: <text>". Returns @p status. Any thread. */
-cddp_status cuda_fail(const struct cddpi_device *device, cddp_status status, const char *format,
-                      ...) __attribute__((format(printf, 3, 4)));
-
-/** Word the failure of a runtime call that returned @p error, with the place of the call. The
- *  status is CDDP_ERR_UNAVAILABLE for a refused capture, CDDP_ERR_NO_MEMORY for lack of memory, and
- *  else CDDP_ERR_DEVICE. */
-cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t error, const char *call,
-                             const char *file, int line);
-
 /* The status of one runtime call: CUDA_CHECK(device, cudaMemsetAsync(...)). */
-#define CUDA_CHECK(device, call) cuda_checked((device), (call), #call, __FILE__, __LINE__)
-
-static inline cddp_status cuda_checked(const struct cddpi_device *device, cudaError_t error,
-                                       const char *call, const char *file, int line)
-{
-    return error == cudaSuccess ? CDDP_OK : cuda_failed_call(device, error, call, file, line);
-}
-
-/* The status of the last launch: CUDA_CHECK_LAUNCH(device, "gelu"). */
-#define CUDA_CHECK_LAUNCH(device, kernel)                                                          \
-    cuda_checked((device), cudaGetLastError(), "launch of " kernel, __FILE__, __LINE__)
+#define CUDA_CHECK(device, call) cddpi_cuda_status((device), (call), #call, __FILE__, __LINE__)
 
 /** A driver function, such as "cuStreamWaitValue32". NULL: this driver does not have it. */
 void *cuda_driver_symbol(const char *name);

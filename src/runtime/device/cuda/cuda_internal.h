@@ -2,6 +2,8 @@
 #ifndef CDDPI_CUDA_INTERNAL_H
 #define CDDPI_CUDA_INTERNAL_H
 
+#include "base/alloc.h"
+#include "base/error.h"
 #include "device/cuda/cuda_device.h"
 
 /* A point in a stream. In a captured graph, `event` orders the captured work, and each replay
@@ -24,16 +26,24 @@ struct cddpi_captured_graph {
     cudaGraphExec_t exec;
 };
 
-/** Word a failure when no device is open yet. */
-cddp_status cuda_host_fail(const struct cddpi_module_host *host, cddp_status status,
-                           const char *format, ...) __attribute__((format(printf, 3, 4)));
-
 /** Make the device current for the calling thread. */
 cddp_status cuda_enter(struct cddpi_device *device);
 
 /** Call @p ready at growing intervals until it no longer returns cudaErrorNotReady. Returns the
  *  last result: cudaErrorNotReady if @p timeout_ms have passed. */
 cudaError_t cuda_poll(cudaError_t (*ready)(void *what), void *what, uint32_t timeout_ms);
+/** cudaStreamQuery() in the form that cuda_poll() needs. */
+cudaError_t cuda_stream_ready(void *stream);
+
+/* cuda_check.c: what kernels/cuda/services.c calls */
+cddp_status cuda_word_failure(const struct cddpi_device *device, cddp_status status,
+                              const char *text);
+cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t error, const char *call,
+                             const char *file, int line);
+
+/* kernels.c */
+/** Enable the kernels to use this module's devices. Call it before any kernel starts. */
+void cuda_kernels_serve(void);
 
 /* cuda_alloc.c */
 cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *what, void **out);
@@ -48,10 +58,6 @@ cddp_status cuda_pool_open(struct cuda_device *device);
 /** Whether work enqueued in @p in now becomes part of a capture. Streams that no event has ordered
  *  after the compute stream run as usual. */
 bool cuda_is_capturing(const struct cuda_device *device, cudaStream_t in);
-
-/* kernels.c */
-/** Enable the kernels to use this module's devices. Call it before any kernel starts. */
-void cuda_kernels_serve(void);
 
 /* cuda_stream.c */
 cddp_status cuda_streams_open(struct cuda_device *device);
@@ -90,7 +96,7 @@ void cuda_graph_destroy(struct cddpi_device *device, struct cddpi_captured_graph
 /** If @p has_peers, request the maximum number of hardware queues from CUDA, unless the environment
  *  sets the number. Call it before the first runtime call; if CUDA is already in use, it is too
  *  late, and a warning says so. */
-void cuda_connections_prepare(const struct cddpi_module_host *host, bool has_peers);
+void cuda_connections_prepare(bool has_peers);
 /** Write one sentence: the current or future number of hardware queues, and what decides it. */
 void cuda_connections_describe(char *out, size_t bytes);
 

@@ -1,8 +1,7 @@
 /* cuda_open.c - counts the CUDA devices, or says why there is none, and opens one. */
 #include "device/cuda/cuda_internal.h"
 
-#include "base/error.h"
-#include "kernels/cuda/kernel_list.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@ enum { CLOSE_MS = 10000 };
 
 /* Fail with a text that says what to do: there is no driver, the driver is too old, or no device
  * exists or is visible. */
-static cddp_status no_device(const struct cddpi_module_host *host, cudaError_t error)
+static cddp_status no_device(cudaError_t error)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     int driver = 0;
@@ -20,31 +19,31 @@ static cddp_status no_device(const struct cddpi_module_host *host, cudaError_t e
     (void)cudaGetLastError();
     (void)cudaDriverGetVersion(&driver);
     if (driver == 0) {
-        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
-                              "there is no CUDA driver (libcuda.so.1): install NVIDIA's driver, or "
-                              "give the container access to it");
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "there is no CUDA driver (libcuda.so.1): install NVIDIA's driver, or "
+                          "give the container access to it");
     }
     if (error == cudaErrorInsufficientDriver) {
-        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
-                              "the driver supports CUDA %d.%d, but cddp was built with %d.%d: "
-                              "update the driver, or build with an older toolkit",
-                              driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                              CUDART_VERSION % 1000 / 10);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "the driver supports CUDA %d.%d, but cddp was built with %d.%d: "
+                          "update the driver, or build with an older toolkit",
+                          driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                          CUDART_VERSION % 1000 / 10);
     }
     if (error == cudaErrorNoDevice && visible != NULL) {
-        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE,
-                              "no CUDA device is visible: CUDA_VISIBLE_DEVICES=\"%s\"", visible);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "no CUDA device is visible: CUDA_VISIBLE_DEVICES=\"%s\"", visible);
     }
     if (error == cudaErrorNoDevice) {
-        return cuda_host_fail(host, CDDP_ERR_UNAVAILABLE, "this machine has no CUDA device");
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "this machine has no CUDA device");
     }
     if (error == cudaErrorInitializationError) {
-        return cuda_host_fail(host, CDDP_ERR_DEVICE,
-                              "CUDA cannot be initialised: the driver is broken, or the process "
-                              "used CUDA before it was forked");
+        return cddpi_fail(CDDP_ERR_DEVICE,
+                          "CUDA cannot be initialised: the driver is broken, or the process "
+                          "used CUDA before it was forked");
     }
-    return cuda_host_fail(host, CDDP_ERR_DEVICE, "cudaGetDeviceCount: %s (%s)",
-                          cudaGetErrorString(error), cudaGetErrorName(error));
+    return cddpi_fail(CDDP_ERR_DEVICE, "cudaGetDeviceCount: %s (%s)", cudaGetErrorString(error),
+                      cudaGetErrorName(error));
 }
 
 cddp_status cuda_count(const struct cddpi_module_host *host, bool has_peers, int *out)
@@ -53,13 +52,13 @@ cddp_status cuda_count(const struct cddpi_module_host *host, bool has_peers, int
     cudaError_t error;
 
     cddpi_module_host_use(host);
-    cuda_connections_prepare(host, has_peers);
+    cuda_connections_prepare(has_peers);
     error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count == 0) {
         error = cudaErrorNoDevice;
     }
     if (error != cudaSuccess) {
-        return no_device(host, error);
+        return no_device(error);
     }
     *out = count;
     return CDDP_OK;
@@ -83,7 +82,7 @@ static void cuda_close(struct cddpi_device *device)
         cddp_status status = cuda_finish(device, CLOSE_MS);
 
         if (status != CDDP_OK) {
-            self->host->warn(self->host->last_error());
+            cddpi_log(CDDPI_LOG_WARN, "%s", cddp_last_error());
         }
         /* If work is still running, do not free memory: that would wait for the device without a
          * limit. */
@@ -99,7 +98,7 @@ static void cuda_close(struct cddpi_device *device)
     if (self->pool != NULL) {
         (void)cudaMemPoolDestroy(self->pool);
     }
-    self->host->free(self);
+    cddpi_free(self);
 }
 
 static const struct cddpi_device_ops cuda_ops = {
@@ -165,38 +164,29 @@ static cddp_status describe_self(struct cuda_device *device)
 cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
                       struct cddpi_device **out)
 {
-    struct cuda_device *device = host->alloc(sizeof *device);
+    struct cuda_device *device;
     cddp_status status;
 
     cddpi_module_host_use(host);
     cuda_kernels_serve();
+    device = cddpi_zalloc(sizeof *device);
     if (device == NULL) {
-        return cuda_host_fail(host, CDDP_ERR_NO_MEMORY, "device: no memory for %zu bytes",
-                              sizeof *device);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "device: no memory for %zu bytes", sizeof *device);
     }
-    device->host = host;
     device->base.ops = &cuda_ops;
     cddpi_cuda_kernels_fill(&device->kernels);
     device->base.kernels = &device->kernels;
     device->base.index = index;
     device->base.rank = rank;
-    status = describe_self(device);
-    if (status == CDDP_OK) {
-        status = cuda_streams_open(device);
-    }
-    if (status == CDDP_OK) {
-        status = cuda_pool_open(device);
-    }
-    if (status == CDDP_OK) {
-        status = cuda_profile_open(device);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_cuda_load_kernels(&device->base);
-    }
-    if (status != CDDP_OK) {
-        cuda_close(&device->base);
-        return status;
-    }
+    CDDPI_TRY_GOTO(failed, status, describe_self(device));
+    CDDPI_TRY_GOTO(failed, status, cuda_streams_open(device));
+    CDDPI_TRY_GOTO(failed, status, cuda_pool_open(device));
+    CDDPI_TRY_GOTO(failed, status, cuda_profile_open(device));
+    CDDPI_TRY_GOTO(failed, status, cddpi_cuda_load_kernels(&device->base));
     *out = &device->base;
     return CDDP_OK;
+
+failed:
+    cuda_close(&device->base);
+    return status;
 }

@@ -3,7 +3,6 @@
 #include "device/cuda/cuda_internal.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -63,18 +62,14 @@ cddp_status cuda_adopt(struct cddpi_device *device, void *stream)
     struct cuda_device *self = cuda_device_of(device);
     cudaStream_t before = self->streams[CDDPI_STREAM_COMPUTE];
     cudaEvent_t event = NULL;
-    cddp_status status = cuda_enter(device);
+    cddp_status status;
 
-    if (status == CDDP_OK && self->capture != 0) {
-        status = cuda_fail(device, CDDP_ERR_STATE,
-                           "the compute stream cannot change while work is captured");
+    CDDPI_TRY(cuda_enter(device));
+    if (self->capture != 0) {
+        return cuda_fail(device, CDDP_ERR_STATE,
+                         "the compute stream cannot change while work is captured");
     }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(CUDA_CHECK(device, cudaEventCreateWithFlags(&event, cudaEventDisableTiming)));
     status = check_stream(device, stream, event);
     if (status == CDDP_OK) {
         status = CUDA_CHECK(device, cudaEventRecord(event, before));
@@ -83,9 +78,7 @@ cddp_status cuda_adopt(struct cddpi_device *device, void *stream)
         status = CUDA_CHECK(device, cudaStreamWaitEvent(stream, event, 0));
     }
     (void)cudaEventDestroy(event); /* streams that already wait for it are not affected */
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     self->streams[CDDPI_STREAM_COMPUTE] = stream;
     status = self->adopted ? CDDP_OK : CUDA_CHECK(device, cudaStreamDestroy(before));
     self->adopted = true;
@@ -178,7 +171,7 @@ cudaError_t cuda_poll(cudaError_t (*ready)(void *what), void *what, uint32_t tim
     }
 }
 
-static cudaError_t stream_ready(void *stream)
+cudaError_t cuda_stream_ready(void *stream)
 {
     return cudaStreamQuery((cudaStream_t)stream);
 }
@@ -187,10 +180,10 @@ cddp_status cuda_finish(struct cddpi_device *device, uint32_t timeout_ms)
 {
     struct cuda_device *self = cuda_device_of(device);
     int64_t deadline_ns = cddpi_deadline_ns(timeout_ms);
-    cddp_status status = cuda_enter(device);
 
-    for (int i = 0; i < CDDPI_STREAM_COUNT && status == CDDP_OK; i++) {
-        cudaError_t error = cuda_poll(stream_ready, self->streams[i],
+    CDDPI_TRY(cuda_enter(device));
+    for (int i = 0; i < CDDPI_STREAM_COUNT; i++) {
+        cudaError_t error = cuda_poll(cuda_stream_ready, self->streams[i],
                                       (uint32_t)cddpi_left_ms(deadline_ns));
 
         if (error == cudaErrorNotReady) {
@@ -198,9 +191,9 @@ cddp_status cuda_finish(struct cddpi_device *device, uint32_t timeout_ms)
                              "the %s stream's work was not done within %u ms", stream_names[i],
                              timeout_ms);
         }
-        status = CUDA_CHECK(device, error);
+        CDDPI_TRY(CUDA_CHECK(device, error));
     }
-    return status;
+    return CDDP_OK;
 }
 
 void cuda_range_push(struct cddpi_device *device, const char *name)

@@ -2,7 +2,6 @@
 #include "device/cuda/cuda_internal.h"
 
 #include "base/clock.h"
-#include "base/error.h"
 
 void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *base)
 {
@@ -18,12 +17,12 @@ void cuda_event_destroy(struct cddpi_device *device, struct cddpi_event *base)
     if (event->clock != NULL) {
         (void)cudaEventDestroy(event->clock);
     }
-    cuda_device_of(device)->host->free(event);
+    cddpi_free(event);
 }
 
 cddp_status cuda_event_create(struct cddpi_device *device, bool timed, struct cddpi_event **out)
 {
-    struct cuda_event *event = cuda_device_of(device)->host->alloc(sizeof *event);
+    struct cuda_event *event = cddpi_zalloc(sizeof *event);
     cddp_status status = cuda_enter(device);
 
     if (event == NULL) {
@@ -70,23 +69,18 @@ cddp_status cuda_event_record(struct cddpi_device *device, struct cddpi_event *b
     uint64_t capture = cuda_is_capturing(self, in) ? self->capture : 0;
     /* External: each replay records the event. CUDA refuses this flag outside a capture. */
     unsigned flags = capture != 0 ? cudaEventRecordExternal : cudaEventRecordDefault;
-    cddp_status status = CDDP_OK;
 
     if (self->adopted && self->capture == 0 && stream == CDDPI_STREAM_COMPUTE) {
-        status = check_capture(device, in);
+        CDDPI_TRY(check_capture(device, in));
     }
     /* the clock before `event`, so that the time is known when the event is done */
-    if (status == CDDP_OK && event->clock != NULL) {
-        status = CUDA_CHECK(device, cudaEventRecordWithFlags(event->clock, in, flags));
+    if (event->clock != NULL) {
+        CDDPI_TRY(CUDA_CHECK(device, cudaEventRecordWithFlags(event->clock, in, flags)));
     }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaEventRecord(event->event, in));
-    }
-    if (status == CDDP_OK) {
-        event->recorded = true;
-        event->capture = capture;
-    }
-    return status;
+    CDDPI_TRY(CUDA_CHECK(device, cudaEventRecord(event->event, in)));
+    event->recorded = true;
+    event->capture = capture;
+    return CDDP_OK;
 }
 
 cddp_status cuda_event_order(struct cddpi_device *device, enum cddpi_stream stream,
@@ -145,42 +139,35 @@ static cudaError_t event_ready(void *event)
 cddp_status cuda_event_query(struct cddpi_device *device, struct cddpi_event *base, bool *out_done)
 {
     struct cuda_event *event = cuda_event_of(base);
-    cddp_status status = cuda_enter(device); /* a new thread would use device 0 */
     cudaError_t error;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cuda_enter(device)); /* a new thread would use device 0 */
     error = event->recorded ? cuda_asked(cudaEventQuery(observable(event))) : cudaSuccess;
     if (error == cudaErrorNotReady) {
         *out_done = false;
         return CDDP_OK;
     }
-    if (error == cudaSuccess) {
-        *out_done = true;
-        return CDDP_OK;
-    }
-    return cuda_failed_call(device, error, "cudaEventQuery", __FILE__, __LINE__);
+    CDDPI_TRY(cddpi_cuda_status(device, error, "cudaEventQuery", __FILE__, __LINE__));
+    *out_done = true;
+    return CDDP_OK;
 }
 
 cddp_status cuda_event_wait(struct cddpi_device *device, struct cddpi_event *base,
                             uint32_t timeout_ms)
 {
     struct cuda_event *event = cuda_event_of(base);
-    cddp_status status = cuda_enter(device);
     cudaError_t error;
 
-    if (status != CDDP_OK || !event->recorded) {
-        return status;
+    CDDPI_TRY(cuda_enter(device));
+    if (!event->recorded) {
+        return CDDP_OK;
     }
     error = cuda_poll(event_ready, observable(event), timeout_ms);
     if (error == cudaErrorNotReady) {
         return cuda_fail(device, CDDP_ERR_TIMEOUT, "an event was not reached within %u ms",
                          timeout_ms);
     }
-    return error == cudaSuccess
-               ? CDDP_OK
-               : cuda_failed_call(device, error, "cudaEventQuery", __FILE__, __LINE__);
+    return cddpi_cuda_status(device, error, "cudaEventQuery", __FILE__, __LINE__);
 }
 
 cddp_status cuda_event_elapsed(struct cddpi_device *device, struct cddpi_event *from_base,
@@ -188,12 +175,10 @@ cddp_status cuda_event_elapsed(struct cddpi_device *device, struct cddpi_event *
 {
     struct cuda_event *from = cuda_event_of(from_base);
     struct cuda_event *to = cuda_event_of(to_base);
-    cddp_status status = cuda_enter(device);
 
     if (!from->base.timed || !to->base.timed) {
         return cuda_fail(device, CDDP_ERR_ARGUMENT, "the time of an event that is not timed");
     }
-    return status != CDDP_OK
-               ? status
-               : CUDA_CHECK(device, cudaEventElapsedTime(out_ms, from->clock, to->clock));
+    CDDPI_TRY(cuda_enter(device));
+    return CUDA_CHECK(device, cudaEventElapsedTime(out_ms, from->clock, to->clock));
 }

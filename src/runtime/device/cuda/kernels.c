@@ -1,5 +1,6 @@
 /* kernels.c - gives the kernels what they need from a device (kernels/cuda/kernels_module.h). */
 #include "device/cuda/cuda_internal.h"
+#include "kernels/cuda/services.h"
 
 static cudaStream_t compute_stream(struct cddpi_device *device)
 {
@@ -9,17 +10,6 @@ static cudaStream_t compute_stream(struct cddpi_device *device)
 static cudaStream_t comm_stream(struct cddpi_device *device)
 {
     return cuda_device_stream(device, CDDPI_STREAM_COMM);
-}
-
-static cddp_status status_of(struct cddpi_device *device, cudaError_t error, const char *call,
-                             const char *file, int line)
-{
-    return cuda_checked(device, error, call, file, line);
-}
-
-static cddp_status fail(struct cddpi_device *device, cddp_status status, const char *text)
-{
-    return cuda_fail(device, status, "%s", text);
 }
 
 static cddp_status copy(struct cddpi_device *device, void *to, const void *from, size_t bytes)
@@ -47,8 +37,8 @@ void cuda_kernels_serve(void)
     static const struct cddpi_cuda_services services = {
         .compute_stream = compute_stream,
         .comm_stream = comm_stream,
-        .status = status_of,
-        .fail = fail,
+        .status = cuda_failed_call,
+        .fail = cuda_word_failure,
         .alloc = cuda_alloc,
         .release = cuda_release,
         .pin = cuda_pin,

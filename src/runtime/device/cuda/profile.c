@@ -7,7 +7,7 @@
  * cudaProfilerStart() records the second step. */
 #include "device/cuda/profile.h"
 
-#include "base/error.h"
+#include "base/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,14 +124,14 @@ static bool has_events(struct cuda_profile *profile)
     return true;
 }
 
-void cuda_profile_begin(struct cddpi_device *device, const struct cuda_work *work)
+void cuda_profile_begin(struct cddpi_device *device, struct cuda_work work)
 {
     struct cuda_device *self = cuda_device_of(device);
     struct cuda_profile *profile = self->profile;
     cudaStream_t stream = cuda_device_stream(device, CDDPI_STREAM_COMPUTE);
     int row;
 
-    cuda_range_push(device, work->op);
+    cuda_range_push(device, work.op);
     if (profile->depth++ > 0) {
         return;
     }
@@ -139,7 +139,7 @@ void cuda_profile_begin(struct cddpi_device *device, const struct cuda_work *wor
     if (self->capture != 0) {
         return;
     }
-    row = profile->call_count < MOST_CALLS ? row_of(profile, work) : -1;
+    row = profile->call_count < MOST_CALLS ? row_of(profile, &work) : -1;
     if (row < 0 || !has_events(profile)) {
         profile->missed++;
         return;
@@ -187,13 +187,13 @@ cddp_status cuda_profile_step(struct cddpi_device *device)
     struct cuda_device *self = cuda_device_of(device);
     struct cuda_profile *profile = self->profile;
     cudaEvent_t mark = profile->marks[0];
+    cudaStream_t stream = cuda_device_stream(device, CDDPI_STREAM_COMPUTE);
     cddp_status status;
 
     if (self->capture != 0) {
         return CDDP_OK;
     }
-    status = CUDA_CHECK(device, cudaEventRecord(profile->marks[1],
-                                                cuda_device_stream(device, CDDPI_STREAM_COMPUTE)));
+    status = CUDA_CHECK(device, cudaEventRecord(profile->marks[1], stream));
     if (status == CDDP_OK) {
         status = cuda_finish(device, STEP_MS);
     }
@@ -211,11 +211,8 @@ cddp_status cuda_profile_step(struct cddpi_device *device)
      * step. */
     profile->marks[0] = profile->marks[1];
     profile->marks[1] = mark;
-    return status != CDDP_OK
-               ? status
-               : CUDA_CHECK(device,
-                            cudaEventRecord(profile->marks[0],
-                                            cuda_device_stream(device, CDDPI_STREAM_COMPUTE)));
+    CDDPI_TRY(status);
+    return CUDA_CHECK(device, cudaEventRecord(profile->marks[0], stream));
 }
 
 static int by_size(const void *a, const void *b)
@@ -244,7 +241,6 @@ static void write_row(FILE *file, struct profile_row *row)
 static void write_profile(const struct cuda_device *device, struct cuda_profile *profile)
 {
     char path[4096];
-    char text[4352];
     FILE *file;
     bool written;
 
@@ -267,8 +263,7 @@ static void write_profile(const struct cuda_device *device, struct cuda_profile 
         written = fclose(file) == 0 && written;
     }
     if (!written) {
-        snprintf(text, sizeof text, "the profile could not be written to %s ($CDDP_PROFILE)", path);
-        device->host->warn(text);
+        cddpi_log(CDDPI_LOG_WARN, "the profile could not be written to %s ($CDDP_PROFILE)", path);
     }
 }
 
@@ -281,18 +276,17 @@ cddp_status cuda_profile_open(struct cuda_device *device)
     if (path == NULL || path[0] == '\0') {
         return CDDP_OK;
     }
-    profile = device->host->alloc(sizeof *profile);
+    profile = cddpi_zalloc(sizeof *profile);
     if (profile == NULL) {
         return cuda_fail(base, CDDP_ERR_NO_MEMORY, "profile: no memory for %zu bytes",
                          sizeof *profile);
     }
-    profile->path = device->host->alloc(strlen(path) + 1);
+    profile->path = cddpi_strdup(path);
     if (profile->path == NULL) {
-        device->host->free(profile);
+        cddpi_free(profile);
         return cuda_fail(base, CDDP_ERR_NO_MEMORY, "profile: no memory for %zu bytes",
                          strlen(path) + 1);
     }
-    memcpy(profile->path, path, strlen(path) + 1);
     profile->plain = device->kernels;
     device->profile = profile;
     CDDPI_TRY(CUDA_CHECK(base, cudaEventCreateWithFlags(&profile->marks[0], cudaEventDefault)));
@@ -321,7 +315,7 @@ void cuda_profile_close(struct cuda_device *device)
             (void)cudaEventDestroy(profile->marks[i]);
         }
     }
-    device->host->free(profile->path);
-    device->host->free(profile);
+    cddpi_free(profile->path);
+    cddpi_free(profile);
     device->profile = NULL;
 }

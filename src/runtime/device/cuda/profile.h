@@ -15,7 +15,7 @@ struct cuda_work {
 };
 
 /** Call these around one kernel call in the compute stream. They do nothing during a capture. */
-void cuda_profile_begin(struct cddpi_device *device, const struct cuda_work *work);
+void cuda_profile_begin(struct cddpi_device *device, struct cuda_work work);
 /** @return @p status, the status of the kernel call. */
 cddp_status cuda_profile_end(struct cddpi_device *device, cddp_status status);
 
@@ -34,6 +34,12 @@ double cuda_profile_remembered(struct cddpi_device *device, const void *table);
  * convolutions and batch norm; cuda_profile_rows() for the others. */
 void cuda_profile_matmul(struct cddpi_cuda_kernels *table);
 void cuda_profile_rows(struct cddpi_cuda_kernels *table);
+
+/* The bytes of an element. */
+static inline double cuda_type_bytes(cddp_type type)
+{
+    return type == CDDP_F32 ? 4 : 2;
+}
 
 #define PROFILED(device, work, call)                                                               \
     (cuda_profile_begin((device), (work)),                                                         \

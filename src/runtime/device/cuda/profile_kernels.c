@@ -2,14 +2,7 @@
  * designed for: each array once (doc/gpu.md). Arithmetic limits none of these kernels. */
 #include "device/cuda/profile.h"
 
-#include "base/error.h"
-
 #include <stdio.h>
-
-static double bytes_of(cddp_type type)
-{
-    return type == CDDP_F32 ? 4 : 2;
-}
 
 static struct cuda_work rows_work(const char *op, size_t rows, size_t columns, double bytes)
 {
@@ -22,7 +15,7 @@ static struct cuda_work rows_work(const char *op, size_t rows, size_t columns, d
 /* @p passes: number of arrays of @p count elements that are read or written. */
 static struct cuda_work elements_work(const char *op, cddp_type type, size_t count, double passes)
 {
-    struct cuda_work work = {.op = op, .bytes = passes * bytes_of(type) * (double)count};
+    struct cuda_work work = {.op = op, .bytes = passes * cuda_type_bytes(type) * (double)count};
 
     snprintf(work.shape, sizeof work.shape, "%zu", count);
     return work;
@@ -36,12 +29,12 @@ static cddp_status layer_norm(struct cddpi_device *device, cddp_type type, const
                               float *mean, float *inverse)
 {
     double passes = 2 + (residual != NULL ? 1 : 0) + (sum != NULL ? 1 : 0);
-    struct cuda_work work = rows_work(residual != NULL ? "layer_norm + residual" : "layer_norm",
-                                      rows, columns,
-                                      passes * bytes_of(type) * (double)rows * (double)columns +
-                                          (mean != NULL ? 8.0 * (double)rows : 0));
 
-    return PROFILED(device, &work,
+    return PROFILED(device,
+                    rows_work(residual != NULL ? "layer_norm + residual" : "layer_norm", rows,
+                              columns,
+                              passes * cuda_type_bytes(type) * (double)rows * (double)columns +
+                                  (mean != NULL ? 8.0 * (double)rows : 0)),
                     layer_norm(device, type, x, residual, weight, bias, epsilon, rows, columns, sum,
                                out, mean, inverse));
 }
@@ -52,14 +45,13 @@ static cddp_status layer_norm_grad(struct cddpi_device *device, cddp_type type, 
                                    const void *other, bool add, void *dx, float *dweight,
                                    float *dbias, void *scratch)
 {
-    struct cuda_work work = rows_work(
-        other != NULL ? "layer_norm_grad + other" : "layer_norm_grad", rows, columns,
-        (other != NULL ? 4 : 3) * bytes_of(type) * (double)rows * (double)columns +
-            8.0 * (double)rows);
-
-    return PROFILED(device, &work,
-                    layer_norm_grad(device, type, dy, x, weight, mean, inverse, rows, columns,
-                                    other, add, dx, dweight, dbias, scratch));
+    return PROFILED(
+        device,
+        rows_work(other != NULL ? "layer_norm_grad + other" : "layer_norm_grad", rows, columns,
+                  (other != NULL ? 4 : 3) * cuda_type_bytes(type) * (double)rows * (double)columns +
+                      8.0 * (double)rows),
+        layer_norm_grad(device, type, dy, x, weight, mean, inverse, rows, columns, other, add, dx,
+                        dweight, dbias, scratch));
 }
 
 static cddp_status embedding(struct cddpi_device *device, cddp_type type, const int32_t *tokens,
@@ -67,10 +59,9 @@ static cddp_status embedding(struct cddpi_device *device, cddp_type type, const 
                              size_t columns, void *out)
 {
     /* for each row written, one row of the table is read */
-    struct cuda_work work = rows_work("embedding", rows, columns,
-                                      2 * bytes_of(type) * (double)rows * (double)columns);
-
-    return PROFILED(device, &work,
+    return PROFILED(device,
+                    rows_work("embedding", rows, columns,
+                              2 * cuda_type_bytes(type) * (double)rows * (double)columns),
                     embedding(device, type, tokens, table, positions, rows, length, columns, out));
 }
 
@@ -81,11 +72,10 @@ static cddp_status embedding_grad(struct cddpi_device *device, cddp_type type,
 {
     /* each row of the table that occurs is read and written; at most one row per token */
     double touched = (double)(rows < vocab ? rows : vocab) * (double)columns;
-    struct cuda_work work = rows_work("embedding_grad", rows, columns,
-                                      bytes_of(type) * (double)rows * (double)columns +
-                                          8 * touched);
 
-    return PROFILED(device, &work,
+    return PROFILED(device,
+                    rows_work("embedding_grad", rows, columns,
+                              cuda_type_bytes(type) * (double)rows * (double)columns + 8 * touched),
                     embedding_grad(device, type, tokens, dy, rows, length, columns, vocab, add,
                                    dtable, dpositions, scratch));
 }
@@ -93,25 +83,23 @@ static cddp_status embedding_grad(struct cddpi_device *device, cddp_type type,
 static cddp_status column_sums(struct cddpi_device *device, cddp_type type, const void *x,
                                size_t rows, size_t columns, bool add, float *out, void *scratch)
 {
-    struct cuda_work work = rows_work("column_sums", rows, columns,
-                                      bytes_of(type) * (double)rows * (double)columns);
-
-    return PROFILED(device, &work, column_sums(device, type, x, rows, columns, add, out, scratch));
+    return PROFILED(device,
+                    rows_work("column_sums", rows, columns,
+                              cuda_type_bytes(type) * (double)rows * (double)columns),
+                    column_sums(device, type, x, rows, columns, add, out, scratch));
 }
 
 static struct cuda_work loss_work(cddp_type type, size_t rows, size_t columns, bool grads)
 {
     return rows_work(grads ? "cross_entropy + gradient" : "cross_entropy", rows, columns,
-                     (grads ? 2 : 1) * bytes_of(type) * (double)rows * (double)columns);
+                     (grads ? 2 : 1) * cuda_type_bytes(type) * (double)rows * (double)columns);
 }
 
 static cddp_status cross_entropy(struct cddpi_device *device, cddp_type type, void *logits,
                                  const int32_t *labels, size_t rows, size_t columns, bool grads,
                                  float scale, const float *device_scale, double *out, void *scratch)
 {
-    struct cuda_work work = loss_work(type, rows, columns, grads);
-
-    return PROFILED(device, &work,
+    return PROFILED(device, loss_work(type, rows, columns, grads),
                     cross_entropy(device, type, logits, labels, rows, columns, grads, scale,
                                   device_scale, out, scratch));
 }
@@ -121,9 +109,7 @@ static cddp_status cross_entropy_strided(struct cddpi_device *device, cddp_type 
                                          size_t stride, bool grads, float scale,
                                          const float *device_scale, double *out, void *scratch)
 {
-    struct cuda_work work = loss_work(type, rows, columns, grads);
-
-    return PROFILED(device, &work,
+    return PROFILED(device, loss_work(type, rows, columns, grads),
                     cross_entropy_strided(device, type, logits, labels, rows, columns, stride,
                                           grads, scale, device_scale, out, scratch));
 }
@@ -142,69 +128,59 @@ static cddp_status pointwise(struct cddpi_device *device, cddp_type type,
                              enum cddpi_pointwise function, float slope, const void *x,
                              size_t count, void *y)
 {
-    struct cuda_work work = elements_work(functions[function].forward, type, count, 2);
-
-    return PROFILED(device, &work, pointwise(device, type, function, slope, x, count, y));
+    return PROFILED(device, elements_work(functions[function].forward, type, count, 2),
+                    pointwise(device, type, function, slope, x, count, y));
 }
 
 static cddp_status pointwise_grad(struct cddpi_device *device, cddp_type type,
                                   enum cddpi_pointwise function, float slope, const void *dy,
                                   const void *saved, size_t count, void *dx)
 {
-    struct cuda_work work = elements_work(functions[function].backward, type, count, 3);
-
-    return PROFILED(device, &work,
+    return PROFILED(device, elements_work(functions[function].backward, type, count, 3),
                     pointwise_grad(device, type, function, slope, dy, saved, count, dx));
 }
 
 static cddp_status add(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
                        bool relu_too, size_t count, void *out)
 {
-    struct cuda_work work = elements_work("add", type, count, 3);
-
-    return PROFILED(device, &work, add(device, type, a, b, relu_too, count, out));
+    return PROFILED(device, elements_work("add", type, count, 3),
+                    add(device, type, a, b, relu_too, count, out));
 }
 
 static cddp_status add_bias(struct cddpi_device *device, cddp_type type, const void *x,
                             const float *bias, bool relu_too, size_t rows, size_t columns, void *y)
 {
-    struct cuda_work work = elements_work("add_bias", type, rows * columns, 2);
-
-    return PROFILED(device, &work, add_bias(device, type, x, bias, relu_too, rows, columns, y));
+    return PROFILED(device, elements_work("add_bias", type, rows * columns, 2),
+                    add_bias(device, type, x, bias, relu_too, rows, columns, y));
 }
 
 static cddp_status transpose(struct cddpi_device *device, cddp_type type, const void *x,
                              size_t count, size_t rows, size_t columns, void *out)
 {
-    struct cuda_work work = elements_work("transpose", type, count * rows * columns, 2);
-
-    return PROFILED(device, &work, transpose(device, type, x, count, rows, columns, out));
+    return PROFILED(device, elements_work("transpose", type, count * rows * columns, 2),
+                    transpose(device, type, x, count, rows, columns, out));
 }
 
 static cddp_status dropout(struct cddpi_device *device, cddp_type type, const uint32_t *streams,
                            uint32_t threshold, float scale, const void *x, size_t samples,
                            size_t elements, void *out)
 {
-    struct cuda_work work = elements_work("dropout", type, samples * elements, 2);
-
-    return PROFILED(device, &work,
+    return PROFILED(device, elements_work("dropout", type, samples * elements, 2),
                     dropout(device, type, streams, threshold, scale, x, samples, elements, out));
 }
 
 static cddp_status take_columns(struct cddpi_device *device, cddp_type type, const void *x,
                                 size_t rows, size_t all, size_t first, size_t columns, void *out)
 {
-    struct cuda_work work = elements_work("take_columns", type, rows * columns, 2);
-
-    return PROFILED(device, &work, take_columns(device, type, x, rows, all, first, columns, out));
+    return PROFILED(device, elements_work("take_columns", type, rows * columns, 2),
+                    take_columns(device, type, x, rows, all, first, columns, out));
 }
 
 static cddp_status put_columns(struct cddpi_device *device, cddp_type type, const void *x,
                                size_t rows, size_t all, size_t first, size_t columns, void *out)
 {
-    struct cuda_work work = elements_work("put_columns", type, rows * columns, 2);
-
-    return PROFILED(device, &work, put_columns(device, type, x, rows, all, first, columns, out));
+    return PROFILED(device, elements_work("put_columns", type, rows * columns, 2),
+                    put_columns(device, type, x, rows, all, first, columns, out));
 }
 
 /* --- channels of a pixel, gates of a step --- */
@@ -213,10 +189,11 @@ static cddp_status response_norm(struct cddpi_device *device,
                                  const struct cddpi_cuda_response *shape, const void *x, void *y)
 {
     size_t channels = (size_t)shape->channels;
-    struct cuda_work work = rows_work("response_norm", shape->rows, channels,
-                                      2 * bytes_of(shape->type) * (double)(shape->rows * channels));
 
-    return PROFILED(device, &work, response_norm(device, shape, x, y));
+    return PROFILED(device,
+                    rows_work("response_norm", shape->rows, channels,
+                              2 * cuda_type_bytes(shape->type) * (double)(shape->rows * channels)),
+                    response_norm(device, shape, x, y));
 }
 
 static cddp_status response_norm_grad(struct cddpi_device *device,
@@ -226,10 +203,10 @@ static cddp_status response_norm_grad(struct cddpi_device *device,
     /* both passes read dy and x; between the passes, a float32 for each value is written and
      * read */
     size_t channels = (size_t)shape->channels;
-    double bytes = (5 * bytes_of(shape->type) + 8) * (double)(shape->rows * channels);
-    struct cuda_work work = rows_work("response_norm_grad", shape->rows, channels, bytes);
+    double bytes = (5 * cuda_type_bytes(shape->type) + 8) * (double)(shape->rows * channels);
 
-    return PROFILED(device, &work, response_norm_grad(device, shape, dy, x, scratch, dx));
+    return PROFILED(device, rows_work("response_norm_grad", shape->rows, channels, bytes),
+                    response_norm_grad(device, shape, dy, x, scratch, dx));
 }
 
 static cddp_status lstm(struct cddpi_device *device, const struct cddpi_cuda_lstm *shape,
@@ -238,12 +215,11 @@ static cddp_status lstm(struct cddpi_device *device, const struct cddpi_cuda_lst
 {
     /* gates are read and written, the recurrent gates read, outputs written twice, cells read and
      * written in float32 */
-    double bytes = (recurrent != NULL ? 14 : 10) * bytes_of(shape->type) + 8;
-    struct cuda_work work = rows_work("lstm", shape->rows, shape->units,
-                                      bytes * (double)(shape->rows * shape->units));
+    double bytes = (recurrent != NULL ? 14 : 10) * cuda_type_bytes(shape->type) + 8;
 
     return PROFILED(
-        device, &work,
+        device,
+        rows_work("lstm", shape->rows, shape->units, bytes * (double)(shape->rows * shape->units)),
         lstm(device, shape, step, bias_ih, bias_hh, recurrent, gates, cells, out, last));
 }
 
@@ -255,11 +231,11 @@ static cddp_status lstm_grad(struct cddpi_device *device, const struct cddpi_cud
     /* gates are read once and written twice; dy, the carried gradient and outputs are read, outputs
      * are written; in float32 two cells and the carried cell gradient are read, the latter is
      * written */
-    double bytes = 16 * bytes_of(shape->type) + 16;
-    struct cuda_work work = rows_work("lstm_grad", shape->rows, shape->units,
-                                      bytes * (double)(shape->rows * shape->units));
+    double bytes = 16 * cuda_type_bytes(shape->type) + 16;
 
-    return PROFILED(device, &work,
+    return PROFILED(device,
+                    rows_work("lstm_grad", shape->rows, shape->units,
+                              bytes * (double)(shape->rows * shape->units)),
                     lstm_grad(device, shape, step, dy, carried_out, carried_cell, cells, out, gates,
                               step_grads, before));
 }
@@ -275,7 +251,7 @@ static struct cuda_work pool_work(const char *op, const struct cddpi_cuda_pool *
     double y = (double)s->count * s->channels * height * width;
     struct cuda_work work = {.op = op};
 
-    work.bytes = bytes_of(s->type) * (x + y) + (double)places;
+    work.bytes = cuda_type_bytes(s->type) * (x + y) + (double)places;
     snprintf(work.shape, sizeof work.shape, "%d x %d, %d x %d, %d / %d", s->count, s->channels,
              s->height, s->width, s->kernel, s->stride);
     return work;
@@ -290,33 +266,29 @@ static size_t places_bytes(struct cddpi_device *device, const struct cddpi_cuda_
 static cddp_status pool(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
                         const void *x, void *y, void *places)
 {
-    struct cuda_work work = pool_work("pool", shape, places_bytes(device, shape, places));
-
-    return PROFILED(device, &work, pool(device, shape, x, y, places));
+    return PROFILED(device, pool_work("pool", shape, places_bytes(device, shape, places)),
+                    pool(device, shape, x, y, places));
 }
 
 static cddp_status pool_grad(struct cddpi_device *device, const struct cddpi_cuda_pool *shape,
                              const void *dy, const void *places, void *dx)
 {
-    struct cuda_work work = pool_work("pool_grad", shape, places_bytes(device, shape, places));
-
-    return PROFILED(device, &work, pool_grad(device, shape, dy, places, dx));
+    return PROFILED(device, pool_work("pool_grad", shape, places_bytes(device, shape, places)),
+                    pool_grad(device, shape, dy, places, dx));
 }
 
 static cddp_status global_pool(struct cddpi_device *device, cddp_type type, const void *x,
                                size_t count, size_t area, size_t channels, void *out)
 {
-    struct cuda_work work = elements_work("global_pool", type, count * area * channels, 1);
-
-    return PROFILED(device, &work, global_pool(device, type, x, count, area, channels, out));
+    return PROFILED(device, elements_work("global_pool", type, count * area * channels, 1),
+                    global_pool(device, type, x, count, area, channels, out));
 }
 
 static cddp_status global_pool_grad(struct cddpi_device *device, cddp_type type, const void *dy,
                                     size_t count, size_t area, size_t channels, void *dx)
 {
-    struct cuda_work work = elements_work("global_pool_grad", type, count * area * channels, 1);
-
-    return PROFILED(device, &work, global_pool_grad(device, type, dy, count, area, channels, dx));
+    return PROFILED(device, elements_work("global_pool_grad", type, count * area * channels, 1),
+                    global_pool_grad(device, type, dy, count, area, channels, dx));
 }
 
 /* --- parameters --- */
@@ -354,24 +326,21 @@ static cddp_status update(struct cddpi_device *device, const struct cddpi_cuda_u
                    (how->copy_type == CDDP_F32 ? 0 : 2);
     struct cuda_work work = tensors_work(device, "update", all, bytes);
 
-    CDDPI_TRY(PROFILED(device, &work, update(device, how, all)));
+    CDDPI_TRY(PROFILED(device, work, update(device, how, all)));
     return cuda_profile_step(device);
 }
 
 static cddp_status squares(struct cddpi_device *device, const struct cddpi_cuda_tensors *all,
                            double *out)
 {
-    struct cuda_work work = tensors_work(device, "squares", all, 4);
-
-    return PROFILED(device, &work, squares(device, all, out));
+    return PROFILED(device, tensors_work(device, "squares", all, 4), squares(device, all, out));
 }
 
 static cddp_status clip(struct cddpi_device *device, const double *sum, const float *loss_scale,
                         double limit, float *scale, int32_t *skip, float *norm)
 {
-    struct cuda_work work = elements_work("clip", CDDP_F32, 1, 4);
-
-    return PROFILED(device, &work, clip(device, sum, loss_scale, limit, scale, skip, norm));
+    return PROFILED(device, elements_work("clip", CDDP_F32, 1, 4),
+                    clip(device, sum, loss_scale, limit, scale, skip, norm));
 }
 
 static cddp_status cast(struct cddpi_device *device, cddp_type from, const void *in, cddp_type to,
@@ -379,8 +348,8 @@ static cddp_status cast(struct cddpi_device *device, cddp_type from, const void 
 {
     struct cuda_work work = elements_work("cast", from, count, 1);
 
-    work.bytes += bytes_of(to) * (double)count;
-    return PROFILED(device, &work, cast(device, from, in, to, out, count));
+    work.bytes += cuda_type_bytes(to) * (double)count;
+    return PROFILED(device, work, cast(device, from, in, to, out, count));
 }
 
 static cddp_status to_channels_last(struct cddpi_device *device, cddp_type type, const float *in,
@@ -389,7 +358,7 @@ static cddp_status to_channels_last(struct cddpi_device *device, cddp_type type,
     struct cuda_work work = elements_work("to_channels_last", type, count * channels * area, 1);
 
     work.bytes += 4 * (double)(count * channels * area);
-    return PROFILED(device, &work, to_channels_last(device, type, in, count, channels, area, out));
+    return PROFILED(device, work, to_channels_last(device, type, in, count, channels, area, out));
 }
 
 static cddp_status from_channels_last(struct cddpi_device *device, cddp_type type, const void *in,
@@ -399,7 +368,7 @@ static cddp_status from_channels_last(struct cddpi_device *device, cddp_type typ
     struct cuda_work work = elements_work("from_channels_last", type, count * channels * area, 1);
 
     work.bytes += (adds ? 8 : 4) * (double)(count * channels * area);
-    return PROFILED(device, &work,
+    return PROFILED(device, work,
                     from_channels_last(device, type, in, count, channels, area, adds, out));
 }
 

@@ -4,11 +4,6 @@
 
 #include <stdio.h>
 
-static double bytes_of(cddp_type type)
-{
-    return type == CDDP_F32 ? 4 : 2;
-}
-
 /* --- matmul --- */
 
 static struct cuda_work linear_work(const char *op, const struct cddpi_cuda_linear *s)
@@ -16,7 +11,7 @@ static struct cuda_work linear_work(const char *op, const struct cddpi_cuda_line
     struct cuda_work work = {.op = op};
 
     work.flops = 2.0 * (double)s->rows * (double)s->inputs * (double)s->outputs;
-    work.bytes = bytes_of(s->type) *
+    work.bytes = cuda_type_bytes(s->type) *
                  ((double)s->rows * (double)s->inputs + (double)s->rows * (double)s->outputs);
     snprintf(work.shape, sizeof work.shape, "%zu x %zu to %zu%s", s->rows, s->inputs, s->outputs,
              s->epilogue == CDDPI_EPILOGUE_GELU   ? ", gelu"
@@ -30,10 +25,10 @@ static cddp_status linear(struct cddpi_device *device, const struct cddpi_cuda_l
 {
     struct cuda_work work = linear_work("linear", shape);
 
-    work.bytes += bytes_of(shape->type) *
+    work.bytes += cuda_type_bytes(shape->type) *
                   ((double)shape->inputs * (double)shape->outputs +
                    (aux != NULL ? (double)shape->rows * (double)shape->outputs : 0));
-    return PROFILED(device, &work, linear(device, shape, x, weight, bias, y, aux));
+    return PROFILED(device, work, linear(device, shape, x, weight, bias, y, aux));
 }
 
 static cddp_status linear_input(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,
@@ -41,10 +36,10 @@ static cddp_status linear_input(struct cddpi_device *device, const struct cddpi_
 {
     struct cuda_work work = linear_work("linear_input", shape);
 
-    work.bytes += bytes_of(shape->type) *
+    work.bytes += cuda_type_bytes(shape->type) *
                   ((double)shape->inputs * (double)shape->outputs +
                    (aux != NULL ? (double)shape->rows * (double)shape->inputs : 0));
-    return PROFILED(device, &work, linear_input(device, shape, dy, weight, aux, dx));
+    return PROFILED(device, work, linear_input(device, shape, dy, weight, aux, dx));
 }
 
 static cddp_status linear_weight(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,
@@ -55,10 +50,10 @@ static cddp_status linear_weight(struct cddpi_device *device, const struct cddpi
                                         shape);
 
     work.bytes += (add ? 8.0 : 4.0) * (double)shape->inputs * (double)shape->outputs;
-    work.pass_bytes = dbias != NULL
-                          ? bytes_of(shape->type) * (double)shape->rows * (double)shape->outputs
-                          : 0;
-    return PROFILED(device, &work, linear_weight(device, shape, dy, x, add, dweight, dbias));
+    work.pass_bytes = dbias != NULL ? cuda_type_bytes(shape->type) * (double)shape->rows *
+                                          (double)shape->outputs
+                                    : 0;
+    return PROFILED(device, work, linear_weight(device, shape, dy, x, add, dweight, dbias));
 }
 
 /* --- attention: causal, so half of each matrix product --- */
@@ -70,7 +65,7 @@ static struct cuda_work attention_work(const char *op, const struct cddpi_cuda_a
     double rows = (double)s->batch * s->heads * s->length;
 
     work.flops = products * rows * s->length * s->head;
-    work.bytes = passes * bytes_of(s->type) * rows * s->head + 4 * rows;
+    work.bytes = passes * cuda_type_bytes(s->type) * rows * s->head + 4 * rows;
     snprintf(work.shape, sizeof work.shape, "%d x %d heads x %d x %d", s->batch, s->heads,
              s->length, s->head);
     return work;
@@ -79,18 +74,16 @@ static struct cuda_work attention_work(const char *op, const struct cddpi_cuda_a
 static cddp_status attention(struct cddpi_device *device, const struct cddpi_cuda_attention *shape,
                              const void *qkv, void *out, float *stats)
 {
-    struct cuda_work work = attention_work("attention", shape, 4, 2);
-
-    return PROFILED(device, &work, attention(device, shape, qkv, out, stats));
+    return PROFILED(device, attention_work("attention", shape, 4, 2),
+                    attention(device, shape, qkv, out, stats));
 }
 
 static cddp_status attention_grad(struct cddpi_device *device,
                                   const struct cddpi_cuda_attention *shape, const void *qkv,
                                   const void *out, const float *stats, const void *dout, void *dqkv)
 {
-    struct cuda_work work = attention_work("attention_grad", shape, 8, 5);
-
-    return PROFILED(device, &work, attention_grad(device, shape, qkv, out, stats, dout, dqkv));
+    return PROFILED(device, attention_work("attention_grad", shape, 8, 5),
+                    attention_grad(device, shape, qkv, out, stats, dout, dqkv));
 }
 
 /* --- convolutions --- */
@@ -110,7 +103,7 @@ static struct cuda_work conv_work(const char *op, const struct cddpi_cuda_conv *
 
     *out_weight = (double)s->outputs * s->channels * s->kernel * s->kernel;
     work.flops = 2 * y * s->channels * s->kernel * s->kernel;
-    work.bytes = bytes_of(s->type) * (x + y);
+    work.bytes = cuda_type_bytes(s->type) * (x + y);
     snprintf(work.shape, sizeof work.shape, "%d x %d to %d, %d x %d, kernel %d / %d", s->count,
              s->channels, s->outputs, s->height, s->width, s->kernel, s->stride);
     return work;
@@ -122,8 +115,8 @@ static cddp_status conv(struct cddpi_device *device, const struct cddpi_cuda_con
     double weights;
     struct cuda_work work = conv_work("conv", shape, &weights);
 
-    work.bytes += bytes_of(shape->type) * weights;
-    return PROFILED(device, &work, conv(device, shape, x, weight, y));
+    work.bytes += cuda_type_bytes(shape->type) * weights;
+    return PROFILED(device, work, conv(device, shape, x, weight, y));
 }
 
 static cddp_status conv_input(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
@@ -132,8 +125,8 @@ static cddp_status conv_input(struct cddpi_device *device, const struct cddpi_cu
     double weights;
     struct cuda_work work = conv_work("conv_input", shape, &weights);
 
-    work.bytes += bytes_of(shape->type) * weights;
-    return PROFILED(device, &work, conv_input(device, shape, dy, weight, dx));
+    work.bytes += cuda_type_bytes(shape->type) * weights;
+    return PROFILED(device, work, conv_input(device, shape, dy, weight, dx));
 }
 
 static cddp_status conv_weight(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
@@ -143,7 +136,7 @@ static cddp_status conv_weight(struct cddpi_device *device, const struct cddpi_c
     struct cuda_work work = conv_work("conv_weight", shape, &weights);
 
     work.bytes += (add ? 8 : 4) * weights;
-    return PROFILED(device, &work, conv_weight(device, shape, dy, x, add, dweight));
+    return PROFILED(device, work, conv_weight(device, shape, dy, x, add, dweight));
 }
 
 /* --- batch norm --- */
@@ -152,7 +145,7 @@ static struct cuda_work norm_work(const char *op, const struct cddpi_cuda_norm *
 {
     struct cuda_work work = {.op = op};
 
-    work.bytes = passes * bytes_of(s->type) * (double)s->rows * s->channels;
+    work.bytes = passes * cuda_type_bytes(s->type) * (double)s->rows * s->channels;
     snprintf(work.shape, sizeof work.shape, "%zu x %d, %g passes", s->rows, s->channels, passes);
     return work;
 }
@@ -163,9 +156,7 @@ static cddp_status batch_norm(struct cddpi_device *device, const struct cddpi_cu
                               float *mean, float *inverse, void *y)
 {
     /* reads x twice, writes y; also reads the other summand */
-    struct cuda_work work = norm_work("batch_norm", shape, sum != NULL ? 4 : 3);
-
-    return PROFILED(device, &work,
+    return PROFILED(device, norm_work("batch_norm", shape, sum != NULL ? 4 : 3),
                     batch_norm(device, shape, x, sum, weight, bias, running_mean, running_variance,
                                mean, inverse, y));
 }
@@ -180,9 +171,8 @@ static cddp_status batch_norm_grad(struct cddpi_device *device, const struct cdd
      * gradient, then reads that gradient and x and writes dx */
     double passes = dsum != NULL ? (other != NULL ? 8 : 7)
                                  : 5 + (other != NULL ? 2 : 0) + (y != NULL ? 2 : 0);
-    struct cuda_work work = norm_work("batch_norm_grad", shape, passes);
 
-    return PROFILED(device, &work,
+    return PROFILED(device, norm_work("batch_norm_grad", shape, passes),
                     batch_norm_grad(device, shape, dy, other, x, y, weight, bias, mean, inverse,
                                     add, dx, dsum, dweight, dbias));
 }

@@ -1,7 +1,6 @@
 /* group_cuda_p2p.c - owns messages between two ranks of a machine: channels, their streams, and the
  * pieces in them. */
 #include "group/cuda/group_cuda_p2p.h"
-#include "base/alloc.h"
 #include "group/cuda/stream_flags.h"
 
 #include <pthread.h>
@@ -53,7 +52,6 @@ struct cddpi_p2p {
     struct cddpi_stream_flags flags;
     struct cddpi_failure why; /* why messages are impossible; status CDDP_OK: they are possible */
     struct group_cuda_p2p_pair *pairs; /* by sender, then receiver; shared */
-    char *pairs_device;                /* their address for streams */
     char **areas;                      /* by rank */
     bool registered;
 
@@ -81,12 +79,6 @@ static struct group_cuda_p2p_pair *pair_of(const struct cddpi_p2p *p2p, int from
     return &p2p->pairs[from * p2p->size + to];
 }
 
-static CUdeviceptr address(const struct cddpi_p2p *p2p, const _Atomic uint64_t *flag)
-{
-    return (CUdeviceptr)(uintptr_t)(p2p->pairs_device +
-                                    ((const char *)flag - (const char *)p2p->pairs));
-}
-
 /* --- opening and closing --- */
 
 static size_t pairs_bytes(int size)
@@ -97,8 +89,6 @@ static size_t pairs_bytes(int size)
 
 static cddp_status make_own(struct cddpi_p2p *p2p, size_t bytes, char *const *areas)
 {
-    cddp_status status = cddpi_flags_find(p2p->device, &p2p->flags);
-
     for (int r = 0; r < p2p->size; r++) {
         atomic_store(&pair_of(p2p, p2p->rank, r)->sent, p2p_sizes.start);
         atomic_store(&pair_of(p2p, r, p2p->rank)->taken, p2p_sizes.start);
@@ -107,16 +97,14 @@ static cddp_status make_own(struct cddpi_p2p *p2p, size_t bytes, char *const *ar
                                       : (char *)p2p->pairs + pairs_bytes(p2p->size) +
                                             (size_t)r * cddpi_p2p_area_bytes(p2p->size);
     }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(
-            p2p->device,
-            cudaHostRegister(p2p->pairs, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
-        p2p->registered = status == CDDP_OK;
-    }
-    return status != CDDP_OK
-               ? status
-               : CUDA_CHECK(p2p->device,
-                            cudaHostGetDevicePointer((void **)&p2p->pairs_device, p2p->pairs, 0));
+    CDDPI_TRY(cddpi_flags_find(p2p->device, &p2p->flags));
+    CDDPI_TRY(CUDA_CHECK(
+        p2p->device,
+        cudaHostRegister(p2p->pairs, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped)));
+    p2p->registered = true;
+    p2p->flags.memory = p2p->pairs;
+    return CUDA_CHECK(p2p->device,
+                      cudaHostGetDevicePointer((void **)&p2p->flags.memory_device, p2p->pairs, 0));
 }
 
 static cddp_status set_up(struct cddpi_p2p *p2p, const struct cddpi_device_open_params *params,
@@ -138,7 +126,7 @@ static cddp_status set_up(struct cddpi_p2p *p2p, const struct cddpi_device_open_
 
 static struct cddpi_p2p *create(const struct cddpi_device_open_params *params)
 {
-    struct cddpi_p2p *p2p = cddpi_transport_zalloc(params->device, sizeof *p2p);
+    struct cddpi_p2p *p2p = cddpi_zalloc(sizeof *p2p);
     size_t size = (size_t)params->world_size;
 
     if (p2p == NULL) {
@@ -148,8 +136,8 @@ static struct cddpi_p2p *create(const struct cddpi_device_open_params *params)
     p2p->rank = params->rank;
     p2p->size = params->world_size;
     p2p->slot = slot_bytes(params->world_size);
-    p2p->channels = cddpi_transport_zalloc(params->device, 2 * size * sizeof *p2p->channels);
-    p2p->areas = cddpi_transport_zalloc(params->device, size * sizeof *p2p->areas);
+    p2p->channels = cddpi_zalloc(2 * size * sizeof *p2p->channels);
+    p2p->areas = cddpi_zalloc(size * sizeof *p2p->areas);
     pthread_mutex_init(&p2p->mutex, NULL);
     if (p2p->channels == NULL || p2p->areas == NULL) {
         (void)cddpi_p2p_close(p2p);
@@ -163,9 +151,7 @@ cddp_status cddpi_p2p_open(const struct cddpi_device_open_params *params, char *
 {
     struct cddpi_p2p *p2p = create(params);
     cddp_status status = cddpi_transport_agree(
-        params, p2p != NULL ? CDDP_OK
-                            : cddpi_transport_fail(params->device, CDDP_ERR_NO_MEMORY,
-                                                   "no memory for messages"));
+        params, p2p != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for messages"));
 
     if (status != CDDP_OK) {
         (void)cddpi_p2p_close(p2p);
@@ -185,7 +171,7 @@ static void drop_queued(struct cddpi_p2p *p2p)
         while (p2p->channels[i].first != NULL) {
             struct queued_message *next = p2p->channels[i].first->next;
 
-            cddpi_transport_free(p2p->device, p2p->channels[i].first);
+            cddpi_free(p2p->channels[i].first);
             p2p->channels[i].first = next;
         }
     }
@@ -249,28 +235,13 @@ bool cddpi_p2p_close(struct cddpi_p2p *p2p)
     }
     (void)cudaGetLastError(); /* if the device is lost, all of these calls fail */
     pthread_mutex_destroy(&p2p->mutex);
-    cddpi_transport_free(p2p->device, p2p->channels);
-    cddpi_transport_free(p2p->device, p2p->areas);
-    cddpi_transport_free(p2p->device, p2p);
+    cddpi_free(p2p->channels);
+    cddpi_free(p2p->areas);
+    cddpi_free(p2p);
     return dry;
 }
 
 /* --- messages that wait --- */
-
-static cddp_status await(struct cddpi_p2p *p2p, cudaStream_t stream, const _Atomic uint64_t *flag,
-                         uint64_t value)
-{
-    CUstreamBatchMemOpParams item;
-
-    cddpi_flag_wait_item(&p2p->flags, address(p2p, flag), value, &item);
-    return cddpi_flag_items(&p2p->flags, stream, &item, 1);
-}
-
-static cddp_status copy(struct cddpi_p2p *p2p, cudaStream_t stream, void *to, const void *from,
-                        size_t bytes)
-{
-    return CUDA_CHECK(p2p->device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
-}
 
 static cddp_status put_piece(struct cddpi_p2p *p2p, struct channel *channel,
                              struct queued_message *queued)
@@ -283,22 +254,17 @@ static cddp_status put_piece(struct cddpi_p2p *p2p, struct channel *channel,
     size_t left = queued->bytes - queued->at;
     size_t bytes = left < p2p->slot ? left : p2p->slot;
     char *slot = p2p->areas[from] + ((size_t)to * P2P_SLOTS + number % P2P_SLOTS) * p2p->slot;
-    cddp_status status = sends ? await(p2p, channel->stream, &pair->taken, number - P2P_SLOTS)
-                               : await(p2p, channel->stream, &pair->sent, number);
+    char *to_memory = sends ? slot : (char *)queued->op.out + queued->at;
+    const char *from_memory = sends ? (const char *)queued->op.in + queued->at : slot;
+    cudaStream_t stream = channel->stream;
 
-    if (status == CDDP_OK) {
-        status = sends
-                     ? copy(p2p, channel->stream, slot, (const char *)queued->op.in + queued->at,
-                            bytes)
-                     : copy(p2p, channel->stream, (char *)queued->op.out + queued->at, slot, bytes);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_flag_raise(&p2p->flags, channel->stream,
-                                  address(p2p, sends ? &pair->sent : &pair->taken), number);
-    }
     channel->put = number;
     queued->at += bytes;
-    return status;
+    CDDPI_TRY(sends ? cddpi_flag_await(&p2p->flags, stream, &pair->taken, number - P2P_SLOTS)
+                    : cddpi_flag_await(&p2p->flags, stream, &pair->sent, number));
+    CDDPI_TRY(CUDA_CHECK(
+        p2p->device, cudaMemcpyAsync(to_memory, from_memory, bytes, cudaMemcpyDefault, stream)));
+    return cddpi_flag_raise(&p2p->flags, stream, sends ? &pair->sent : &pair->taken, number);
 }
 
 /* The whole message is in the stream. */
@@ -308,8 +274,8 @@ static cddp_status finish(struct cddpi_p2p *p2p, struct channel *channel)
     cddp_status status = CDDP_OK;
 
     if (queued->op.kind == CDDPI_SEND) {
-        status = await(p2p, channel->stream, &pair_of(p2p, p2p->rank, queued->op.root)->taken,
-                       channel->put);
+        status = cddpi_flag_await(&p2p->flags, channel->stream,
+                                  &pair_of(p2p, p2p->rank, queued->op.root)->taken, channel->put);
     }
     if (status == CDDP_OK) {
         status = cuda_event_record_in(p2p->device, queued->done, channel->stream);
@@ -319,7 +285,7 @@ static cddp_status finish(struct cddpi_p2p *p2p, struct channel *channel)
     }
     channel->first = queued->next;
     atomic_fetch_sub(&p2p->waiting, 1);
-    cddpi_transport_free(p2p->device, queued);
+    cddpi_free(queued);
     return status;
 }
 
@@ -335,23 +301,18 @@ static bool has_room(const struct cddpi_p2p *p2p, const struct channel *channel)
 
 static cddp_status advance(struct cddpi_p2p *p2p, struct channel *channel)
 {
-    cddp_status status = CDDP_OK;
-
-    while (status == CDDP_OK && channel->first != NULL && !atomic_load(&p2p->closed) &&
-           has_room(p2p, channel)) {
+    while (channel->first != NULL && !atomic_load(&p2p->closed) && has_room(p2p, channel)) {
         struct queued_message *queued = channel->first;
 
         if (queued->at == 0) {
-            status = cuda_event_order_in(p2p->device, channel->stream, queued->ready);
+            CDDPI_TRY(cuda_event_order_in(p2p->device, channel->stream, queued->ready));
         }
-        if (status == CDDP_OK) {
-            status = put_piece(p2p, channel, queued);
-        }
-        if (status == CDDP_OK && queued->at == queued->bytes) {
-            status = finish(p2p, channel);
+        CDDPI_TRY(put_piece(p2p, channel, queued));
+        if (queued->at == queued->bytes) {
+            CDDPI_TRY(finish(p2p, channel));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_p2p_advance(struct cddpi_p2p *p2p)
@@ -380,7 +341,7 @@ static cddp_status append(struct cddpi_p2p *p2p, struct channel *channel,
                             cudaStreamCreateWithFlags(&channel->stream, cudaStreamNonBlocking));
     }
     if (status != CDDP_OK) {
-        cddpi_transport_free(p2p->device, queued);
+        cddpi_free(queued);
         return status;
     }
     if (channel->first == NULL) {
@@ -400,12 +361,11 @@ cddp_status cddpi_p2p_start(struct cddpi_p2p *p2p, const struct cddpi_p2p_messag
     cddp_status status;
 
     if (p2p->why.status != CDDP_OK) {
-        return cddpi_transport_fail(p2p->device, CDDP_ERR_UNAVAILABLE, "messages on the device: %s",
-                                    p2p->why.text);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "messages on the device: %s", p2p->why.text);
     }
-    queued = cddpi_transport_zalloc(p2p->device, sizeof *queued);
+    queued = cddpi_zalloc(sizeof *queued);
     if (queued == NULL) {
-        return cddpi_transport_fail(p2p->device, CDDP_ERR_NO_MEMORY, "no memory for a message");
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a message");
     }
     *queued = (struct queued_message){.op = *op,
                                       .ready = message->ready,
@@ -415,9 +375,8 @@ cddp_status cddpi_p2p_start(struct cddpi_p2p *p2p, const struct cddpi_p2p_messag
     cddpi_transport_enter(p2p->device);
     pthread_mutex_lock(&p2p->mutex);
     if (atomic_load(&p2p->closed)) {
-        cddpi_transport_free(p2p->device, queued);
-        status = cddpi_transport_fail_rank(p2p->device, CDDP_ERR_CLOSED, p2p->rank,
-                                           "messages have been ended");
+        cddpi_free(queued);
+        status = cddpi_fail_rank(CDDP_ERR_CLOSED, p2p->rank, "messages have been ended");
     } else {
         status = append(p2p, &p2p->channels[2 * op->root + (op->kind == CDDPI_RECV ? 1 : 0)],
                         queued);

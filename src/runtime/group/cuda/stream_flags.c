@@ -15,37 +15,30 @@ static cddp_status ask(const struct cddpi_device *device, CUdevice_attribute wha
     __typeof__(&cuDeviceGet) get;
     __typeof__(&cuDeviceGetAttribute) attribute;
     CUdevice handle;
-    cddp_status status;
 
     *(void **)&get = cuda_driver_symbol("cuDeviceGet");
     *(void **)&attribute = cuda_driver_symbol("cuDeviceGetAttribute");
     if (get == NULL || attribute == NULL) {
         return cuda_fail(device, CDDP_ERR_DEVICE, "the driver has no cuDeviceGetAttribute");
     }
-    status = checked(device, get(&handle, device->index), "cuDeviceGet");
-    return status != CDDP_OK
-               ? status
-               : checked(device, attribute(out, what, handle), "cuDeviceGetAttribute");
+    CDDPI_TRY(checked(device, get(&handle, device->index), "cuDeviceGet"));
+    return checked(device, attribute(out, what, handle), "cuDeviceGetAttribute");
 }
 
 cddp_status cddpi_flags_find(struct cddpi_device *device, struct cddpi_stream_flags *out)
 {
     int value = 0;
-    cddp_status status = ask(device, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, &value);
 
     out->device = device;
     *(void **)&out->batch = cuda_driver_symbol("cuStreamBatchMemOp");
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(ask(device, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, &value));
     if (value == 0 || out->batch == NULL) {
-        return cddpi_transport_fail(device, CDDP_ERR_UNAVAILABLE,
-                                    "streams of device %s cannot wait for values in memory",
-                                    device->unique);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "streams of device %s cannot wait for values in memory", device->unique);
     }
-    status = ask(device, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, &value);
+    CDDPI_TRY(ask(device, CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, &value));
     out->wait_flags = value != 0 ? CU_STREAM_WAIT_VALUE_FLUSH : 0;
-    return status;
+    return CDDP_OK;
 }
 
 cddp_status cddpi_flag_items(const struct cddpi_stream_flags *flags, cudaStream_t stream,
@@ -66,8 +59,9 @@ static void write_item(CUdeviceptr where, uint32_t value, CUstreamBatchMemOpPara
 }
 
 cddp_status cddpi_flag_raise(const struct cddpi_stream_flags *flags, cudaStream_t stream,
-                             CUdeviceptr where, uint64_t value)
+                             const _Atomic uint64_t *flag, uint64_t value)
 {
+    CUdeviceptr where = cddpi_flag_address(flags, flag);
     CUstreamBatchMemOpParams items[2];
     unsigned count = 1;
 
@@ -81,12 +75,21 @@ cddp_status cddpi_flag_raise(const struct cddpi_stream_flags *flags, cudaStream_
     return cddpi_flag_items(flags, stream, items, count);
 }
 
-void cddpi_flag_wait_item(const struct cddpi_stream_flags *flags, CUdeviceptr where, uint64_t value,
-                          CUstreamBatchMemOpParams *out)
+void cddpi_flag_wait_item(const struct cddpi_stream_flags *flags, const _Atomic uint64_t *flag,
+                          uint64_t value, CUstreamBatchMemOpParams *out)
 {
     memset(out, 0, sizeof *out);
     out->waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    out->waitValue.address = where;
+    out->waitValue.address = cddpi_flag_address(flags, flag);
     out->waitValue.value64 = value;
     out->waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ | flags->wait_flags;
+}
+
+cddp_status cddpi_flag_await(const struct cddpi_stream_flags *flags, cudaStream_t stream,
+                             const _Atomic uint64_t *flag, uint64_t value)
+{
+    CUstreamBatchMemOpParams item;
+
+    cddpi_flag_wait_item(flags, flag, value, &item);
+    return cddpi_flag_items(flags, stream, &item, 1);
 }

@@ -1,6 +1,6 @@
 /* calls.c - owns what ranks publish in shared memory about their calls on devices: compares the
  * calls, and checks whether the ranks are alive. */
-#include "group/device/remote.h"
+#include "group/device/group_device.h"
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -1,12 +1,15 @@
 /* group_device.c - owns a group's operations on its device: which memory is on it, the order
- * between streams, work handles. */
+ * between streams, work handles; and captured graphs with operations of the group: how ranks
+ * compare them, and their replays, which are operations of the group, too. */
 #include "group/device/group_device.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "group/engine/handles.h"
 #include "group/join/group_agree.h"
+#include "group/transports.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,17 +87,6 @@ static cddp_status enqueue_pending(struct cddpi_group_device *dev, struct cddpi_
     return device->ops->record(device, pending->done, CDDPI_STREAM_COMM);
 }
 
-static bool is_reduction(const struct cddpi_group_op *op)
-{
-    return op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
-           op->kind == CDDPI_REDUCE_SCATTER;
-}
-
-static bool is_message(const struct cddpi_group_op *op)
-{
-    return op->kind == CDDPI_SEND || op->kind == CDDPI_RECV;
-}
-
 /* A failure ends the group, except during a capture: no rank waits for work that is only
  * captured. */
 static cddp_status fail(struct cddpi_group_device *dev, cddp_status status)
@@ -103,7 +95,7 @@ static cddp_status fail(struct cddpi_group_device *dev, cddp_status status)
 }
 
 /* Publish the call to the other ranks. Captured operations are published at each replay. */
-static cddp_status call(struct cddpi_group_device *dev, struct cddpi_pending *pending)
+static cddp_status publish_call(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     if (pending->captured) {
         cddpi_group_device_add_captured(dev, &pending->op);
@@ -126,12 +118,12 @@ static cddp_status run(struct cddpi_group_device *dev, const struct cddpi_group_
     if (out != NULL) {
         work = cddpi_work_take(dev->group, &start);
         if (work == NULL) {
-            cddpi_pending_put(dev, pending);
+            cddpi_pending_release(dev, pending);
             return fail(dev, CDDP_ERR_NO_MEMORY);
         }
         pending->has_handle = true;
     }
-    status = call(dev, pending);
+    status = publish_call(dev, pending);
     if (status == CDDP_OK) {
         cddpi_pending_begin(dev, pending);
         status = enqueue_pending(dev, pending);
@@ -149,8 +141,7 @@ static cddp_status run(struct cddpi_group_device *dev, const struct cddpi_group_
     if (status == CDDP_OK && !pending->captured) {
         cddpi_pending_add(dev, pending);
     } else if (out == NULL || status != CDDP_OK) {
-        pending->has_handle = false;
-        cddpi_pending_put(dev, pending);
+        cddpi_pending_release(dev, pending);
     }
     if (status == CDDP_OK && out != NULL) {
         *out = work;
@@ -170,7 +161,8 @@ cddp_status cddpi_group_device_start(cddp_group *group, const struct cddpi_group
     if (!on_device) {
         return cddpi_group_run(group, op, out);
     }
-    if (is_reduction(op) &&
+    if ((op->kind == CDDPI_ALL_REDUCE || op->kind == CDDPI_REDUCE ||
+         op->kind == CDDPI_REDUCE_SCATTER) &&
         (op->type == CDDP_I8 || op->type == CDDP_BOOL || op->op > CDDP_OP_PROD)) {
         return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, group->rank,
                                "%s: a device does not reduce %s by %s: let u8 or i32, or memory of "
@@ -178,8 +170,9 @@ cddp_status cddpi_group_device_start(cddp_group *group, const struct cddpi_group
                                cddpi_kind_name(op->kind), cddp_type_name(op->type),
                                cddp_op_name(op->op));
     }
-    return is_message(op) ? cddpi_device_p2p_start(group->device, op, out)
-                          : run(group->device, op, out);
+    return op->kind == CDDPI_SEND || op->kind == CDDPI_RECV
+               ? cddpi_device_p2p_start(group->device, op, out)
+               : run(group->device, op, out);
 }
 
 /* The status of @p work as far as known, and whether it has ended. */
@@ -207,9 +200,7 @@ cddp_status cddpi_group_device_test(cddp_work *work, bool *out_done)
     }
     if (!atomic_load_explicit(&work->pending->begun, memory_order_acquire)) {
         cddpi_watchdog_check(work->group->device); /* it may enqueue more pieces */
-        status = state_of(work, &over);
-        *out_done = over;
-        return status;
+        return state_of(work, out_done);
     }
     status = device->ops->query(device, work->pending->done, &over);
     if (status != CDDP_OK) {
@@ -243,23 +234,96 @@ cddp_status cddpi_group_device_wait(cddp_work *work, uint32_t timeout_ms)
         cddpi_watchdog_check(dev); /* a failure may have aborted the work */
         status = state_of(work, &over);
     }
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(status);
     return cddpi_pending_order(dev, work->pending);
 }
 
 void cddpi_group_device_drop(cddp_work *work)
 {
-    struct cddpi_group_device *dev = work->group->device;
-    struct cddpi_pending *pending = work->pending;
-
-    pthread_mutex_lock(&dev->mutex);
-    pending->has_handle = false;
-    if (!pending->under_way) { /* otherwise the watchdog puts it into the free list later */
-        pending->next = dev->free;
-        dev->free = pending;
-    }
-    pthread_mutex_unlock(&dev->mutex);
+    cddpi_pending_release(work->group->device, work->pending);
     work->pending = NULL;
+}
+
+/* --- captures --- */
+
+bool cddpi_group_is_capturing(const cddp_group *group)
+{
+    return cddpi_group_has_device(group) && group->device->capturing;
+}
+
+cddp_status cddpi_group_can_capture(const cddp_group *group)
+{
+    const struct cddpi_group_device *dev = group->device;
+
+    if (!cddpi_group_has_device(group)) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "nothing can be captured on the processor");
+    }
+    if (!dev->transport->ops->can_capture(dev->transport)) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "operations of backend %s cannot be captured",
+                          dev->row->name);
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_group_capture_begin(cddp_group *group)
+{
+    struct cddpi_group_device *dev = group->device;
+
+    dev->capturing = false;
+    CDDPI_TRY(cddpi_group_device_status(dev));
+    CDDPI_TRY(cddpi_group_can_capture(group));
+    CDDPI_TRY(dev->device->ops->capture_begin(dev->device));
+    dev->capturing = true;
+    dev->capture_hash = cddpi_hash_start;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_group_capture_end(cddp_group *group, struct cddpi_group_capture *out)
+{
+    struct cddpi_group_device *dev = group->device;
+
+    dev->capturing = false;
+    out->calls = dev->capture_hash;
+    return dev->device->ops->capture_end(dev->device, &out->work);
+}
+
+cddp_status cddpi_group_capture_failed(cddp_group *group)
+{
+    struct cddpi_group_device *dev = group->device;
+
+    CDDPI_TRY(cddpi_group_device_status(dev));
+    return dev->transport->ops->recover != NULL
+               ? cddpi_agree(group, dev->transport->ops->recover(dev->transport))
+               : CDDP_OK;
+}
+
+cddp_status cddpi_group_replay(cddp_group *group, const struct cddpi_group_capture *captured)
+{
+    struct cddpi_group_device *dev = group->device;
+    struct cddpi_group_op op = {.kind = CDDPI_REPLAY, .type = CDDP_U8, .count = captured->calls};
+    struct cddpi_pending *pending;
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_group_device_status(dev));
+    pending = cddpi_pending_take(dev, &op);
+    if (pending == NULL) {
+        return cddpi_group_device_fail_call(dev, CDDP_ERR_NO_MEMORY);
+    }
+    status = cddpi_calls_publish(dev, pending);
+    if (status == CDDP_OK) {
+        status = dev->device->ops->replay(dev->device, captured->work);
+        if (status == CDDP_OK) {
+            status = dev->device->ops->record(dev->device, pending->done, CDDPI_STREAM_COMPUTE);
+        }
+        if (status != CDDP_OK) {
+            status = cddpi_pending_fail(dev, pending, status);
+        }
+    }
+    if (status == CDDP_OK) {
+        cddpi_pending_add(dev, pending);
+    } else {
+        atomic_store(&dev->reported, true);
+        cddpi_pending_release(dev, pending);
+    }
+    return status;
 }

@@ -99,7 +99,7 @@ struct cddpi_group_device {
     int host_count;              /* number of hosts of the group's ranks */
     char interfaces[128];        /* network interfaces to the other hosts, in the syntax of
                                     CDDP_SOCKET_IFNAME; "": not known */
-    struct cddpi_remote *remote; /* see remote.h; NULL: all ranks are on one host */
+    struct cddpi_remote *remote; /* see remote.c; NULL: all ranks are on one host */
     const struct cddpi_remote_ops *remote_ops;
     cddp_group *remote_group; /* a group of the same ranks that `remote` uses */
 
@@ -172,12 +172,12 @@ cddp_status cddpi_group_replay(cddp_group *group, const struct cddpi_group_captu
 /* --- pending.c --- */
 
 /** Get a pending operation for @p op; NULL with an error text on failure. Return it with
- *  cddpi_pending_put(), unless the operation is started. */
+ *  cddpi_pending_release(), unless the operation is started without a handle. */
 struct cddpi_pending *cddpi_pending_take(struct cddpi_group_device *dev,
                                          const struct cddpi_group_op *op);
-void cddpi_pending_put(struct cddpi_group_device *dev, struct cddpi_pending *pending);
-/** Mark @p pending as ended, with the mutex held. It is reused, unless a handle refers to it.
- */
+/** The call or handle no longer needs @p pending. It is reused; while it is in progress, later. */
+void cddpi_pending_release(struct cddpi_group_device *dev, struct cddpi_pending *pending);
+/** Mark @p pending as ended, with the mutex held. It is reused, unless a handle refers to it. */
 static inline void cddpi_pending_end(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     pending->under_way = false;
@@ -314,5 +314,57 @@ void cddpi_calls_exit(struct cddpi_group_device *dev);
  *  operation that needs the rank. */
 cddp_status cddpi_calls_check_peer(const struct cddpi_group_device *dev, int rank, bool thorough,
                                    const char *title);
+
+/* --- remote.c: what ranks of several hosts exchange about their calls on devices. If all ranks are
+ * on one host, there is no such exchange and each function does nothing. Calls go through a table:
+ * this code uses the collectives, and the collectives use its callers. --- */
+
+struct cddpi_remote_ops {
+    cddp_status (*start)(struct cddpi_remote *remote);
+    cddp_status (*call)(struct cddpi_remote *remote, const struct cddpi_pending *pending);
+    void (*abort)(struct cddpi_remote *remote, const struct cddpi_failure *failure);
+    void (*stop)(struct cddpi_remote *remote, bool finish);
+};
+
+/** Not collective. @p group has the same ranks as that of @p dev and is used for nothing else. The
+ *  caller owns it and keeps it until the remote is destroyed.
+ *  @param out  Release with cddpi_remote_destroy(), which accepts NULL. */
+CDDP_CHECKED cddp_status cddpi_remote_create(struct cddpi_group_device *dev, cddp_group *group,
+                                             struct cddpi_remote **out);
+void cddpi_remote_destroy(struct cddpi_remote *remote);
+/** Run @p op on CPU memory among all ranks, and wait until it is done. Call it only from host_part
+ *  of the device transport, in the same order on all ranks. */
+cddp_status cddpi_remote_collective(struct cddpi_remote *remote, const struct cddpi_group_op *op);
+
+/** Start the thread, after everything else of @p dev is set up. Not collective. */
+static inline cddp_status cddpi_remote_start(struct cddpi_group_device *dev)
+{
+    return dev->remote != NULL ? dev->remote_ops->start(dev->remote) : CDDP_OK;
+}
+
+/** Compare the call of @p pending, which has its number, with the calls of all ranks, and do the
+ *  CPU's part of the operation. The thread does both, in the order of these calls. */
+static inline cddp_status cddpi_remote_call(struct cddpi_group_device *dev,
+                                            const struct cddpi_pending *pending)
+{
+    return dev->remote != NULL ? dev->remote_ops->call(dev->remote, pending) : CDDP_OK;
+}
+
+/** Abort on all ranks, because @p failure ended the group. Any thread. */
+static inline void cddpi_remote_abort(struct cddpi_group_device *dev,
+                                      const struct cddpi_failure *failure)
+{
+    if (dev->remote != NULL) {
+        dev->remote_ops->abort(dev->remote, failure);
+    }
+}
+
+/** Stop the thread. First complete the remaining operations if @p finish, else abort them. */
+static inline void cddpi_remote_stop(struct cddpi_group_device *dev, bool finish)
+{
+    if (dev->remote != NULL) {
+        dev->remote_ops->stop(dev->remote, finish);
+    }
+}
 
 #endif

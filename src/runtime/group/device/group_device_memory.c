@@ -5,14 +5,6 @@
 #include "group/device/group_device.h"
 #include "group/join/group_agree.h"
 
-/* Wait for all streams. After that the peers no longer use the memory either, since an operation
- * ends only when no rank needs its memory any more. */
-static cddp_status drain(struct cddpi_group_device *dev)
-{
-    cddpi_device_p2p_drain(dev);
-    return dev->device->ops->finish(dev->device, dev->group->timeout_ms);
-}
-
 cddp_status cddpi_group_device_alloc(cddp_group *group, size_t bytes, void **out)
 {
     struct cddpi_group_device *dev = group->device;
@@ -73,7 +65,11 @@ bool cddpi_group_device_free(cddp_group *group, void *memory)
         struct cddpi_device_block *block = *link;
 
         if (block->memory == memory) {
-            (void)drain(dev); /* if the device is lost, so is its memory */
+            /* Wait for all streams. After that the peers no longer use the memory either, since an
+             * operation ends only when no rank needs its memory any more. If the device is lost, so
+             * is its memory. */
+            cddpi_device_p2p_drain(dev);
+            (void)dev->device->ops->finish(dev->device, group->timeout_ms);
             *link = block->next;
             dev->transport->ops->free_memory(dev->transport, memory);
             cddpi_free(block);

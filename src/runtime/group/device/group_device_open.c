@@ -1,6 +1,6 @@
 /* group_device_open.c - moves a group to a device: opens the device and a transport, sets up the
  * memory that the ranks share, and takes everything down again. */
-#include "group/device/remote.h"
+#include "group/device/group_device.h"
 
 #include "base/alloc.h"
 #include "base/env.h"
@@ -40,12 +40,7 @@ static cddp_status map_shared(const struct group_device_open_offer *offer, int o
         return CDDP_OK; /* that rank gives the reason when all ranks agree */
     }
     if (own_fd < 0) {
-        cddp_status status = cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, bytes,
-                                                   &fd);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_process_open_fd(offer->pid, offer->start_time, offer->fd, bytes, &fd));
     }
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (own_fd < 0) {
@@ -167,39 +162,28 @@ static void count_hosts(struct cddpi_group_device *dev,
     }
 }
 
-/* Collective. */
-static cddp_status open_remote(struct cddpi_group_device *dev)
-{
-    cddp_status status = cddp_group_split(dev->group, 0, dev->group->rank, &dev->remote_group);
-
-    return status != CDDP_OK
-               ? status
-               : cddpi_agree(dev->group, cddpi_remote_create(dev, dev->remote_group, &dev->remote));
-}
-
 static cddp_status find_hosts(struct cddpi_group_device *dev)
 {
     cddp_group *group = dev->group;
     struct group_device_open_place own = {.host = group->host};
     void *places = NULL;
-    cddp_status status;
 
     if (group->backend->ops->interface != NULL) {
         (void)group->backend->ops->interface(group->backend, own.interface, sizeof own.interface);
     }
     dev->host_of = cddpi_zalloc_array((size_t)group->world_size, sizeof *dev->host_of);
-    status = cddpi_agree(
+    CDDPI_TRY(cddpi_agree(
         group, dev->host_of != NULL
                    ? CDDP_OK
-                   : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d ranks", group->world_size));
-    if (status == CDDP_OK) {
-        status = cddpi_all_gather_bytes(group, &own, sizeof own, &places);
-    }
-    if (status == CDDP_OK) {
-        count_hosts(dev, places);
-    }
+                   : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d ranks", group->world_size)));
+    CDDPI_TRY(cddpi_all_gather_bytes(group, &own, sizeof own, &places));
+    count_hosts(dev, places);
     cddpi_free(places);
-    return status == CDDP_OK && dev->host_count > 1 ? open_remote(dev) : status;
+    if (dev->host_count == 1) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddp_group_split(group, 0, group->rank, &dev->remote_group));
+    return cddpi_agree(group, cddpi_remote_create(dev, dev->remote_group, &dev->remote));
 }
 
 /* Give a transport the number of ranks on this host. Launchers do not know it for a part of a
@@ -390,19 +374,15 @@ static void destroy_device(struct cddpi_group_device *dev)
 
 static cddp_status share_calls(struct cddpi_group_device *dev)
 {
-    cddp_group *group = dev->group;
     struct cddpi_calls *own;
     void *memory;
-    size_t ranks = (size_t)group->world_size;
-    cddp_status status = share(
-        dev, ranks * sizeof *dev->calls + 2 * ranks * ranks * sizeof *dev->p2p_calls, &memory);
+    size_t ranks = (size_t)dev->group->world_size;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(share(dev, ranks * sizeof *dev->calls + 2 * ranks * ranks * sizeof *dev->p2p_calls,
+                    &memory));
     dev->calls = memory;
     dev->p2p_calls = (struct cddpi_p2p_calls *)(void *)(dev->calls + ranks);
-    own = &dev->calls[group->rank];
+    own = cddpi_own_calls(dev);
     own->pid = getpid();
     own->start_time = cddpi_process_start_time();
     return CDDP_OK;
@@ -465,23 +445,21 @@ cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref
     } else {
         unref_device(ref);
     }
+    CDDPI_TRY_GOTO(failed, status, cddpi_agree(group, own));
+    CDDPI_TRY_GOTO(failed, status, set_up(dev, transport, deterministic));
+    own = cddpi_watchdog_start(dev);
     status = cddpi_agree(group, own);
     if (status == CDDP_OK) {
-        status = set_up(dev, transport, deterministic);
+        group->device = dev;
+        return CDDP_OK;
     }
-    if (status == CDDP_OK) {
-        own = cddpi_watchdog_start(dev);
-        status = cddpi_agree(group, own);
-        if (status != CDDP_OK && own == CDDP_OK) {
-            cddpi_watchdog_stop(dev, false);
-        }
+    if (own == CDDP_OK) {
+        cddpi_watchdog_stop(dev, false);
     }
-    if (status != CDDP_OK) {
-        destroy_device(dev);
-        return status;
-    }
-    group->device = dev;
-    return CDDP_OK;
+
+failed:
+    destroy_device(dev);
+    return status;
 }
 
 /* NCCL's own switch, since 2.30.3. */

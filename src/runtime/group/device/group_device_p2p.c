@@ -60,11 +60,7 @@ static cddp_status await_room(struct cddpi_group_device *dev, struct cddpi_pendi
     while (sends(&pending->op) &&
            atomic_load_explicit(&theirs->compared, memory_order_acquire) + CDDPI_P2P_CALLS <
                pending->op.number) {
-        cddp_status status = cddpi_group_device_status(dev);
-
-        if (status != CDDP_OK) {
-            return status;
-        }
+        CDDPI_TRY(cddpi_group_device_status(dev));
         if (cddpi_now_ns() > pending->op.deadline_ns) {
             cddpi_pending_title(pending, title, sizeof title);
             return cddpi_group_device_fail_call(
@@ -110,21 +106,17 @@ static cddp_status start_message(struct cddpi_group_device *dev, struct cddpi_pe
 {
     const struct cddpi_device_ops *device = dev->device->ops;
     struct cddpi_p2p_message message = {.op = &pending->op, .done = pending->done};
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     pending->op.number = own_p2p_calls(dev, &pending->op)->called + 1;
     atomic_store_explicit(&pending->begun, false, memory_order_relaxed);
     message.begun = &pending->begun;
+    /* a failure here concerns only this rank: nothing was published to the peer yet */
     if (pending->ready == NULL) {
-        status = device->event_create(dev->device, false, &pending->ready);
+        CDDPI_TRY(device->event_create(dev->device, false, &pending->ready));
     }
     message.ready = pending->ready;
-    if (status == CDDP_OK) {
-        status = device->record(dev->device, pending->ready, CDDPI_STREAM_COMPUTE);
-    }
-    if (status != CDDP_OK) { /* nothing was published to the peer yet */
-        return status;
-    }
+    CDDPI_TRY(device->record(dev->device, pending->ready, CDDPI_STREAM_COMPUTE));
     CDDPI_TRY(await_room(dev, pending));
     status = dev->transport->ops->message(dev->transport, &message);
     if (status == CDDP_OK) {
@@ -135,19 +127,7 @@ static cddp_status start_message(struct cddpi_group_device *dev, struct cddpi_pe
     return status;
 }
 
-/* The handle, or the call itself, releases it. */
-static void release(struct cddpi_group_device *dev, struct cddpi_pending *pending)
-{
-    pthread_mutex_lock(&dev->mutex);
-    pending->has_handle = false;
-    if (!pending->under_way) { /* otherwise it is put there when it leaves the list of messages */
-        pending->next = dev->free;
-        dev->free = pending;
-    }
-    pthread_mutex_unlock(&dev->mutex);
-}
-
-static cddp_status check(const struct cddpi_group_device *dev, const struct cddpi_group_op *op)
+static cddp_status check_op(const struct cddpi_group_device *dev, const struct cddpi_group_op *op)
 {
     if (dev->transport->ops->message == NULL) {
         return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,
@@ -175,11 +155,9 @@ cddp_status cddpi_device_p2p_start(struct cddpi_group_device *dev, const struct 
 {
     struct cddp_work start = {.op = *op, .group = dev->group};
     struct cddp_work *work = NULL;
-    cddp_status status = check(dev, op);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(check_op(dev, op));
     start.pending = cddpi_pending_take(dev, op);
     if (start.pending == NULL) {
         return CDDP_ERR_NO_MEMORY;
@@ -199,7 +177,7 @@ cddp_status cddpi_device_p2p_start(struct cddpi_group_device *dev, const struct 
         *out = work;
         return CDDP_OK;
     }
-    release(dev, start.pending);
+    cddpi_pending_release(dev, start.pending);
     if (work != NULL) {
         cddpi_work_put(work);
     }
@@ -212,7 +190,6 @@ cddp_status cddpi_device_p2p_await(struct cddpi_group_device *dev,
     int64_t until = timeout_ms != 0 ? cddpi_deadline_ns(timeout_ms) : INT64_MAX;
 
     while (!atomic_load_explicit(&pending->begun, memory_order_acquire)) {
-
         cddpi_watchdog_check(dev); /* enqueues more pieces */
         CDDPI_TRY(cddpi_group_device_status(dev));
         if (cddpi_now_ns() >= until) {
@@ -395,11 +372,9 @@ cddp_status cddpi_device_p2p_check(struct cddpi_group_device *dev, bool query_de
 
 cddp_status cddpi_pending_order(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
-    cddp_status status = cddpi_device_p2p_await(dev, pending, 0);
+    cddp_status status;
 
-    if (status == CDDP_OK) {
-        status = dev->device->ops->order(dev->device, CDDPI_STREAM_COMPUTE, pending->done);
-        status = status == CDDP_OK ? CDDP_OK : cddpi_pending_fail(dev, pending, status);
-    }
-    return status;
+    CDDPI_TRY(cddpi_device_p2p_await(dev, pending, 0));
+    status = dev->device->ops->order(dev->device, CDDPI_STREAM_COMPUTE, pending->done);
+    return status == CDDP_OK ? CDDP_OK : cddpi_pending_fail(dev, pending, status);
 }

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "group/device/remote.h"
+#include "group/device/group_device.h"
 #include "group/engine/group_state.h"
 #include "group/watch/dump.h"
 
@@ -67,11 +67,14 @@ struct cddpi_pending *cddpi_pending_take(struct cddpi_group_device *dev,
     return pending;
 }
 
-void cddpi_pending_put(struct cddpi_group_device *dev, struct cddpi_pending *pending)
+void cddpi_pending_release(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     pthread_mutex_lock(&dev->mutex);
-    pending->next = dev->free;
-    dev->free = pending;
+    pending->has_handle = false;
+    if (!pending->under_way) { /* otherwise the watchdog puts it into the free list later */
+        pending->next = dev->free;
+        dev->free = pending;
+    }
     pthread_mutex_unlock(&dev->mutex);
 }
 

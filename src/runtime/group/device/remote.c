@@ -5,12 +5,11 @@
  * another call since, they also wait for each other at the operation's end. So the group's
  * transport detects a rank that dies or is missing while the device works, as in any collective.
  * All threads decide the same, since they decide from the gathered data. */
-#include "group/device/remote.h"
+#include "group/device/group_device.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/device/group_device.h"
 #include "group/engine/group_state.h"
 
 #include <string.h>
@@ -123,18 +122,19 @@ static cddp_status do_job(struct cddpi_remote *remote, const struct remote_job *
 {
     struct cddpi_group_device *dev = remote->dev;
     bool is_newest = false;
-    cddp_status status = compare(remote, job, &is_newest);
+    cddp_status status;
 
-    if (status == CDDP_OK && dev->transport->ops->host_part != NULL) {
+    CDDPI_TRY(compare(remote, job, &is_newest));
+    if (dev->transport->ops->host_part != NULL) {
         /* the group watches the peers during this call */
         status = dev->transport->ops->host_part(dev->transport, &job->op);
         return status == CDDP_OK ? CDDP_OK : fail_during(job, status);
     }
-    return status == CDDP_OK && is_newest ? await_end(remote, job) : status;
+    return is_newest ? await_end(remote, job) : CDDP_OK;
 }
 
 /* Get the next job; NULL: stop. */
-static struct remote_job *take(struct cddpi_remote *remote)
+static struct remote_job *take_job(struct cddpi_remote *remote)
 {
     struct remote_job *job;
 
@@ -157,7 +157,7 @@ static void *remote_main(void *argument)
     struct cddpi_remote *remote = argument;
     struct remote_job *job;
 
-    while ((job = take(remote)) != NULL) {
+    while ((job = take_job(remote)) != NULL) {
         cddp_status status = do_job(remote, job);
 
         cddpi_free(job);

@@ -1,6 +1,6 @@
 /* watchdog.c - owns the watchdog of a group's device: a thread that detects the end of operations,
  * compares what the ranks called, and aborts everything when something is wrong. */
-#include "group/device/remote.h"
+#include "group/device/group_device.h"
 #include "group/watch/peer.h"
 
 #include "base/alloc.h"
@@ -132,13 +132,6 @@ static cddp_status check_peers(struct cddpi_group_device *dev, const struct watc
     return CDDP_OK;
 }
 
-static bool is_late(const struct cddpi_group_device *dev, const struct watchdog_view *view)
-{
-    int64_t grace_ns = dev->remote != NULL ? (int64_t)REMOTE_MS * 1000000 : 0;
-
-    return cddpi_now_ns() >= view->deadline_ns + grace_ns;
-}
-
 static cddp_status expired(const struct cddpi_group_device *dev, const struct watchdog_view *view)
 {
     struct cddpi_late late = {.used = 0};
@@ -160,40 +153,34 @@ static cddp_status expired(const struct cddpi_group_device *dev, const struct wa
     return status;
 }
 
+/* Fail if a rank that has not ended the operation is gone, or the deadline has passed. */
+static cddp_status check_operation(struct cddpi_group_device *dev, const struct watchdog_view *view)
+{
+    int64_t grace_ns = dev->remote != NULL ? (int64_t)REMOTE_MS * 1000000 : 0;
+
+    CDDPI_TRY(check_peers(dev, view));
+    return cddpi_now_ns() >= view->deadline_ns + grace_ns ? expired(dev, view) : CDDP_OK;
+}
+
 static cddp_status check_all(struct cddpi_group_device *dev)
 {
     struct watchdog_view view;
     bool left = false;
-    cddp_status status = dev->group->backend->ops->broken(dev->group->backend);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status; /* another rank has set the text */
+    /* on failure another rank has set the text */
+    CDDPI_TRY(dev->group->backend->ops->broken(dev->group->backend));
+    CDDPI_TRY(retire_done(dev, &view, &left));
+    CDDPI_TRY(cddpi_calls_compare(dev));
+    left = left || first_under_way(dev, true, &view);
+    if (left) {
+        CDDPI_TRY(check_operation(dev, &view));
     }
-    status = retire_done(dev, &view, &left);
-    if (status == CDDP_OK) {
-        status = cddpi_calls_compare(dev);
-    }
-    if (status == CDDP_OK && !left) {
-        left = first_under_way(dev, true, &view);
-    }
-    if (status == CDDP_OK && left) {
-        status = check_peers(dev, &view);
-    }
-    if (status == CDDP_OK && left && is_late(dev, &view)) {
-        status = expired(dev, &view);
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_device_p2p_check(dev, true);
-    }
-    if (status == CDDP_OK) {
-        atomic_store_explicit(&dev->query_start_ns, cddpi_now_ns(), memory_order_relaxed);
-        status = dev->transport->ops->poll(dev->transport); /* it may enqueue messages */
-        atomic_store_explicit(&dev->query_start_ns, 0, memory_order_relaxed);
-        if (status != CDDP_OK && left) {
-            status = cddpi_fail_prefix(status, "%s", view.title);
-        }
-    }
-    return status;
+    CDDPI_TRY(cddpi_device_p2p_check(dev, true));
+    atomic_store_explicit(&dev->query_start_ns, cddpi_now_ns(), memory_order_relaxed);
+    status = dev->transport->ops->poll(dev->transport); /* it may enqueue messages */
+    atomic_store_explicit(&dev->query_start_ns, 0, memory_order_relaxed);
+    return status != CDDP_OK && left ? cddpi_fail_prefix(status, "%s", view.title) : status;
 }
 
 void cddpi_watchdog_check(struct cddpi_group_device *dev)
@@ -260,26 +247,16 @@ static void *watchdog_main(void *argument)
 /* A CUDA call may block those of all other threads: a launch that finds no room waits for the
  * streams, the streams wait for a peer that has died, and the watchdog's query waits for the
  * launch. So this function checks peers and deadlines without calling the device while the watchdog
- * is stuck.
- */
-static void check_without_device(struct cddpi_group_device *dev)
+ * is stuck. */
+static cddp_status check_without_device(struct cddpi_group_device *dev)
 {
     struct watchdog_view view;
-    cddp_status status = dev->group->backend->ops->broken(dev->group->backend);
 
-    if (status == CDDP_OK &&
-        (first_under_way(dev, false, &view) || first_under_way(dev, true, &view))) {
-        status = check_peers(dev, &view);
-        if (status == CDDP_OK && is_late(dev, &view)) {
-            status = expired(dev, &view);
-        }
+    CDDPI_TRY(dev->group->backend->ops->broken(dev->group->backend));
+    if (first_under_way(dev, false, &view) || first_under_way(dev, true, &view)) {
+        CDDPI_TRY(check_operation(dev, &view));
     }
-    if (status == CDDP_OK) {
-        status = cddpi_device_p2p_check(dev, false);
-    }
-    if (status != CDDP_OK) {
-        (void)cddpi_group_device_fail(dev, status);
-    }
+    return cddpi_device_p2p_check(dev, false);
 }
 
 static void *monitor_main(void *argument)
@@ -293,8 +270,13 @@ static void *monitor_main(void *argument)
 
         if (query_start_ns != 0 && cddpi_now_ns() - query_start_ns > STUCK_NS &&
             !atomic_load_explicit(&dev->failed, memory_order_relaxed)) {
+            cddp_status status;
+
             pthread_mutex_unlock(&dev->mutex);
-            check_without_device(dev);
+            status = check_without_device(dev);
+            if (status != CDDP_OK) {
+                (void)cddpi_group_device_fail(dev, status);
+            }
             pthread_mutex_lock(&dev->mutex);
         }
         if (!dev->stop) {

@@ -4,7 +4,7 @@
 
 #include "data/dataset.h"
 #include "data/images/image_decode.h"
-#include "kernels/cpu/image_resize.h"
+#include "kernels/cpu/image.h"
 
 /* The key of the random numbers. A random view depends on this key and on the sizes only. */
 struct cddpi_view_key {

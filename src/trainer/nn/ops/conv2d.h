@@ -4,7 +4,6 @@
 #define CDDPI_NN_OPS_CONV2D_H
 
 #include "kernels/cpu/cpu_layout.h"
-#include "kernels/cpu/cpu_window.h"
 #include "nn/cpu/dnnl.h"
 
 /* conv2d_filters.c */

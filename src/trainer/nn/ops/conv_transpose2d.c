@@ -6,6 +6,7 @@
  * height x width x outputs. The order of sums does not depend on the number of samples that are
  * computed together. */
 #include "base/error.h"
+#include "kernels/cpu/cpu_layout.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/ops/window_op.h"

@@ -1,6 +1,6 @@
 /* pointwise_op.c - owns the element-wise layers, where they are not fused into another op.
  * kernels/pointwise.h lists them. */
-#include "kernels/cpu/cpu_pointwise.h"
+#include "kernels/cpu/elementwise.h"
 #include "nn/cuda/model_cuda.h"
 
 static enum cddpi_pointwise function_of(const struct cddpi_op *op)

@@ -2,6 +2,7 @@
  * output is flat and plain whatever the layout of its input; on a device, images are channels last.
  */
 #include "base/error.h"
+#include "kernels/cpu/cpu_layout.h"
 #include "nn/cpu/dnnl.h"
 #include "nn/cuda/model_cuda.h"
 #include "nn/ops/window_op.h"

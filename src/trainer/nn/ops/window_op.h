@@ -3,7 +3,7 @@
 #ifndef CDDPI_NN_OPS_WINDOW_H
 #define CDDPI_NN_OPS_WINDOW_H
 
-#include "kernels/cpu/cpu_window.h"
+#include "kernels/cpu/cpu_layout.h"
 #include "nn/graph/graph.h"
 
 /** Height and width after the layer's kernel, stride and padding; windows that do not fit entirely

@@ -2,7 +2,7 @@
 #ifndef CDDPI_PARALLEL_PLACED_STATE_H
 #define CDDPI_PARALLEL_PLACED_STATE_H
 
-#include "device/workers.h"
+#include "device/parallel.h"
 #include "parallel/device_model/device_model.h"
 #include "parallel/parallel_memory.h"
 #include "parallel/placed/placed.h"

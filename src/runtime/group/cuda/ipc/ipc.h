@@ -94,7 +94,6 @@ struct ipc_transport {
 
     struct ipc_block *block; /* NULL with one rank */
     size_t block_bytes;
-    char *block_device; /* its address for streams */
     bool registered;
     size_t window;            /* bytes of a slot */
     char *windows[IPC_RANKS]; /* slot 0 of each rank */
@@ -127,84 +126,76 @@ static inline struct ipc_transport *ipc_of(struct cddpi_device_transport *base)
     return (struct ipc_transport *)(void *)base;
 }
 
-static inline const struct ipc_transport *ipc_of_const(const struct cddpi_device_transport *base)
+static inline char *ipc_window(const struct ipc_transport *ipc, int rank, uint64_t piece)
 {
-    return (const struct ipc_transport *)(const void *)base;
+    return ipc->windows[rank] + piece % IPC_SLOTS * ipc->window;
 }
 
-static inline char *ipc_window(const struct ipc_transport *transport, int rank, uint64_t piece)
-{
-    return transport->windows[rank] + piece % IPC_SLOTS * transport->window;
-}
-
-/* flags.c */
+/* ipc_steps.c */
 enum ipc_flag { IPC_ARRIVED, IPC_DONE };
 /** Enqueue into @p stream: set this rank's flag to @p piece, once all earlier writes are visible to
  *  all ranks. */
-cddp_status cddpi_ipc_signal(struct ipc_transport *transport, cudaStream_t stream,
-                             enum ipc_flag flag, uint64_t piece);
+cddp_status cddpi_ipc_signal(struct ipc_transport *ipc, cudaStream_t stream, enum ipc_flag flag,
+                             uint64_t piece);
 /** Enqueue into @p stream: wait until all peers' flags have reached @p piece. */
-cddp_status cddpi_ipc_await(struct ipc_transport *transport, cudaStream_t stream,
-                            enum ipc_flag flag, uint64_t piece);
+cddp_status cddpi_ipc_await(struct ipc_transport *ipc, cudaStream_t stream, enum ipc_flag flag,
+                            uint64_t piece);
 /** Enqueue into @p stream: write this rank's weight for @p piece. */
-cddp_status cddpi_ipc_write_weight(struct ipc_transport *transport, cudaStream_t stream,
-                                   uint64_t piece, double weight);
+cddp_status cddpi_ipc_write_weight(struct ipc_transport *ipc, cudaStream_t stream, uint64_t piece,
+                                   double weight);
 /** End all ranks' waits, present and future ones. Any thread. */
-void cddpi_ipc_release(struct ipc_transport *transport);
-uint64_t cddpi_ipc_read(const struct ipc_transport *transport, int rank, enum ipc_flag flag);
+void cddpi_ipc_release(struct ipc_transport *ipc);
+uint64_t cddpi_ipc_read(const struct ipc_transport *ipc, int rank, enum ipc_flag flag);
+
+/** The number of elements before the part of rank @p rank in @p count elements. */
+size_t cddpi_ipc_part(const struct ipc_transport *ipc, const struct cddpi_group_op *op,
+                      size_t count, int rank);
+/** Copy the weights of @p piece to the memory from which kernels read them. */
+cddp_status cddpi_ipc_fetch_weights(struct ipc_transport *ipc, uint64_t piece);
+cddp_status cddpi_ipc_copy(struct ipc_transport *ipc, cudaStream_t stream, void *to,
+                           const void *from, size_t bytes);
+/** Reduce @p count elements of all @p inputs in the communication stream. This rank's input and @p
+ *  out may be the same, and need not be aligned: memory that kernels cannot use is copied through
+ *  scratch. */
+cddp_status cddpi_ipc_reduce(struct ipc_transport *ipc, const struct cddpi_group_op *op,
+                             const char *const *inputs, size_t count, char *out);
 
 /* ipc_health.c: see struct cddpi_device_transport_ops */
 /** From now on, check whether the processes are alive. */
-void cddpi_ipc_watch(struct ipc_transport *transport, const int *pids);
+void cddpi_ipc_watch(struct ipc_transport *ipc, const int32_t *pids);
 cddp_status cddpi_ipc_poll(struct cddpi_device_transport *base);
 /** The part of poll that several threads may call at once: whether this rank or a peer has
  *  aborted. */
-cddp_status cddpi_ipc_ended(struct ipc_transport *transport);
+cddp_status cddpi_ipc_ended(struct ipc_transport *ipc);
 void cddpi_ipc_abort(struct cddpi_device_transport *base, const char *reason);
-bool cddpi_ipc_gone(const struct ipc_transport *transport, int rank);
+bool cddpi_ipc_gone(const struct ipc_transport *ipc, int rank);
 /** Store the place of an operation's memory for comparison; blocks are NULL if the place does not
- *  matter.
- */
-void cddpi_ipc_note_place(struct ipc_transport *transport, const struct ipc_segment *in_block,
+ *  matter. */
+void cddpi_ipc_note_place(struct ipc_transport *ipc, const struct ipc_segment *in_block,
                           const void *in, const struct ipc_segment *out_block, const void *out);
 
 /* ipc_memory.c */
 /** Share device memory of @p bytes with all ranks. Collective: every rank succeeds or every rank
  *  fails. */
-cddp_status cddpi_ipc_share(struct ipc_transport *transport, size_t bytes, char **out_at);
+cddp_status cddpi_ipc_share(struct ipc_transport *ipc, size_t bytes, char **out_at);
 /** Close the peers' memory in @p at. */
-void cddpi_ipc_unshare(struct ipc_transport *transport, char **at);
+void cddpi_ipc_unshare(struct ipc_transport *ipc, char **at);
 cddp_status cddpi_ipc_alloc(struct cddpi_device_transport *base, size_t bytes, void **out);
 void cddpi_ipc_free(struct cddpi_device_transport *base, void *memory);
 /** The block that holds all of [data, data + bytes), or NULL. */
-const struct ipc_segment *cddpi_ipc_find(const struct ipc_transport *transport, const void *data,
+const struct ipc_segment *cddpi_ipc_find(const struct ipc_transport *ipc, const void *data,
                                          size_t bytes);
 /** The two steps of free: close the peers' memory that streams no longer use, then free this rank's
  *  memory that no peer has open. @p all: do it for all blocks, without these checks. */
-void cddpi_ipc_close_retired(struct ipc_transport *transport, bool all);
-void cddpi_ipc_free_retired(struct ipc_transport *transport, bool all);
-
-/* ipc_reduce.c */
-/** The number of elements before the part of rank @p rank in @p count elements. */
-size_t cddpi_ipc_part(const struct ipc_transport *transport, const struct cddpi_group_op *op,
-                      size_t count, int rank);
-/** Copy the weights of @p piece to the memory from which kernels read them. */
-cddp_status cddpi_ipc_fetch_weights(struct ipc_transport *transport, uint64_t piece);
-cddp_status cddpi_ipc_copy(struct ipc_transport *transport, cudaStream_t stream, void *to,
-                           const void *from, size_t bytes);
-/** Reduce @p count elements of all @p inputs in the communication stream. This rank's input and @p
- *  out may be the same, and need not be aligned: memory that kernels cannot use is copied through
- *  scratch.
- */
-cddp_status cddpi_ipc_reduce(struct ipc_transport *transport, const struct cddpi_group_op *op,
-                             const char *const *inputs, size_t count, char *out);
+void cddpi_ipc_close_retired(struct ipc_transport *ipc, bool all);
+void cddpi_ipc_free_retired(struct ipc_transport *ipc, bool all);
 
 /* chunked.c */
-cddp_status cddpi_ipc_chunked(struct ipc_transport *transport, const struct cddpi_group_op *op);
+cddp_status cddpi_ipc_chunked(struct ipc_transport *ipc, const struct cddpi_group_op *op);
 
 /* zero_copy.c */
 /** Whether @p op can be done directly in its own memory; the same result on all ranks. */
-bool cddpi_ipc_is_zero_copy(struct ipc_transport *transport, const struct cddpi_group_op *op);
-cddp_status cddpi_ipc_zero_copy(struct ipc_transport *transport, const struct cddpi_group_op *op);
+bool cddpi_ipc_is_zero_copy(struct ipc_transport *ipc, const struct cddpi_group_op *op);
+cddp_status cddpi_ipc_zero_copy(struct ipc_transport *ipc, const struct cddpi_group_op *op);
 
 #endif

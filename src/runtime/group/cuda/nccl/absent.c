@@ -4,8 +4,7 @@
 
 static cddp_status probe(const struct cddpi_device_open_params *params)
 {
-    return cddpi_transport_fail(params->device, CDDP_ERR_UNAVAILABLE,
-                                "this CUDA module was built without NCCL");
+    return cddpi_fail(CDDP_ERR_UNAVAILABLE, "this CUDA module was built without NCCL");
 }
 
 const struct cddpi_transport cddpi_nccl_transport = {

@@ -12,11 +12,6 @@ struct deterministic_cut {
     size_t counts[NCCL_MOST_RANKS];
 };
 
-static bool aligned(const void *memory)
-{
-    return (uintptr_t)memory % 16 == 0; /* kernels require this */
-}
-
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -24,14 +19,14 @@ static size_t least(size_t a, size_t b)
 
 /* Cut out a piece. all_reduce and reduce: elements [at, at + count) of the input are divided among
  * the ranks. reduce_scatter: elements [at, at + count) of each block, which belongs to its rank. */
-static struct deterministic_cut cut(const struct nccl_transport *transport,
+static struct deterministic_cut cut(const struct nccl_transport *nccl,
                                     const struct cddpi_group_op *op, size_t at, size_t count)
 {
     struct deterministic_cut cut = {.op = op, .element = cddp_type_bytes(op->type)};
     size_t grains = (count * cut.element + NCCL_GRAIN - 1) / NCCL_GRAIN;
 
-    for (int r = 0; r < transport->size; r++) {
-        size_t ranks = (size_t)transport->size;
+    for (int r = 0; r < nccl->size; r++) {
+        size_t ranks = (size_t)nccl->size;
         size_t start = grains * (size_t)r / ranks * NCCL_GRAIN / cut.element;
         size_t end = grains * ((size_t)r + 1) / ranks * NCCL_GRAIN / cut.element;
 
@@ -47,97 +42,93 @@ static struct deterministic_cut cut(const struct nccl_transport *transport,
 }
 
 /* Receive all ranks' input for this rank's part into the rows of scratch. */
-static cddp_status collect(struct nccl_transport *transport, const struct deterministic_cut *cut)
+static cddp_status collect(struct nccl_transport *nccl, const struct deterministic_cut *cut)
 {
     struct nccl_transfer transfers[NCCL_MOST_RANKS];
 
-    for (int r = 0; r < transport->size; r++) {
+    for (int r = 0; r < nccl->size; r++) {
         transfers[r] = (struct nccl_transfer){
             (const char *)cut->op->in + cut->starts[r] * cut->element,
-            cut->counts[r] * cut->element, transport->scratch + (size_t)r * transport->row,
-            cut->counts[transport->rank] * cut->element};
+            cut->counts[r] * cut->element, nccl->scratch + (size_t)r * nccl->row,
+            cut->counts[nccl->rank] * cut->element};
     }
-    if (aligned(transfers[transport->rank].out)) {
-        transfers[transport->rank].in_bytes = 0; /* the kernel reads it from its own memory */
+    if (cuda_is_aligned(transfers[nccl->rank].out)) {
+        transfers[nccl->rank].in_bytes = 0; /* the kernel reads it from its own memory */
     }
-    return cddpi_nccl_exchange(transport, transfers);
+    return cddpi_nccl_exchange(nccl, transfers);
 }
 
-static cddp_status reduce(struct nccl_transport *transport, const struct deterministic_cut *cut,
+static cddp_status reduce(struct nccl_transport *nccl, const struct deterministic_cut *cut,
                           char *out)
 {
     const struct cddpi_group_op *op = cut->op;
-    const char *own = (const char *)op->in + cut->starts[transport->rank] * cut->element;
-    char *result = aligned(out) ? out
-                                : transport->scratch + (size_t)transport->size * transport->row;
-    size_t count = cut->counts[transport->rank];
+    const char *own = (const char *)op->in + cut->starts[nccl->rank] * cut->element;
+    char *result = cuda_is_aligned(out) ? out : nccl->scratch + (size_t)nccl->size * nccl->row;
+    size_t count = cut->counts[nccl->rank];
     const void *inputs[NCCL_MOST_RANKS];
-    cddp_status status;
 
     if (count == 0) {
         return CDDP_OK;
     }
-    for (int r = 0; r < transport->size; r++) {
-        inputs[r] = transport->scratch + (size_t)r * transport->row;
+    for (int r = 0; r < nccl->size; r++) {
+        inputs[r] = nccl->scratch + (size_t)r * nccl->row;
     }
-    if (aligned(own)) {
-        inputs[transport->rank] = own;
+    if (cuda_is_aligned(own)) {
+        inputs[nccl->rank] = own;
     }
-    status = transport->device->kernels->reduce(transport->device, op->type, op->op, inputs,
-                                                op->weighted ? transport->weights : NULL,
-                                                transport->size, count, result);
-    return status != CDDP_OK ? status
-                             : cddpi_nccl_copy(transport, out, result, count * cut->element);
+    CDDPI_TRY(nccl->device->kernels->reduce(nccl->device, op->type, op->op, inputs,
+                                            op->weighted ? nccl->weights : NULL, nccl->size, count,
+                                            result));
+    return cddpi_nccl_copy(nccl, out, result, count * cut->element);
 }
 
 /* Send the results to all ranks, or to root. */
-static cddp_status spread(struct nccl_transport *transport, const struct deterministic_cut *cut,
+static cddp_status spread(struct nccl_transport *nccl, const struct deterministic_cut *cut,
                           const char *own)
 {
     const struct cddpi_group_op *op = cut->op;
     bool all = op->kind == CDDPI_ALL_REDUCE;
     struct nccl_transfer transfers[NCCL_MOST_RANKS] = {{NULL, 0, NULL, 0}};
 
-    for (int r = 0; r < transport->size; r++) {
+    for (int r = 0; r < nccl->size; r++) {
         if (all || r == op->root) {
             transfers[r].out = own;
-            transfers[r].out_bytes = cut->counts[transport->rank] * cut->element;
+            transfers[r].out_bytes = cut->counts[nccl->rank] * cut->element;
         }
-        if (all || transport->rank == op->root) {
+        if (all || nccl->rank == op->root) {
             transfers[r].in = (char *)op->out + cut->starts[r] * cut->element;
             transfers[r].in_bytes = cut->counts[r] * cut->element;
         }
     }
-    return cddpi_nccl_exchange(transport, transfers);
+    return cddpi_nccl_exchange(nccl, transfers);
 }
 
-static cddp_status one_piece(struct nccl_transport *transport, const struct cddpi_group_op *op,
+static cddp_status one_piece(struct nccl_transport *nccl, const struct cddpi_group_op *op,
                              size_t at, size_t count)
 {
-    struct deterministic_cut piece = cut(transport, op, at, count);
-    bool wants = op->kind != CDDPI_REDUCE || transport->rank == op->root;
-    size_t start = op->kind == CDDPI_REDUCE_SCATTER ? at : piece.starts[transport->rank];
+    struct deterministic_cut piece = cut(nccl, op, at, count);
+    bool wants = op->kind != CDDPI_REDUCE || nccl->rank == op->root;
+    size_t start = op->kind == CDDPI_REDUCE_SCATTER ? at : piece.starts[nccl->rank];
     char *result = wants ? (char *)op->out + start * piece.element
-                         : transport->scratch + (size_t)transport->size * transport->row;
+                         : nccl->scratch + (size_t)nccl->size * nccl->row;
 
-    CDDPI_TRY(collect(transport, &piece));
-    CDDPI_TRY(reduce(transport, &piece, result));
+    CDDPI_TRY(collect(nccl, &piece));
+    CDDPI_TRY(reduce(nccl, &piece, result));
     if (op->kind != CDDPI_REDUCE_SCATTER) {
-        CDDPI_TRY(spread(transport, &piece, result));
+        CDDPI_TRY(spread(nccl, &piece, result));
     }
     return CDDP_OK;
 }
 
-cddp_status cddpi_nccl_deterministic(struct nccl_transport *transport,
-                                     const struct cddpi_group_op *op)
+cddp_status cddpi_nccl_deterministic(struct nccl_transport *nccl, const struct cddpi_group_op *op)
 {
     size_t element = cddp_type_bytes(op->type);
-    size_t parts = op->kind == CDDPI_REDUCE_SCATTER ? 1 : (size_t)transport->size;
-    size_t most = (transport->row - NCCL_GRAIN) / element * parts;
+    size_t parts = op->kind == CDDPI_REDUCE_SCATTER ? 1 : (size_t)nccl->size;
+    size_t most = (nccl->row - NCCL_GRAIN) / element * parts;
 
-    CDDPI_TRY(op->weighted ? cddpi_nccl_gather_weights(transport, op) : CDDP_OK);
+    CDDPI_TRY(op->weighted ? cddpi_nccl_gather_weights(nccl, op) : CDDP_OK);
     for (size_t at = 0; at < op->count; at += most) {
-        CDDPI_TRY(one_piece(transport, op, at, least(op->count - at, most)));
+        CDDPI_TRY(one_piece(nccl, op, at, least(op->count - at, most)));
     }
     return CDDP_OK;
 }

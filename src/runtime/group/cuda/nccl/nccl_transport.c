@@ -20,7 +20,7 @@ struct nccl_transport_intro {
 /* Write the name by which NCCL distinguishes machines. */
 static void name_host(char *out, size_t bytes)
 {
-    const char *id = getenv("NCCL_HOSTID"); /* cddpi_nccl_tell_hosts() may have set it */
+    const char *id = getenv("NCCL_HOSTID"); /* tell_hosts() may have set it */
     char boot[48] = "";
     char name[96] = "";
     FILE *file;
@@ -41,23 +41,22 @@ static void name_host(char *out, size_t bytes)
     snprintf(out, bytes, "%s %s", name, boot);
 }
 
-static void introduce(struct nccl_transport *transport, struct nccl_transport_intro *out)
+static void introduce(struct nccl_transport *nccl, struct nccl_transport_intro *out)
 {
     const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
 
     memset(out, 0, sizeof *out);
-    out->version = transport->nccl.version;
+    out->version = nccl->library.version;
     out->shares = shares != NULL && strcmp(shares, "1") == 0;
-    snprintf(out->unique, sizeof out->unique, "%s", transport->device->unique);
-    if (cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, transport->device->index) != cudaSuccess) {
+    snprintf(out->unique, sizeof out->unique, "%s", nccl->device->unique);
+    if (cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, nccl->device->index) != cudaSuccess) {
         (void)cudaGetLastError();
         out->pci[0] = '\0';
     }
     name_host(out->host, sizeof out->host);
 }
 
-static cddp_status compare_two(const struct nccl_transport *transport,
-                               const struct nccl_transport_intro *intros, int a, int b)
+static cddp_status compare_two(const struct nccl_transport_intro *intros, int a, int b)
 {
     const struct nccl_transport_intro *first = &intros[a];
     const struct nccl_transport_intro *second = &intros[b];
@@ -70,89 +69,74 @@ static cddp_status compare_two(const struct nccl_transport *transport,
     cddpi_nccl_version_text(first->version, one, sizeof one);
     cddpi_nccl_version_text(second->version, two, sizeof two);
     if (first->version != second->version) {
-        return cddpi_transport_fail(transport->device, CDDP_ERR_UNAVAILABLE,
-                                    "NCCL %s on rank %d but %s on rank %d: all ranks need the same",
-                                    one, a, two, b);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "NCCL %s on rank %d but %s on rank %d: all ranks need the same", one, a,
+                          two, b);
     }
     if (same && strcmp(first->host, second->host) == 0 && !may_share) {
-        return cddpi_transport_fail(transport->device, CDDP_ERR_UNAVAILABLE,
-                                    "ranks %d and %d share the device %s (PCI %s): NCCL %s cannot "
-                                    "do that: set CDDP_BACKEND=ipc",
-                                    a, b, first->unique, first->pci, one);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "ranks %d and %d share the device %s (PCI %s): NCCL %s cannot "
+                          "do that: set CDDP_BACKEND=ipc",
+                          a, b, first->unique, first->pci, one);
     }
     return CDDP_OK;
 }
 
 /* Detect errors that NCCL would report less clearly, or by hanging. */
-static cddp_status compare(const struct nccl_transport *transport,
+static cddp_status compare(const struct nccl_transport *nccl,
                            const struct nccl_transport_intro *intros)
 {
-    cddp_status status = CDDP_OK;
-
-    for (int b = 1; b < transport->size && status == CDDP_OK; b++) {
-        for (int a = 0; a < b && status == CDDP_OK; a++) {
-            status = compare_two(transport, intros, a, b);
+    for (int b = 1; b < nccl->size; b++) {
+        for (int a = 0; a < b; a++) {
+            CDDPI_TRY(compare_two(intros, a, b));
         }
     }
-    return status;
+    return CDDP_OK;
 }
 
-static cddp_status join_ranks(struct nccl_transport *transport)
+static cddp_status join_ranks(struct nccl_transport *nccl)
 {
     struct nccl_transport_intro own;
     struct nccl_transport_intro *all;
-    cddp_status status = cddpi_nccl_load(transport->device, &transport->nccl);
+    cddp_status status = cddpi_nccl_load(&nccl->library);
 
-    introduce(transport, &own);
-    all = cddpi_transport_zalloc(transport->device, (size_t)transport->size * sizeof *all);
+    introduce(nccl, &own);
+    all = cddpi_zalloc((size_t)nccl->size * sizeof *all);
     if (status == CDDP_OK && all == NULL) {
-        status = cddpi_transport_fail(transport->device, CDDP_ERR_NO_MEMORY,
-                                      "transport: no memory");
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "transport: no memory");
     }
-    status = cddpi_transport_agree(&transport->params, status);
+    status = cddpi_transport_agree(&nccl->params, status);
     if (status == CDDP_OK) {
-        status = transport->params.exchange(transport->params.context, &own, sizeof own, all);
+        status = nccl->params.exchange(nccl->params.context, &own, sizeof own, all);
     }
     if (status == CDDP_OK) {
-        status = compare(transport, all);
+        status = compare(nccl, all);
     }
-    cddpi_transport_free(transport->device, all);
+    cddpi_free(all);
     return status;
 }
 
-static cddp_status make_memory(struct nccl_transport *transport)
+static cddp_status make_memory(struct nccl_transport *nccl)
 {
-    struct cddpi_device *device = transport->device;
-    size_t ranks = (size_t)transport->size;
+    struct cddpi_device *device = nccl->device;
+    size_t ranks = (size_t)nccl->size;
     size_t one_hot_bytes = 2 * 16 * ranks;
     unsigned char one_hot[2 * 16 * NCCL_MOST_RANKS] = {0};
     float f32 = 1;
     double f64 = 1;
-    cddp_status status;
 
-    transport->row = NCCL_ROW_BYTES;
-    transport->own_weight = (ranks + 1) / 2 * 2;
-    memcpy(one_hot + (size_t)transport->rank * 16, &f32, sizeof f32);
-    memcpy(one_hot + (ranks + (size_t)transport->rank) * 16, &f64, sizeof f64);
-    status = CUDA_CHECK(device,
-                        cudaMalloc((void **)&transport->scratch, transport->row * (ranks + 1)));
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(
-            device, cudaMalloc((void **)&transport->weights, (transport->own_weight + 4) * 8));
-    }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaMalloc(&transport->one_hot, one_hot_bytes));
-    }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaMemcpyAsync(transport->one_hot, one_hot, one_hot_bytes,
-                                                    cudaMemcpyHostToDevice, transport->stream));
-    }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaStreamSynchronize(transport->stream));
-    }
-    *(void **)&transport->fill = cuda_driver_symbol("cuMemsetD32Async");
-    CDDPI_TRY(status);
-    if (transport->fill == NULL) {
+    nccl->row = NCCL_ROW_BYTES;
+    nccl->own_weight = (ranks + 1) / 2 * 2;
+    memcpy(one_hot + (size_t)nccl->rank * 16, &f32, sizeof f32);
+    memcpy(one_hot + (ranks + (size_t)nccl->rank) * 16, &f64, sizeof f64);
+    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->scratch, nccl->row * (ranks + 1))));
+    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->weights, (nccl->own_weight + 4) * 8)));
+    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc(&nccl->one_hot, one_hot_bytes)));
+    CDDPI_TRY(CUDA_CHECK(device, cudaMemcpyAsync(nccl->one_hot, one_hot, one_hot_bytes,
+                                                 cudaMemcpyHostToDevice, nccl->stream)));
+    CDDPI_TRY(CUDA_CHECK(device, cudaStreamSynchronize(nccl->stream)));
+    *(void **)&nccl->fill = cuda_driver_symbol("cuMemsetD32Async");
+    if (nccl->fill == NULL) {
         return cuda_fail(device, CDDP_ERR_UNAVAILABLE, "the driver has no cuMemsetD32Async");
     }
     return CDDP_OK;
@@ -160,30 +144,30 @@ static cddp_status make_memory(struct nccl_transport *transport)
 
 static const struct cddpi_device_transport_ops ops;
 
-static cddp_status open_ranks(struct nccl_transport *transport)
+static cddp_status open_ranks(struct nccl_transport *nccl)
 {
-    cddp_status status;
+    nccl->has_mutex = pthread_mutex_init(&nccl->mutex, NULL) == 0;
+    CDDPI_TRY(cddpi_transport_agree(
+        &nccl->params,
+        nccl->has_mutex ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "transport: no mutex")));
+    CDDPI_TRY(join_ranks(nccl));
+    CDDPI_TRY(cddpi_transport_agree(&nccl->params, make_memory(nccl)));
+    CDDPI_TRY(cddpi_nccl_connect(nccl));
+    return nccl->size == 1 ? CDDP_OK : cddpi_p2p_open(&nccl->params, NULL, &nccl->p2p);
+}
 
-    if (pthread_mutex_init(&transport->mutex, NULL) == 0) {
-        transport->has_mutex = true;
+/* If ranks are on several hosts, tell NCCL through which network interface they reach each other,
+ * and which ranks share a host. Never overrides a variable that the user has set. Call it before
+ * NCCL's first call for a communicator. */
+static void tell_hosts(const struct cddpi_device_open_params *params)
+{
+    if (params->host_count > 1 && params->interfaces != NULL) {
+        setenv("NCCL_SOCKET_IFNAME", params->interfaces, 0); /* NCCL uses the same syntax */
     }
-    status = cddpi_transport_agree(
-        &transport->params,
-        transport->has_mutex
-            ? CDDP_OK
-            : cddpi_transport_fail(transport->device, CDDP_ERR_NO_MEMORY, "transport: no mutex"));
-    if (status == CDDP_OK) {
-        status = join_ranks(transport);
+    if (params->host_count > 1 && params->host_id != NULL) {
+        /* ranks that must not share memory must not share it in NCCL, either */
+        setenv("NCCL_HOSTID", params->host_id, 0);
     }
-    if (status == CDDP_OK) {
-        status = cddpi_transport_agree(&transport->params, make_memory(transport));
-    }
-    if (status == CDDP_OK) {
-        status = cddpi_nccl_connect(transport);
-    }
-    return status != CDDP_OK || transport->size == 1
-               ? status
-               : cddpi_p2p_open(&transport->params, NULL, &transport->p2p);
 }
 
 static cddp_status probe(const struct cddpi_device_open_params *params)
@@ -191,128 +175,108 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
     struct nccl_library library;
 
     if (params->world_size > NCCL_MOST_RANKS) {
-        return cddpi_transport_fail(params->device, CDDP_ERR_UNAVAILABLE,
-                                    "%d ranks: kernels here reduce those of at most %d",
-                                    params->world_size, NCCL_MOST_RANKS);
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%d ranks: kernels here reduce those of at most %d",
+                          params->world_size, NCCL_MOST_RANKS);
     }
-    return cddpi_nccl_load(params->device, &library);
+    return cddpi_nccl_load(&library);
 }
 
 static cddp_status open_transport(const struct cddpi_device_open_params *params,
                                   struct cddpi_device_transport **out)
 {
-    struct nccl_transport *transport = cddpi_transport_zalloc(params->device, sizeof *transport);
+    struct nccl_transport *nccl = cddpi_zalloc(sizeof *nccl);
     cddp_status status = CDDP_OK;
 
-    if (transport == NULL) {
-        status = cddpi_transport_fail(params->device, CDDP_ERR_NO_MEMORY, "transport: no memory");
+    if (nccl == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "transport: no memory");
     } else {
-        transport->base.ops = &ops;
-        transport->params = *params;
-        transport->device = params->device;
-        transport->rank = params->rank;
-        transport->size = params->world_size;
-        transport->timeout_ms = params->timeout_ms;
-        transport->deterministic = params->deterministic;
-        transport->stream = cuda_device_stream(params->device, CDDPI_STREAM_COMM);
-        cddpi_nccl_tell_hosts(params);
-        status = cddpi_nccl_load(transport->device, &transport->nccl);
+        nccl->base.ops = &ops;
+        nccl->params = *params;
+        nccl->device = params->device;
+        nccl->rank = params->rank;
+        nccl->size = params->world_size;
+        nccl->timeout_ms = params->timeout_ms;
+        nccl->deterministic = params->deterministic;
+        nccl->stream = cuda_device_stream(params->device, CDDPI_STREAM_COMM);
+        tell_hosts(params);
+        status = cddpi_nccl_load(&nccl->library);
     }
     status = cddpi_transport_agree(params, status);
     if (status == CDDP_OK) {
-        status = open_ranks(transport);
+        status = open_ranks(nccl);
     }
-    if (status != CDDP_OK) {
-        return cddpi_transport_give_up(params->device, status,
-                                       transport != NULL ? &transport->base : NULL);
+    if (status == CDDP_OK) {
+        /* The group's watchdog has the same deadline, and can name the missing rank, so let it
+         * report first. */
+        nccl->timeout_ms += NCCL_LATER_MS;
     }
-    /* The group's watchdog has the same deadline, and can name the missing rank, so let it report
-     * first.
-     */
-    transport->timeout_ms += NCCL_LATER_MS;
-    *out = &transport->base;
-    return CDDP_OK;
-}
-
-/* Let the work in progress end, if the peers do their part soon; else abort it. False: it still
- * runs, because other work in the stream does not end. */
-static bool end_work(struct nccl_transport *transport)
-{
-    if (transport->comm != NULL &&
-        !cddpi_transport_drain(transport->device, transport->stream, GRACE_MS)) {
-        cddpi_nccl_abort(transport, "left the group while work was under way");
-    }
-    return cddpi_transport_drain(transport->device, transport->stream, NCCL_DRAIN_MS);
+    return cddpi_transport_opened(status, nccl, out);
 }
 
 /* Let NCCL close the connections to the peers. Returns whether all peers did so in time. */
-static bool finalize(struct nccl_transport *transport)
+static bool finalize(struct nccl_transport *nccl)
 {
     bool done;
 
-    if (cddpi_nccl_enter(transport) != CDDP_OK) {
+    if (cddpi_nccl_enter(nccl) != CDDP_OK) {
         return false;
     }
-    transport->timeout_ms = GRACE_MS;
-    done = NCCL_CALL(transport, finalize, transport->comm) == CDDP_OK;
+    nccl->timeout_ms = GRACE_MS;
+    done = NCCL_CALL(nccl, finalize, nccl->comm) == CDDP_OK;
     if (done) {
-        cddpi_nccl_release_comm(transport, transport->nccl.destroy, transport->comm);
-        transport->comm = NULL;
+        cddpi_nccl_release_comm(nccl, nccl->library.destroy, nccl->comm);
+        nccl->comm = NULL;
     }
-    cddpi_nccl_leave(transport);
+    cddpi_nccl_leave(nccl);
     return done;
 }
 
 static void close_transport(struct cddpi_device_transport *base)
 {
-    struct nccl_transport *transport = nccl_of(base);
+    struct nccl_transport *nccl = nccl_of(base);
     bool dry = true;
 
-    if (transport == NULL) {
+    if (nccl == NULL) {
         return;
     }
-    cddpi_transport_enter(transport->device);
-    if (transport->has_mutex) {
-        dry = end_work(transport);
-        while (transport->blocks != NULL) {
-            cddpi_nccl_free(&transport->base, transport->blocks->memory);
+    cddpi_transport_enter(nccl->device);
+    if (nccl->has_mutex) {
+        /* let the work in progress end, if the peers do their part soon; else abort it */
+        if (nccl->comm != NULL && !cddpi_transport_drain(nccl->device, nccl->stream, GRACE_MS)) {
+            cddpi_nccl_abort(nccl, "left the group while work was under way");
         }
-        if (!finalize(transport)) {
-            cddpi_nccl_abort(transport, "left the group");
+        dry = cddpi_transport_drain(nccl->device, nccl->stream, NCCL_DRAIN_MS);
+        while (nccl->blocks != NULL) {
+            cddpi_nccl_free(&nccl->base, nccl->blocks->memory);
         }
-        pthread_mutex_destroy(&transport->mutex);
+        if (!finalize(nccl)) {
+            cddpi_nccl_abort(nccl, "left the group");
+        }
+        pthread_mutex_destroy(&nccl->mutex);
     }
-    (void)cddpi_p2p_close(transport->p2p);
+    (void)cddpi_p2p_close(nccl->p2p);
     if (dry) {
-        (void)cudaFree(transport->scratch);
-        (void)cudaFree(transport->weights);
-        (void)cudaFree(transport->one_hot);
+        (void)cudaFree(nccl->scratch);
+        (void)cudaFree(nccl->weights);
+        (void)cudaFree(nccl->one_hot);
         (void)cudaGetLastError(); /* if the device is lost, all of these calls fail */
     }
-    cddpi_transport_free(transport->device, transport);
-}
-
-static bool is_captured(const struct nccl_transport *transport)
-{
-    enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-
-    return cudaStreamIsCapturing(transport->stream, &state) == cudaSuccess &&
-           state != cudaStreamCaptureStatusNone;
+    cddpi_free(nccl);
 }
 
 /* Enqueue during a capture. A failure does not end the transport: the caller may continue without a
  * capture. Meanwhile the peers wait for the result of this rank's capture, so this rank waits only
  * half their timeout. */
-static cddp_status record(struct nccl_transport *transport, const struct cddpi_group_op *op)
+static cddp_status record(struct nccl_transport *nccl, const struct cddpi_group_op *op)
 {
-    uint32_t whole = transport->timeout_ms;
+    uint32_t whole = nccl->timeout_ms;
     cddp_status status;
 
-    transport->timeout_ms = whole / 2;
-    status = cddpi_nccl_collective(transport, op);
-    transport->timeout_ms = whole;
+    nccl->timeout_ms = whole / 2;
+    status = cddpi_nccl_collective(nccl, op);
+    nccl->timeout_ms = whole;
     if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE) {
-        atomic_store(&transport->suspect, true);
+        atomic_store(&nccl->suspect, true);
         status = cddpi_fail_again(CDDP_ERR_UNAVAILABLE, cddpi_last_failure());
     }
     return status;
@@ -320,20 +284,17 @@ static cddp_status record(struct nccl_transport *transport, const struct cddpi_g
 
 static cddp_status enqueue(struct cddpi_device_transport *base, const struct cddpi_group_op *op)
 {
-    struct nccl_transport *transport = nccl_of(base);
-    cddp_status status = cddpi_nccl_enter(transport);
-    bool captured;
+    struct nccl_transport *nccl = nccl_of(base);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
-    captured = is_captured(transport);
+    CDDPI_TRY(cddpi_nccl_enter(nccl));
     if (op->count > 0) {
-        status = captured ? record(transport, op) : cddpi_nccl_collective(transport, op);
+        status = cuda_is_captured(nccl->stream) ? record(nccl, op)
+                                                : cddpi_nccl_collective(nccl, op);
     }
-    cddpi_nccl_leave(transport);
+    cddpi_nccl_leave(nccl);
     if (status != CDDP_OK && status != CDDP_ERR_UNAVAILABLE) {
-        cddpi_nccl_abort(transport, cddpi_transport_reason(transport->device));
+        cddpi_nccl_abort(nccl, cddpi_transport_reason(nccl->device));
     }
     return status;
 }
@@ -341,25 +302,23 @@ static cddp_status enqueue(struct cddpi_device_transport *base, const struct cdd
 static cddp_status message(struct cddpi_device_transport *base,
                            const struct cddpi_p2p_message *message)
 {
-    struct nccl_transport *transport = nccl_of(base);
-
-    return cddpi_p2p_start(transport->p2p, message);
+    return cddpi_p2p_start(nccl_of(base)->p2p, message);
 }
 
 static cddp_status poll_transport(struct cddpi_device_transport *base)
 {
-    struct nccl_transport *transport = nccl_of(base);
-    cddp_status status = cddpi_nccl_poll(transport);
+    struct nccl_transport *nccl = nccl_of(base);
 
-    return status != CDDP_OK ? status : cddpi_p2p_advance(transport->p2p);
+    CDDPI_TRY(cddpi_nccl_poll(nccl));
+    return cddpi_p2p_advance(nccl->p2p);
 }
 
 static void abort_transport(struct cddpi_device_transport *base, const char *reason)
 {
-    struct nccl_transport *transport = nccl_of(base);
+    struct nccl_transport *nccl = nccl_of(base);
 
-    cddpi_p2p_release(transport->p2p);
-    cddpi_nccl_abort(transport, reason);
+    cddpi_p2p_release(nccl->p2p);
+    cddpi_nccl_abort(nccl, reason);
 }
 
 /* Correct as long as all ranks capture and replay the same operations. A captured operation keeps

@@ -92,7 +92,7 @@ struct nccl_block {
 struct nccl_transport {
     struct cddpi_device_transport base; /* first: see nccl_of() */
     struct cddpi_device *device;
-    struct nccl_library nccl;
+    struct nccl_library library;
     int rank, size;
     bool deterministic;
     uint32_t timeout_ms;
@@ -123,43 +123,39 @@ static inline struct nccl_transport *nccl_of(struct cddpi_device_transport *base
     return (struct nccl_transport *)(void *)base;
 }
 
-/* nccl_library.c */
+/* nccl_connect.c */
 /** CDDP_ERR_UNAVAILABLE: the library is missing, is too old, or lacks a function. */
-cddp_status cddpi_nccl_load(const struct cddpi_device *device, struct nccl_library *out);
+cddp_status cddpi_nccl_load(struct nccl_library *out);
 /** "2.28.9" */
 void cddpi_nccl_version_text(int version, char *out, size_t bytes);
+/** Create a communicator. Collective. */
+cddp_status cddpi_nccl_connect(struct nccl_transport *nccl);
+/** Create a new communicator if that of any rank is suspect. Collective; no capture may be in
+ *  progress. */
+cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base);
 
 /* nccl_call.c: calls of NCCL, by one thread at a time */
 /** Lock the mutex; after an abort CDDP_ERR_CLOSED, without the mutex. */
-cddp_status cddpi_nccl_enter(struct nccl_transport *transport);
-void cddpi_nccl_leave(struct nccl_transport *transport);
+cddp_status cddpi_nccl_enter(struct nccl_transport *nccl);
+void cddpi_nccl_leave(struct nccl_transport *nccl);
 /** With the mutex held: wait until @p call, which returned @p result, is no longer in progress.
  *  Returns its final status. */
-cddp_status cddpi_nccl_await(struct nccl_transport *transport, ncclResult_t result,
-                             const char *call);
-cddp_status cddpi_nccl_poll(struct nccl_transport *transport);
-void cddpi_nccl_abort(struct nccl_transport *transport, const char *reason);
+cddp_status cddpi_nccl_await(struct nccl_transport *nccl, ncclResult_t result, const char *call);
+cddp_status cddpi_nccl_poll(struct nccl_transport *nccl);
+void cddpi_nccl_abort(struct nccl_transport *nccl, const char *reason);
 /** Destroy or abort @p comm with @p call. No thread may use it any more. Waits for a limited
  *  time. */
-void cddpi_nccl_release_comm(struct nccl_transport *transport, __typeof__(ncclCommAbort) *call,
+void cddpi_nccl_release_comm(struct nccl_transport *nccl, __typeof__(ncclCommAbort) *call,
                              ncclComm_t comm);
 
-#define NCCL_CALL(transport, member, ...)                                                          \
-    cddpi_nccl_await((transport), (transport)->nccl.member(__VA_ARGS__), #member)
+#define NCCL_CALL(nccl, member, ...)                                                               \
+    cddpi_nccl_await((nccl), (nccl)->library.member(__VA_ARGS__), #member)
 
 /* nccl_collective.c: call these with the mutex held */
-cddp_status cddpi_nccl_collective(struct nccl_transport *transport,
-                                  const struct cddpi_group_op *op);
-ncclDataType_t cddpi_nccl_type(cddp_type type);
+cddp_status cddpi_nccl_collective(struct nccl_transport *nccl, const struct cddpi_group_op *op);
 /** Gather all ranks' weights of @p op into transport->weights. */
-cddp_status cddpi_nccl_gather_weights(struct nccl_transport *transport,
-                                      const struct cddpi_group_op *op);
+cddp_status cddpi_nccl_gather_weights(struct nccl_transport *nccl, const struct cddpi_group_op *op);
 
-/* nccl_hosts.c */
-/** Call it before NCCL's first call for a communicator. */
-void cddpi_nccl_tell_hosts(const struct cddpi_device_open_params *params);
-
-/* nccl_exchange.c: call these with the mutex held */
 /* What to send to and receive from one rank in an exchange; 0 bytes: nothing. */
 struct nccl_transfer {
     const char *out;
@@ -168,23 +164,13 @@ struct nccl_transfer {
     size_t in_bytes;
 };
 /** Do all @p transfers at once; this rank's transfer to itself is a copy. */
-cddp_status cddpi_nccl_exchange(struct nccl_transport *transport,
-                                const struct nccl_transfer *transfers);
-cddp_status cddpi_nccl_copy(struct nccl_transport *transport, void *to, const void *from,
-                            size_t bytes);
+cddp_status cddpi_nccl_exchange(struct nccl_transport *nccl, const struct nccl_transfer *transfers);
+cddp_status cddpi_nccl_copy(struct nccl_transport *nccl, void *to, const void *from, size_t bytes);
 
 /* deterministic.c: call these with the mutex held */
 /** Do an all_reduce, reduce or reduce_scatter in the table's fixed order: an all-to-all, the
  *  reduction kernel, and a second all-to-all. */
-cddp_status cddpi_nccl_deterministic(struct nccl_transport *transport,
-                                     const struct cddpi_group_op *op);
-
-/* recover.c */
-/** Create a communicator. Collective. */
-cddp_status cddpi_nccl_connect(struct nccl_transport *transport);
-/** Create a new communicator if that of any rank is suspect. Collective; no capture may be in
- *  progress. */
-cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base);
+cddp_status cddpi_nccl_deterministic(struct nccl_transport *nccl, const struct cddpi_group_op *op);
 
 /* nccl_memory.c */
 cddp_status cddpi_nccl_alloc(struct cddpi_device_transport *base, size_t bytes, void **out);

@@ -52,14 +52,13 @@ struct staged_transport {
     struct cddpi_p2p *p2p;
     struct counters *counters; /* pinned; `slots` has the slots for input, then those for results */
     char *slots;
-    char *counters_device;    /* its address for streams */
     uint64_t put;             /* number of pieces enqueued so far */
     uint64_t done;            /* number of pieces that the CPU has done; only host_part uses it */
     _Atomic uint32_t aborted; /* 0: no, 1: being written, 2: yes */
     char reason[CDDPI_TRANSPORT_TEXT_BYTES];
 };
 
-static inline struct staged_transport *staged_of(struct cddpi_device_transport *base)
+static struct staged_transport *staged_of(struct cddpi_device_transport *base)
 {
     return (struct staged_transport *)(void *)base;
 }
@@ -73,21 +72,11 @@ struct staged_hosts_cut {
     bool gives, gets; /* this rank */
 };
 
-static bool is_rooted(const struct cddpi_group_op *op)
-{
-    return op->kind == CDDPI_REDUCE || op->kind == CDDPI_GATHER;
-}
-
-static bool is_spread(const struct cddpi_group_op *op)
-{
-    return op->kind == CDDPI_BROADCAST || op->kind == CDDPI_SCATTER;
-}
-
-static struct staged_hosts_cut cut(const struct staged_transport *transport,
+static struct staged_hosts_cut cut(const struct staged_transport *staged,
                                    const struct cddpi_group_op *op)
 {
-    size_t size = (size_t)transport->params.world_size;
-    bool is_root = transport->params.rank == op->root;
+    size_t size = (size_t)staged->params.world_size;
+    bool is_root = staged->params.rank == op->root;
     bool splits = op->kind == CDDPI_SCATTER || op->kind == CDDPI_ALL_TO_ALL ||
                   op->kind == CDDPI_REDUCE_SCATTER;
     bool gathers = op->kind == CDDPI_GATHER || op->kind == CDDPI_ALL_TO_ALL ||
@@ -97,8 +86,8 @@ static struct staged_hosts_cut cut(const struct staged_transport *transport,
     cut.in_blocks = splits ? size : 1;
     cut.out_blocks = gathers ? size : 1;
     cut.chunk = CDDPI_STAGED_SLOT_BYTES / (splits || gathers ? size : 1) / cut.element;
-    cut.gives = !is_spread(op) || is_root;
-    cut.gets = !is_rooted(op) || is_root;
+    cut.gives = (op->kind != CDDPI_BROADCAST && op->kind != CDDPI_SCATTER) || is_root;
+    cut.gets = (op->kind != CDDPI_REDUCE && op->kind != CDDPI_GATHER) || is_root;
     return cut;
 }
 
@@ -108,128 +97,98 @@ static size_t piece_count(const struct staged_hosts_cut *cut, const struct cddpi
     return op->count - at < cut->chunk ? op->count - at : cut->chunk;
 }
 
-static char *in_slot(const struct staged_transport *transport, uint64_t piece)
+static char *in_slot(const struct staged_transport *staged, uint64_t piece)
 {
-    return transport->slots + piece % SLOTS * CDDPI_STAGED_SLOT_BYTES;
+    return staged->slots + piece % SLOTS * CDDPI_STAGED_SLOT_BYTES;
 }
 
-static char *out_slot(const struct staged_transport *transport, const struct cddpi_group_op *op,
+static char *out_slot(const struct staged_transport *staged, const struct cddpi_group_op *op,
                       uint64_t piece)
 {
     return op->kind == CDDPI_BROADCAST
-               ? in_slot(transport, piece) /* one buffer */
-               : transport->slots + (SLOTS + piece % SLOTS) * CDDPI_STAGED_SLOT_BYTES;
+               ? in_slot(staged, piece) /* one buffer */
+               : staged->slots + (SLOTS + piece % SLOTS) * CDDPI_STAGED_SLOT_BYTES;
 }
 
 /* --- the streams' part --- */
 
-static CUdeviceptr address(const struct staged_transport *transport,
-                           const _Atomic uint64_t *counter)
-{
-    return (CUdeviceptr)(uintptr_t)(transport->counters_device +
-                                    ((const char *)counter - (char *)transport->counters));
-}
-
-static cddp_status await_in(struct staged_transport *transport, cudaStream_t stream,
-                            const _Atomic uint64_t *counter, uint64_t value)
-{
-    CUstreamBatchMemOpParams item;
-
-    cddpi_flag_wait_item(&transport->flags, address(transport, counter), value, &item);
-    return cddpi_flag_items(&transport->flags, stream, &item, 1);
-}
-
 /* Enqueue a copy of @p blocks parts of @p bytes each; they start @p from_step and @p to_step bytes
  * apart. */
-static cddp_status copy(struct staged_transport *transport, cudaStream_t stream, char *to,
+static cddp_status copy(struct staged_transport *staged, cudaStream_t stream, char *to,
                         size_t to_step, const char *from, size_t from_step, size_t blocks,
                         size_t bytes)
 {
     for (size_t b = 0; b < blocks; b++) {
-        CDDPI_TRY(
-            CUDA_CHECK(transport->device, cudaMemcpyAsync(to + b * to_step, from + b * from_step,
-                                                          bytes, cudaMemcpyDefault, stream)));
+        CDDPI_TRY(CUDA_CHECK(staged->device, cudaMemcpyAsync(to + b * to_step, from + b * from_step,
+                                                             bytes, cudaMemcpyDefault, stream)));
     }
     return CDDP_OK;
 }
 
-static cddp_status bring(struct staged_transport *transport, const struct staged_hosts_cut *cut,
+static cddp_status bring(struct staged_transport *staged, const struct staged_hosts_cut *cut,
                          const struct cddpi_group_op *op, size_t at, uint64_t piece)
 {
     size_t bytes = piece_count(cut, op, at) * cut->element;
-    cddp_status status = CDDP_OK;
 
     if (piece > SLOTS) {
         /* the slot was used before; if there is one buffer, also for a result */
-        status = await_in(transport, transport->side, &transport->counters->taken, piece - SLOTS);
+        CDDPI_TRY(cddpi_flag_await(&staged->flags, staged->side, &staged->counters->taken,
+                                   piece - SLOTS));
     }
-    if (status == CDDP_OK && cut->gives) {
-        status = copy(transport, transport->side, in_slot(transport, piece), bytes,
-                      (const char *)op->in + at * cut->element, op->count * cut->element,
-                      cut->in_blocks, bytes);
+    if (cut->gives) {
+        CDDPI_TRY(copy(staged, staged->side, in_slot(staged, piece), bytes,
+                       (const char *)op->in + at * cut->element, op->count * cut->element,
+                       cut->in_blocks, bytes));
     }
-    return status != CDDP_OK
-               ? status
-               : cddpi_flag_raise(&transport->flags, transport->side,
-                                  address(transport, &transport->counters->brought), piece);
+    return cddpi_flag_raise(&staged->flags, staged->side, &staged->counters->brought, piece);
 }
 
-static cddp_status take(struct staged_transport *transport, const struct staged_hosts_cut *cut,
-                        const struct cddpi_group_op *op, size_t at, uint64_t piece)
+static cddp_status take_result(struct staged_transport *staged, const struct staged_hosts_cut *cut,
+                               const struct cddpi_group_op *op, size_t at, uint64_t piece)
 {
     size_t bytes = piece_count(cut, op, at) * cut->element;
-    cddp_status status = await_in(transport, transport->comm, &transport->counters->reduced, piece);
 
-    if (status == CDDP_OK && cut->gets) {
-        status = copy(transport, transport->comm, (char *)op->out + at * cut->element,
-                      op->count * cut->element, out_slot(transport, op, piece), bytes,
-                      cut->out_blocks, bytes);
+    CDDPI_TRY(cddpi_flag_await(&staged->flags, staged->comm, &staged->counters->reduced, piece));
+    if (cut->gets) {
+        CDDPI_TRY(copy(staged, staged->comm, (char *)op->out + at * cut->element,
+                       op->count * cut->element, out_slot(staged, op, piece), bytes,
+                       cut->out_blocks, bytes));
     }
-    return status != CDDP_OK
-               ? status
-               : cddpi_flag_raise(&transport->flags, transport->comm,
-                                  address(transport, &transport->counters->taken), piece);
+    return cddpi_flag_raise(&staged->flags, staged->comm, &staged->counters->taken, piece);
 }
 
-static cddp_status put_pieces(struct staged_transport *transport, const struct cddpi_group_op *op)
+static cddp_status put_pieces(struct staged_transport *staged, const struct cddpi_group_op *op)
 {
-    struct staged_hosts_cut how = cut(transport, op);
-    cddp_status status = CUDA_CHECK(transport->device,
-                                    cudaEventRecord(transport->started, transport->comm));
+    struct staged_hosts_cut how = cut(staged, op);
 
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(transport->device,
-                            cudaStreamWaitEvent(transport->side, transport->started, 0));
-    }
-    for (size_t at = 0; at < op->count && status == CDDP_OK; at += how.chunk) {
-        uint64_t piece = ++transport->put;
+    CDDPI_TRY(CUDA_CHECK(staged->device, cudaEventRecord(staged->started, staged->comm)));
+    CDDPI_TRY(CUDA_CHECK(staged->device, cudaStreamWaitEvent(staged->side, staged->started, 0)));
+    for (size_t at = 0; at < op->count; at += how.chunk) {
+        uint64_t piece = ++staged->put;
 
-        status = bring(transport, &how, op, at, piece);
-        if (status == CDDP_OK) {
-            status = take(transport, &how, op, at, piece);
-        }
+        CDDPI_TRY(bring(staged, &how, op, at, piece));
+        CDDPI_TRY(take_result(staged, &how, op, at, piece));
     }
-    return status;
+    return CDDP_OK;
 }
 
 /* --- the CPU's part --- */
 
-static cddp_status ended(struct staged_transport *transport)
+static cddp_status ended(struct staged_transport *staged)
 {
-    return atomic_load_explicit(&transport->aborted, memory_order_acquire) == 2
-               ? cddpi_transport_fail_rank(transport->device, CDDP_ERR_CLOSED,
-                                           transport->params.rank, "%s", transport->reason)
+    return atomic_load_explicit(&staged->aborted, memory_order_acquire) == 2
+               ? cddpi_fail_rank(CDDP_ERR_CLOSED, staged->params.rank, "%s", staged->reason)
                : CDDP_OK;
 }
 
 /* Wait until a stream has raised @p counter to @p value. The wait ends when the device has done its
  * work, or with abort. */
-static cddp_status await_here(struct staged_transport *transport, const _Atomic uint64_t *counter,
+static cddp_status await_here(struct staged_transport *staged, const _Atomic uint64_t *counter,
                               uint64_t value)
 {
     for (int looks = 0;; looks++) {
         struct timespec pause = {0, looks < SHORT_LOOKS ? SHORT_NS : LONG_NS};
-        cddp_status status = ended(transport);
+        cddp_status status = ended(staged);
 
         if (status != CDDP_OK || atomic_load_explicit(counter, memory_order_acquire) >= value) {
             return status;
@@ -238,15 +197,7 @@ static cddp_status await_here(struct staged_transport *transport, const _Atomic 
     }
 }
 
-/* Raise the counter for the stream, unless it was released in the meantime. */
-static void raise_here(_Atomic uint64_t *counter, uint64_t value)
-{
-    uint64_t before = value - 1;
-
-    (void)atomic_compare_exchange_strong(counter, &before, value);
-}
-
-static cddp_status do_piece(struct staged_transport *transport, const struct staged_hosts_cut *cut,
+static cddp_status do_piece(struct staged_transport *staged, const struct staged_hosts_cut *cut,
                             const struct cddpi_group_op *op, size_t at, uint64_t piece)
 {
     struct cddpi_group_op part = {.kind = op->kind,
@@ -256,25 +207,27 @@ static cddp_status do_piece(struct staged_transport *transport, const struct sta
                                   .weighted = op->weighted,
                                   .weight = op->weight,
                                   .count = piece_count(cut, op, at),
-                                  .in = in_slot(transport, piece),
-                                  .out = out_slot(transport, op, piece)};
+                                  .in = in_slot(staged, piece),
+                                  .out = out_slot(staged, op, piece)};
+    uint64_t before = piece - 1;
 
-    CDDPI_TRY(await_here(transport, &transport->counters->brought, piece));
+    CDDPI_TRY(await_here(staged, &staged->counters->brought, piece));
     if (piece > SLOTS) {
-        CDDPI_TRY(await_here(transport, &transport->counters->taken, piece - SLOTS));
+        CDDPI_TRY(await_here(staged, &staged->counters->taken, piece - SLOTS));
     }
-    CDDPI_TRY(transport->params.collective(transport->params.context, &part));
-    raise_here(&transport->counters->reduced, piece);
+    CDDPI_TRY(staged->params.collective(staged->params.context, &part));
+    /* raise the counter for the stream, unless it was released in the meantime */
+    (void)atomic_compare_exchange_strong(&staged->counters->reduced, &before, piece);
     return CDDP_OK;
 }
 
 static cddp_status host_part(struct cddpi_device_transport *base, const struct cddpi_group_op *op)
 {
-    struct staged_transport *transport = staged_of(base);
-    struct staged_hosts_cut how = cut(transport, op);
+    struct staged_transport *staged = staged_of(base);
+    struct staged_hosts_cut how = cut(staged, op);
 
     for (size_t at = 0; at < op->count; at += how.chunk) {
-        CDDPI_TRY(do_piece(transport, &how, op, at, ++transport->done));
+        CDDPI_TRY(do_piece(staged, &how, op, at, ++staged->done));
     }
     return CDDP_OK;
 }
@@ -286,41 +239,30 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
     struct cddpi_stream_flags flags;
 
     if (CDDPI_STAGED_SLOT_BYTES / (size_t)params->world_size < sizeof(double)) {
-        return cddpi_transport_fail(params->device, CDDP_ERR_UNAVAILABLE, "%d ranks: at most %zu",
-                                    params->world_size, CDDPI_STAGED_SLOT_BYTES / sizeof(double));
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%d ranks: at most %zu", params->world_size,
+                          CDDPI_STAGED_SLOT_BYTES / sizeof(double));
     }
     return cddpi_flags_find(params->device, &flags);
 }
 
-static cddp_status make_own(struct staged_transport *transport)
+static cddp_status make_own(struct staged_transport *staged)
 {
-    struct cddpi_device *device = transport->device;
-    cddp_status status = cddpi_flags_find(device, &transport->flags);
+    struct cddpi_device *device = staged->device;
 
-    transport->comm = cuda_device_stream(device, CDDPI_STREAM_COMM);
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device,
-                            cudaStreamCreateWithFlags(&transport->side, cudaStreamNonBlocking));
-    }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device,
-                            cudaEventCreateWithFlags(&transport->started, cudaEventDisableTiming));
-    }
-    if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaHostAlloc((void **)&transport->counters,
-                                                  sizeof *transport->counters,
-                                                  cudaHostAllocPortable | cudaHostAllocMapped));
-    }
-    if (status == CDDP_OK) {
-        memset(transport->counters, 0, sizeof *transport->counters);
-        status = CUDA_CHECK(device, cudaHostGetDevicePointer((void **)&transport->counters_device,
-                                                             transport->counters, 0));
-    }
-    return status != CDDP_OK
-               ? status
-               : CUDA_CHECK(device, cudaHostAlloc((void **)&transport->slots,
-                                                  2 * SLOTS * (size_t)CDDPI_STAGED_SLOT_BYTES,
-                                                  cudaHostAllocPortable));
+    staged->comm = cuda_device_stream(device, CDDPI_STREAM_COMM);
+    CDDPI_TRY(cddpi_flags_find(device, &staged->flags));
+    CDDPI_TRY(CUDA_CHECK(device, cudaStreamCreateWithFlags(&staged->side, cudaStreamNonBlocking)));
+    CDDPI_TRY(
+        CUDA_CHECK(device, cudaEventCreateWithFlags(&staged->started, cudaEventDisableTiming)));
+    CDDPI_TRY(CUDA_CHECK(device, cudaHostAlloc((void **)&staged->counters, sizeof *staged->counters,
+                                               cudaHostAllocPortable | cudaHostAllocMapped)));
+    memset(staged->counters, 0, sizeof *staged->counters);
+    staged->flags.memory = staged->counters;
+    CDDPI_TRY(CUDA_CHECK(device, cudaHostGetDevicePointer((void **)&staged->flags.memory_device,
+                                                          staged->counters, 0)));
+    return CUDA_CHECK(device, cudaHostAlloc((void **)&staged->slots,
+                                            2 * SLOTS * (size_t)CDDPI_STAGED_SLOT_BYTES,
+                                            cudaHostAllocPortable));
 }
 
 static const struct cddpi_device_transport_ops ops;
@@ -328,107 +270,100 @@ static const struct cddpi_device_transport_ops ops;
 static cddp_status open_transport(const struct cddpi_device_open_params *params,
                                   struct cddpi_device_transport **out)
 {
-    struct staged_transport *transport = cddpi_transport_zalloc(params->device, sizeof *transport);
+    struct staged_transport *staged = cddpi_zalloc(sizeof *staged);
     cddp_status status;
 
-    if (transport == NULL) {
-        status = cddpi_transport_fail(params->device, CDDP_ERR_NO_MEMORY, "transport: no memory");
+    if (staged == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "transport: no memory");
     } else {
-        transport->base.ops = &ops;
-        transport->params = *params;
-        transport->device = params->device;
-        status = make_own(transport);
+        staged->base.ops = &ops;
+        staged->params = *params;
+        staged->device = params->device;
+        status = make_own(staged);
     }
     status = cddpi_transport_agree(params, status);
     if (status == CDDP_OK) {
-        status = cddpi_p2p_open(params, NULL, &transport->p2p);
+        status = cddpi_p2p_open(params, NULL, &staged->p2p);
     }
-    if (status != CDDP_OK) {
-        return cddpi_transport_give_up(params->device, status,
-                                       transport != NULL ? &transport->base : NULL);
-    }
-    *out = &transport->base;
-    return CDDP_OK;
+    return cddpi_transport_opened(status, staged, out);
 }
 
 static void abort_transport(struct cddpi_device_transport *base, const char *reason)
 {
-    struct staged_transport *transport = staged_of(base);
+    struct staged_transport *staged = staged_of(base);
     uint32_t none = 0;
 
-    if (atomic_compare_exchange_strong(&transport->aborted, &none, 1)) {
-        snprintf(transport->reason, sizeof transport->reason, "%s", reason);
-        atomic_store_explicit(&transport->aborted, 2, memory_order_release);
+    if (atomic_compare_exchange_strong(&staged->aborted, &none, 1)) {
+        snprintf(staged->reason, sizeof staged->reason, "%s", reason);
+        atomic_store_explicit(&staged->aborted, 2, memory_order_release);
     }
-    if (transport->counters != NULL) {
-        cddpi_flag_release(&transport->counters->brought);
-        cddpi_flag_release(&transport->counters->reduced);
-        cddpi_flag_release(&transport->counters->taken);
+    if (staged->counters != NULL) {
+        cddpi_flag_release(&staged->counters->brought);
+        cddpi_flag_release(&staged->counters->reduced);
+        cddpi_flag_release(&staged->counters->taken);
     }
-    cddpi_p2p_release(transport->p2p);
+    cddpi_p2p_release(staged->p2p);
 }
 
-static bool drain(struct staged_transport *transport, uint32_t timeout_ms)
+static bool drain(struct staged_transport *staged, uint32_t timeout_ms)
 {
-    return transport->side == NULL ||
-           (cddpi_transport_drain(transport->device, transport->comm, timeout_ms) &&
-            cddpi_transport_drain(transport->device, transport->side, timeout_ms));
+    return staged->side == NULL ||
+           (cddpi_transport_drain(staged->device, staged->comm, timeout_ms) &&
+            cddpi_transport_drain(staged->device, staged->side, timeout_ms));
 }
 
-static void free_own(struct staged_transport *transport)
+static void free_own(struct staged_transport *staged)
 {
-    if (transport->started != NULL) {
-        (void)cudaEventDestroy(transport->started);
+    if (staged->started != NULL) {
+        (void)cudaEventDestroy(staged->started);
     }
-    if (transport->side != NULL) {
-        (void)cudaStreamDestroy(transport->side);
+    if (staged->side != NULL) {
+        (void)cudaStreamDestroy(staged->side);
     }
-    (void)cudaFreeHost(transport->slots);
-    (void)cudaFreeHost(transport->counters);
+    (void)cudaFreeHost(staged->slots);
+    (void)cudaFreeHost(staged->counters);
     (void)cudaGetLastError(); /* if the device is lost, all of these calls fail */
 }
 
 static void close_transport(struct cddpi_device_transport *base)
 {
-    struct staged_transport *transport = staged_of(base);
+    struct staged_transport *staged = staged_of(base);
     bool dry;
 
-    if (transport == NULL) {
+    if (staged == NULL) {
         return;
     }
-    cddpi_transport_enter(transport->device);
-    if (!drain(transport, GRACE_MS)) {
-        abort_transport(&transport->base, "left the group while work was under way");
+    cddpi_transport_enter(staged->device);
+    if (!drain(staged, GRACE_MS)) {
+        abort_transport(&staged->base, "left the group while work was under way");
     }
-    dry = drain(transport, DRAIN_MS);
-    dry = cddpi_p2p_close(transport->p2p) && dry;
+    dry = drain(staged, DRAIN_MS);
+    dry = cddpi_p2p_close(staged->p2p) && dry;
     if (dry) {
-        free_own(transport);
+        free_own(staged);
     } else {
         cddpi_transport_warn(
-            transport->device,
+            staged->device,
             "work on the device does not end: its memory stays until this process ends");
     }
-    cddpi_transport_free(transport->device, transport);
+    cddpi_free(staged);
 }
 
 /* --- one operation after another --- */
 
 static cddp_status enqueue(struct cddpi_device_transport *base, const struct cddpi_group_op *op)
 {
-    struct staged_transport *transport = staged_of(base);
-    cddp_status status = ended(transport);
+    struct staged_transport *staged = staged_of(base);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(ended(staged));
     if (op->kind == CDDPI_BARRIER || op->kind == CDDPI_ALLOC || op->kind == CDDPI_SEND ||
         op->kind == CDDPI_RECV) {
-        return cddpi_transport_refuse(transport->device, op);
+        return cddpi_transport_refuse(op);
     }
-    status = put_pieces(transport, op);
+    status = put_pieces(staged, op);
     if (status != CDDP_OK) { /* the CPU waits for work that was not enqueued */
-        abort_transport(&transport->base, cddpi_transport_reason(transport->device));
+        abort_transport(&staged->base, cddpi_transport_reason(staged->device));
     }
     return status;
 }
@@ -436,30 +371,30 @@ static cddp_status enqueue(struct cddpi_device_transport *base, const struct cdd
 static cddp_status message(struct cddpi_device_transport *base,
                            const struct cddpi_p2p_message *message)
 {
-    struct staged_transport *transport = staged_of(base);
-    cddp_status status = ended(transport);
+    struct staged_transport *staged = staged_of(base);
 
-    return status != CDDP_OK ? status : cddpi_p2p_start(transport->p2p, message);
+    CDDPI_TRY(ended(staged));
+    return cddpi_p2p_start(staged->p2p, message);
 }
 
 static cddp_status poll_transport(struct cddpi_device_transport *base)
 {
-    struct staged_transport *transport = staged_of(base);
-    cddp_status status = ended(transport);
+    struct staged_transport *staged = staged_of(base);
 
-    return status != CDDP_OK ? status : cddpi_p2p_advance(transport->p2p);
+    CDDPI_TRY(ended(staged));
+    return cddpi_p2p_advance(staged->p2p);
 }
 
 static cddp_status alloc(struct cddpi_device_transport *base, size_t bytes, void **out)
 {
-    struct staged_transport *transport = staged_of(base);
+    struct staged_transport *staged = staged_of(base);
     void *memory = NULL;
-    cddp_status status = CUDA_CHECK(transport->device, cudaMalloc(&memory, bytes));
+    cddp_status status = CUDA_CHECK(staged->device, cudaMalloc(&memory, bytes));
 
     if (status == CDDP_OK) {
-        status = CUDA_CHECK(transport->device, cudaMemset(memory, 0, bytes));
+        status = CUDA_CHECK(staged->device, cudaMemset(memory, 0, bytes));
     }
-    status = cddpi_transport_agree(&transport->params, status);
+    status = cddpi_transport_agree(&staged->params, status);
     if (status != CDDP_OK) {
         (void)cudaFree(memory);
         return status;
@@ -470,14 +405,14 @@ static cddp_status alloc(struct cddpi_device_transport *base, size_t bytes, void
 
 static void free_memory(struct cddpi_device_transport *base, void *memory)
 {
-    struct staged_transport *transport = staged_of(base);
+    struct staged_transport *staged = staged_of(base);
 
-    cddpi_transport_enter(transport->device);
-    if (drain(transport, DRAIN_MS)) {
+    cddpi_transport_enter(staged->device);
+    if (drain(staged, DRAIN_MS)) {
         (void)cudaFree(memory);
     } else {
-        cddpi_transport_warn(transport->device, "work on the device does not end: memory of the "
-                                                "group stays until this process ends");
+        cddpi_transport_warn(staged->device, "work on the device does not end: memory of the "
+                                             "group stays until this process ends");
     }
 }
 

@@ -1,9 +1,10 @@
-/* conv_dispatch.c - chooses the implementation of convolutions: cuDNN if it can, otherwise products
- * of windows (im2col), a few images at a time. */
+/* cudnn_dispatch.c - chooses the implementation of attention and convolutions: cuDNN if it can,
+ * otherwise our own. That is for convolutions products of windows (im2col), a few images at a time;
+ * for attention kernels that save the same data in forward, so forward and backward can use
+ * different ones. */
 #include "base/error.h"
 #include "kernels/cuda/cudnn/cudnn.h"
-#include "kernels/cuda/im2col.h"
-#include "kernels/cuda/scratch.h"
+#include "kernels/cuda/own_kernels.h"
 
 /* One convolution as products: the number of images at once, and the bytes for each. */
 struct conv_dispatch_pieces {
@@ -112,28 +113,26 @@ static cddp_status own_conv_input(struct cddpi_device *device, const struct cddp
                                   const char *dy, const void *weight, char *dx)
 {
     struct conv_dispatch_pieces pieces;
-    cddp_status status = start_pieces(device, shape, true, &pieces);
 
-    if (status == CDDP_OK && pieces.columns != NULL) {
-        status = cddpi_cuda_transpose_filters(device, shape, weight, pieces.transposed);
+    CDDPI_TRY(start_pieces(device, shape, true, &pieces));
+    if (pieces.columns != NULL) {
+        CDDPI_TRY(cddpi_cuda_transpose_filters(device, shape, weight, pieces.transposed));
     }
-    for (int first = 0; status == CDDP_OK && first < shape->count; first += pieces.part.count) {
+    for (int first = 0; first < shape->count; first += pieces.part.count) {
         const void *from = dy + (size_t)first * pieces.y_bytes;
         void *to = dx + (size_t)first * pieces.x_bytes;
 
         trim(&pieces, shape->count - first);
         if (pieces.columns == NULL) {
-            status = cddpi_cuda_rows(device)->linear_input(device, &pieces.linear, from, weight,
-                                                           NULL, to);
+            CDDPI_TRY(cddpi_cuda_rows(device)->linear_input(device, &pieces.linear, from, weight,
+                                                            NULL, to));
             continue;
         }
-        status = cddpi_cuda_outputs_of_inputs(device, &pieces.part, from, pieces.columns);
-        if (status == CDDP_OK) {
-            status = cddpi_cuda_rows(device)->linear(device, &pieces.linear, pieces.columns,
-                                                     pieces.transposed, NULL, to, NULL);
-        }
+        CDDPI_TRY(cddpi_cuda_outputs_of_inputs(device, &pieces.part, from, pieces.columns));
+        CDDPI_TRY(cddpi_cuda_rows(device)->linear(device, &pieces.linear, pieces.columns,
+                                                  pieces.transposed, NULL, to, NULL));
     }
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status own_conv_weight(struct cddpi_device *device, const struct cddpi_cuda_conv *shape,
@@ -199,4 +198,45 @@ void cddpi_cuda_fill_conv(struct cddpi_cuda_kernels *out)
     out->conv = conv;
     out->conv_input = conv_input;
     out->conv_weight = conv_weight;
+}
+
+/* --- attention --- */
+
+static bool has_no_rows(const struct cddpi_cuda_attention *shape)
+{
+    return shape->batch == 0 || shape->heads == 0 || shape->length == 0 || shape->head == 0;
+}
+
+static cddp_status attention(struct cddpi_device *device, const struct cddpi_cuda_attention *shape,
+                             const void *qkv, void *out, float *stats)
+{
+    bool done = has_no_rows(shape);
+
+    if (!done) {
+        CDDPI_TRY(cddpi_cudnn_attention(device, shape, qkv, out, stats, &done));
+    }
+    return done ? CDDP_OK : cddpi_cuda_own_attention(device, shape, qkv, out, stats);
+}
+
+static cddp_status attention_grad(struct cddpi_device *device,
+                                  const struct cddpi_cuda_attention *shape, const void *qkv,
+                                  const void *out, const float *stats, const void *dout, void *dqkv)
+{
+    bool done = has_no_rows(shape);
+    void *scratch;
+
+    if (!done) {
+        CDDPI_TRY(cddpi_cudnn_attention_grad(device, shape, qkv, out, stats, dout, dqkv, &done));
+    }
+    if (done) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddpi_cuda_scratch(device, cddpi_cuda_own_attention_scratch(shape), &scratch));
+    return cddpi_cuda_own_attention_grad(device, shape, qkv, out, stats, dout, dqkv, scratch);
+}
+
+void cddpi_cuda_fill_attention(struct cddpi_cuda_kernels *out)
+{
+    out->attention = attention;
+    out->attention_grad = attention_grad;
 }

@@ -1,21 +1,13 @@
-/* reduce_dispatch.c - selects the build of per_isa/reduce_loops.c for this CPU. */
+/* core_dispatch.c - selects the builds of per_isa/reduce_loops.c and per_isa/optim_loops.c for this
+ * CPU. */
+#include "kernels/cpu/cpu_optim.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/reduce.h"
 
-#include "kernels/cpu/isa.h"
-
-extern const struct cddpi_reduce_isa cddpi_reduce_generic;
-#if defined(__x86_64__)
-extern const struct cddpi_reduce_isa cddpi_reduce_avx2;
-extern const struct cddpi_reduce_isa cddpi_reduce_avx512;
-#endif
-
-static const struct cddpi_reduce_isa *const isas[] = {
-    [CDDPI_ISA_LEVEL_GENERIC] = &cddpi_reduce_generic,
-#if defined(__x86_64__)
-    [CDDPI_ISA_LEVEL_AVX2] = &cddpi_reduce_avx2,
-    [CDDPI_ISA_LEVEL_AVX512] = &cddpi_reduce_avx512,
-#endif
-};
+#define DECLARE(isa, level) extern const struct cddpi_reduce_isa cddpi_reduce_##isa;
+CDDPI_FOR_ISAS(DECLARE)
+#define ROW(isa, level) [CDDPI_ISA_LEVEL_##level] = &cddpi_reduce_##isa,
+static const struct cddpi_reduce_isa *const isas[] = {CDDPI_FOR_ISAS(ROW)};
 
 const struct cddpi_reduce_isa *const *cddpi_reduce_isas(size_t *out_count)
 {
@@ -73,4 +65,26 @@ void cddpi_reduce_weighted(struct cddpi_reduce *out, cddp_type type, const doubl
 void cddpi_cast(void *dst, cddp_type dst_type, const void *src, cddp_type src_type, size_t count)
 {
     isas[cddpi_isa()]->cast(dst, dst_type, src, src_type, count);
+}
+
+/* --- optimizers --- */
+
+#define DECLARE_OPTIM(isa, level) extern const struct cddpi_optim_kernels cddpi_optim_kernels_##isa;
+CDDPI_FOR_ISAS(DECLARE_OPTIM)
+#define OPTIM_ROW(isa, level) [CDDPI_ISA_LEVEL_##level] = &cddpi_optim_kernels_##isa,
+static const struct cddpi_optim_kernels *const optim_builds[] = {CDDPI_FOR_ISAS(OPTIM_ROW)};
+
+size_t cddpi_optim_kernels_all(const struct cddpi_optim_kernels *out[3])
+{
+    size_t count = (size_t)cddpi_isa() + 1;
+
+    for (size_t i = 0; i < count; i++) {
+        out[i] = optim_builds[i];
+    }
+    return count;
+}
+
+const struct cddpi_optim_kernels *cddpi_optim_kernels(void)
+{
+    return optim_builds[cddpi_isa()];
 }

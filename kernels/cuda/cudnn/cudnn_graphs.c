@@ -1,11 +1,11 @@
-/* cudnn_attention.c - owns the operation graphs of causal attention.
+/* cudnn_graphs.c - owns the operation graphs of causal attention and of convolution.
  *
- * The nodes are those that NVIDIA documents for fused attention ("cuDNN graph API": supported graph
- * patterns, "fused attention fprop" and "fused attention bprop"). Their order and types are those
- * that its open-source frontend (github.com/NVIDIA/cudnn-frontend, MIT) uses for versions without
- * single nodes for softmax and mask; versions newer than 9.20 still accept them. cuDNN recognises
- * the pattern as a whole: if a node is missing or a tensor has another type, there is no engine for
- * it.
+ * Attention's nodes are those that NVIDIA documents for fused attention ("cuDNN graph API":
+ * supported graph patterns, "fused attention fprop" and "fused attention bprop"). Their order and
+ * types are those that its open-source frontend (github.com/NVIDIA/cudnn-frontend, MIT) uses for
+ * versions without single nodes for softmax and mask; versions newer than 9.20 still accept them.
+ * cuDNN recognises the pattern as a whole: if a node is missing or a tensor has another type, there
+ * is no engine for it.
  *
  *     forward   S = scale Q K', masked above the diagonal;  P = exp(S - max) / sum;  O = P V;
  *               stats = max + log(sum)
@@ -13,8 +13,12 @@
  *               dS = scale P (dO V' - D);  dK = dS' Q;  dQ = dS K
  *
  * Values between products are float32. P and dS are rounded to the type of the inputs before they
- * are multiplied, as in other implementations for 16-bit types. */
-#include "kernels/cuda/cudnn/cudnn_attention.h"
+ * are multiplied, as in other implementations for 16-bit types.
+ *
+ * A convolution's graph is a single node ("cuDNN graph API": CONVOLUTION_FORWARD,
+ * CONVOLUTION_BACKWARD_DATA and CONVOLUTION_BACKWARD_FILTER). cuDNN names dimensions N, C, H, W
+ * whatever their order in memory; strides say that channels are last. */
+#include "kernels/cuda/cudnn/cudnn_graphs.h"
 
 /* What the nodes of one graph share. */
 struct cudnn_attention_builder {
@@ -35,21 +39,20 @@ cddp_status cddpi_cudnn_attention_fits(const struct cddpi_cudnn *cudnn,
     enum { LAST_WITH_PADDING = 91500 };
 
     if (shape->type != CDDP_BF16 && shape->type != CDDP_F16) {
-        return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
-                               "cuDNN's attention takes bf16 and f16, not %s",
-                               cddp_type_name(shape->type));
+        return cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
+                         "cuDNN's attention takes bf16 and f16, not %s",
+                         cddp_type_name(shape->type));
     }
     if (shape->head % 8 != 0 || shape->head > 128) {
-        return cddpi_cuda_fail(
-            cudnn->device, CDDP_ERR_UNAVAILABLE,
-            "cuDNN's attention takes heads whose width is a multiple of 8 up to 128, "
-            "not %d",
-            shape->head);
+        return cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
+                         "cuDNN's attention takes heads whose width is a multiple of 8 up to 128, "
+                         "not %d",
+                         shape->head);
     }
     if (shape->length < 2 || (shape->length % 128 != 0 && cudnn->version <= LAST_WITH_PADDING)) {
-        return cddpi_cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
-                               "cuDNN %d.%d's attention is not used for sequences of %d",
-                               cudnn->version / 10000, cudnn->version / 100 % 100, shape->length);
+        return cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE,
+                         "cuDNN %d.%d's attention is not used for sequences of %d",
+                         cudnn->version / 10000, cudnn->version / 100 % 100, shape->length);
     }
     return CDDP_OK;
 }
@@ -270,4 +273,43 @@ void cddpi_cudnn_attention_backward(struct cddpi_cudnn_graph *graph,
     ds = pointwise(&b, CUDNN_POINTWISE_MUL, ds, b.scale, &b.scores);
     transposed_matmul(&b, ds, g.q, g.dk);
     make_dq(&b, &g, ds, sums_dq);
+}
+
+/* --- convolution --- */
+
+static struct cddpi_cudnn_layout channels_last(int64_t n, int64_t c, int64_t h, int64_t w)
+{
+    return (struct cddpi_cudnn_layout){{n, c, h, w}, {h * w * c, 1, w * c, c}};
+}
+
+void cddpi_cudnn_conv_build(struct cddpi_cudnn_graph *graph, enum cddpi_cudnn_conv_pass pass,
+                            const struct cddpi_cuda_conv *shape)
+{
+    struct cddpi_cudnn_layout x = channels_last(shape->count, shape->channels, shape->height,
+                                                shape->width);
+    struct cddpi_cudnn_layout w = channels_last(shape->outputs, shape->channels, shape->kernel,
+                                                shape->kernel);
+    struct cddpi_cudnn_layout y = channels_last(shape->count, shape->outputs,
+                                                cddpi_cuda_conv_extent(shape->height, shape),
+                                                cddpi_cuda_conv_extent(shape->width, shape));
+    cudnnDataType_t type = cddpi_cudnn_type(shape->type);
+
+    graph->single = type == CUDNN_DATA_FLOAT;
+    cddpi_cudnn_convolve(graph, pass, shape->stride, shape->padding,
+                         cddpi_cudnn_memory(graph, CDDPI_CONV_X, type, &x),
+                         cddpi_cudnn_memory(graph, CDDPI_CONV_W, type, &w),
+                         cddpi_cudnn_memory(graph, CDDPI_CONV_Y, type, &y));
+}
+
+bool cddpi_cudnn_conv_few(const struct cddpi_cuda_conv *shape)
+{
+    return cddp_type_bytes(shape->type) == 2 && shape->channels < CDDPI_WHOLE_CHANNELS;
+}
+
+struct cddpi_cuda_conv cddpi_cudnn_conv_whole(const struct cddpi_cuda_conv *shape)
+{
+    struct cddpi_cuda_conv whole = *shape;
+
+    whole.channels = CDDPI_WHOLE_CHANNELS;
+    return whole;
 }
