@@ -138,11 +138,6 @@ static void get_welcome(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
     }
 }
 
-static bool is_leader(const struct tcp_carrier *tcp, int rank)
-{
-    return tcp->params.leaders[tcp->params.host_of[rank]] == rank;
-}
-
 /* Whether this rank can grant what the answer requests. Its proof is checked later. */
 static enum tcp_reply judge(const struct tcp_carrier *tcp, const struct tcp_purpose *purpose)
 {
@@ -155,9 +150,7 @@ static enum tcp_reply judge(const struct tcp_carrier *tcp, const struct tcp_purp
         return TCP_WRONG_JOB;
     }
     if (purpose->sockets != tcp->sockets || purpose->encrypts != tcp->encrypts ||
-        purpose->slot >= 1 + CDDPI_NET_CHANNELS * tcp->sockets ||
-        (purpose->slot == TCP_CONTROL_SLOT &&
-         (!tcp->leads || !is_leader(tcp, (int)purpose->from)))) {
+        purpose->slot >= 1 + CDDPI_NET_CHANNELS * tcp->sockets) {
         return TCP_WRONG_SETTINGS;
     }
     return TCP_WELCOME;

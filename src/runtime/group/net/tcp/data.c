@@ -90,9 +90,47 @@ static cddp_status take_arrived(struct tcp_carrier *tcp)
 static void want(struct tcp_carrier *tcp, struct tcp_link *link)
 {
     pthread_mutex_lock(&tcp->lock);
-    link->pair->wanted |= tcp_slots_of(tcp, link->channel);
+    link->pair->wanted |= tcp_slots_of(tcp, link->channel) | 1u << TCP_CONTROL_SLOT;
     pthread_mutex_unlock(&tcp->lock);
     link->is_wanted = true;
+    cddpi_tcp_wake(tcp);
+}
+
+/* Whether a transfer waits for a peer that has closed everything. What it sent before has then been
+ * read, and a message that came too early keeps its connection open. */
+static bool misses(const struct tcp_carrier *tcp, const struct tcp_link *link)
+{
+    bool sends = false;
+
+    for (unsigned i = 0; i < tcp->sockets; i++) {
+        const struct tcp_socket *socket = link->sockets[i];
+
+        if (socket != NULL && !socket->is_dead) {
+            return false;
+        }
+        sends = sends || (socket != NULL && tcp_sends(socket));
+    }
+    return sends || cddpi_tcp_link_has_transfers(link);
+}
+
+/* Say whether transfers wait for those that left. */
+static void answer(struct tcp_carrier *tcp)
+{
+    pthread_mutex_lock(&tcp->lock);
+    for (int rank = 0; rank < tcp->params.world_size; rank++) {
+        struct tcp_pair *pair = tcp->pairs[rank];
+
+        for (int channel = 0; pair != NULL && pair->is_asked && channel < CDDPI_NET_CHANNELS;
+             channel++) {
+            const struct tcp_link *link = pair->links[channel];
+
+            pair->is_missed = pair->is_missed || (link != NULL && misses(tcp, link));
+        }
+        if (pair != NULL) {
+            pair->is_asked = false;
+        }
+    }
+    pthread_mutex_unlock(&tcp->lock);
     cddpi_tcp_wake(tcp);
 }
 
@@ -107,7 +145,7 @@ static void look_for_life(struct tcp_carrier *tcp, struct tcp_link *link)
     }
     if (is_dead && cddpi_tcp_link_has_transfers(link)) {
         pthread_mutex_lock(&tcp->lock);
-        cddpi_tcp_pair_suspect(tcp, link->pair, true, "its connection is closed");
+        cddpi_tcp_pair_suspect(tcp, link->pair, "its connection is closed");
         pthread_mutex_unlock(&tcp->lock);
     }
 }
@@ -173,6 +211,7 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *carrier, bool *out_any)
 {
     struct tcp_carrier *tcp = tcp_of(carrier);
     struct epoll_event events[EVENTS];
+    bool has_arrived = atomic_load(&tcp->has_arrived);
     cddp_status status = CDDP_OK;
     int count;
 
@@ -180,7 +219,7 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *carrier, bool *out_any)
     if (tcp->is_forgotten || tcp->data_status != CDDP_OK) {
         return fail_again(tcp);
     }
-    if (atomic_load(&tcp->has_arrived)) {
+    if (has_arrived) {
         status = take_arrived(tcp);
         *out_any = true; /* a transfer may have completed */
     }
@@ -190,6 +229,9 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *carrier, bool *out_any)
     count = epoll_wait(tcp->data_epoll_fd, events, EVENTS, 0);
     for (int i = 0; i < count && status == CDDP_OK; i++) {
         status = handle_event(tcp, &events[i], out_any);
+    }
+    if (has_arrived) {
+        answer(tcp);
     }
     return keep(tcp, status);
 }
