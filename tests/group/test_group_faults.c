@@ -312,6 +312,47 @@ static void an_abort_tells_every_rank_its_reason(void **state)
     run_fault(abort_rank, (struct fault){.culprit = -1}, false);
 }
 
+/* A rank that does not lead its host gives up, and the others of its host leave at once, without
+ * another call. */
+static int abort_idle_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    const char *id;
+    int32_t host;
+    int32_t hosts[8];
+    float data[COUNT] = {0};
+    cddp_group *group;
+    int culprit = (n + 1) / 2;
+    char expected[64];
+
+    snprintf(expected, sizeof expected, "rank %d: loss is not a number", culprit);
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    id = getenv("CDDP_HOST_ID");
+    host = id != NULL ? id[strlen(id) - 1] : 0;
+    CHECK(cddp_all_gather(group, &host, hosts, 1, CDDP_I32, NULL) == CDDP_OK);
+    if (rank == culprit) {
+        support_sleep_ms(20);
+        cddp_group_abort(group, "loss is not a number");
+    } else if (host != hosts[culprit] || rank == 0) {
+        CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_PEER);
+        CHECK(strcmp(cddp_last_error(), expected) == 0);
+    } else {
+        support_sleep_ms(60);
+        if (fault->which == 1) {
+            exit(0);
+        }
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void an_abort_is_told_to_other_hosts_even_if_all_of_its_own_leave(void **state)
+{
+    (void)state;
+    run_fault(abort_idle_rank, (struct fault){.which = 0, .culprit = -1}, false);
+    run_fault(abort_idle_rank, (struct fault){.which = 1, .culprit = -1}, false);
+}
+
 /* What a rank gives up with begins with its name, or with another's: each is said once. */
 static int abort_by_name_rank(int rank, int n, void *argument)
 {
@@ -638,6 +679,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_was_killed_is_named),
         cmocka_unit_test(a_rank_that_was_stopped_is_named_at_the_deadline),
         cmocka_unit_test(an_abort_tells_every_rank_its_reason),
+        cmocka_unit_test(an_abort_is_told_to_other_hosts_even_if_all_of_its_own_leave),
         cmocka_unit_test(an_abort_says_a_rank_once),
         cmocka_unit_test(ranks_agree_on_the_first_failure_with_its_name),
         cmocka_unit_test(a_receiver_is_told_that_the_sender_means_something_else),

@@ -338,9 +338,23 @@ void cddpi_tcp_control_abort(struct tcp_carrier *tcp, const struct cddpi_failure
     }
 }
 
+/* Another rank of this host may have failed without a connection of its own. */
+static void tell_of_host(struct tcp_carrier *tcp)
+{
+    struct cddpi_failure kept = *cddpi_last_failure();
+    struct cddpi_failure failure;
+
+    if (tcp->params.host_failed != NULL &&
+        tcp->params.host_failed(tcp->params.wake_context, &failure)) {
+        cddpi_tcp_control_abort(tcp, &failure);
+    }
+    (void)cddpi_fail_again((cddp_status)kept.status, &kept);
+}
+
 /* The program exits: hand the goodbyes to the kernel before it does. */
 static void say_goodbye(struct tcp_carrier *tcp)
 {
+    tell_of_host(tcp);
     for (int rank = 0; rank < tcp->params.world_size; rank++) {
         if (tcp->pairs[rank] != NULL && tcp->pairs[rank]->control != NULL) {
             say(tcp, tcp->pairs[rank]->control, &goodbye, 1);
@@ -352,11 +366,9 @@ static void say_goodbye(struct tcp_carrier *tcp)
 void cddpi_tcp_control_tick(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns)
 {
     bool is_due = tcp->leads && now_ns >= tcp->next_look_ns;
-    struct cddpi_failure failure;
 
-    if (is_due && tcp->params.host_failed != NULL &&
-        tcp->params.host_failed(tcp->params.wake_context, &failure)) {
-        cddpi_tcp_control_abort(tcp, &failure);
+    if (is_due) {
+        tell_of_host(tcp);
     }
     if (atomic_load(&tcp->must_say_goodbye) && !atomic_load(&tcp->has_said_goodbye)) {
         say_goodbye(tcp);
@@ -407,6 +419,7 @@ void cddpi_tcp_control_goodbye(struct tcp_carrier *tcp)
 {
     int64_t deadline_ns = cddpi_deadline_ns(GOODBYE_MS);
 
+    tell_of_host(tcp);
     for (int rank = 0; rank < tcp->params.world_size; rank++) {
         struct tcp_pair *pair = tcp->pairs[rank];
 

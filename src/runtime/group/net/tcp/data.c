@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/own_fd.h"
+#include "group/net/tcp/attempt.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -13,7 +14,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { EVENTS = 32 };
+enum {
+    EVENTS = 32,
+    CONNECTING_MS = 100 /* how long a rank that fails waits for connections that are being made */
+};
 
 static struct tcp_link *link_of(struct tcp_carrier *tcp, int peer, enum cddpi_net_channel channel)
 {
@@ -250,10 +254,49 @@ cddp_status cddpi_tcp_flush(struct cddpi_carrier *carrier, bool *out_any)
     return keep(tcp, cddpi_tcp_send_held(tcp, out_any));
 }
 
+/* Whether a peer may see this rank end before the pair has a control connection. */
+static bool is_connecting(const struct tcp_carrier *tcp)
+{
+    const uint32_t control = 1u << TCP_CONTROL_SLOT;
+
+    for (const struct tcp_attempt *at = tcp->attempts; at != NULL; at = at->next) {
+        if (!at->is_closed && at->pair != NULL) {
+            return true;
+        }
+    }
+    for (int rank = 0; rank < tcp->params.world_size && !atomic_load(&tcp->has_failed); rank++) {
+        const struct tcp_pair *pair = tcp->pairs[rank];
+
+        if (pair != NULL && pair->filled != 0 && (pair->filled & control) == 0 &&
+            !atomic_load(&pair->left)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The caller may end the process next: let those be told why, to whom connections are being made.
+ */
+static void await_connections(struct tcp_carrier *tcp)
+{
+    int64_t deadline_ns = cddpi_deadline_ns(CONNECTING_MS);
+    struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    int error = 0;
+
+    pthread_mutex_lock(&tcp->lock);
+    while (tcp->has_thread && is_connecting(tcp) && error == 0) {
+        error = pthread_cond_timedwait(&tcp->opened, &tcp->lock, &until);
+    }
+    pthread_mutex_unlock(&tcp->lock);
+}
+
 bool cddpi_tcp_forget(struct cddpi_carrier *carrier)
 {
     struct tcp_carrier *tcp = tcp_of(carrier);
 
+    if (!tcp->is_forgotten && tcp->owner == getpid()) {
+        await_connections(tcp);
+    }
     tcp->is_forgotten = true;
     for (struct tcp_socket *socket = tcp->all_sockets; socket != NULL; socket = socket->next) {
         /* data in the middle of a message has no meaning any more */

@@ -35,8 +35,9 @@ enum {
     TCP_BATCH_MESSAGES = 4, /* small messages that are sent by one call */
     TCP_TEXT_BYTES = 256,
     TCP_WHY_MS = 250, /* how long to wait for the reason of a broken connection */
-    /* the same for a peer that left properly, for which other ranks may send the reason */
-    TCP_GONE_MS = 1000
+    /* the same for a peer that left properly, for which other ranks may send the reason; with what
+     * else it takes, all ranks know within a second */
+    TCP_GONE_MS = 750
 };
 
 /* The progress of a transfer, stored in its `state`. */
