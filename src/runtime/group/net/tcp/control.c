@@ -88,6 +88,19 @@ static void say(struct tcp_carrier *tcp, struct tcp_control *control, const uint
     flush(tcp, control);
 }
 
+/* The next pair from @p rank on that has a control connection; NULL: there are no more. */
+static struct tcp_pair *next_pair(const struct tcp_carrier *tcp, int *rank)
+{
+    while (*rank < tcp->params.world_size) {
+        struct tcp_pair *pair = tcp->pairs[(*rank)++];
+
+        if (pair != NULL && pair->control != NULL) {
+            return pair;
+        }
+    }
+    return NULL;
+}
+
 static void send_abort(struct tcp_carrier *tcp, struct tcp_pair *pair)
 {
     uint8_t message[TCP_CONTROL_MAX_BYTES];
@@ -99,13 +112,12 @@ static void send_abort(struct tcp_carrier *tcp, struct tcp_pair *pair)
  * first. A leader has told all leaders. */
 static void pass_on(struct tcp_carrier *tcp, const struct tcp_pair *from)
 {
+    struct tcp_pair *pair;
+
     tcp->own_abort = tcp->abort_failure;
     tcp->has_own_abort = true;
-    for (int rank = 0; rank < tcp->params.world_size; rank++) {
-        struct tcp_pair *pair = tcp->pairs[rank];
-
-        if (pair != NULL && pair != from && pair->control != NULL &&
-            !(from->leads && pair->leads)) {
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        if (pair != from && !(from->leads && pair->leads)) {
             send_abort(tcp, pair);
         }
     }
@@ -292,10 +304,10 @@ static void look_at(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_
 /* Read what has been told and not been read, since this thread may come late. */
 static void hear_all(struct tcp_carrier *tcp)
 {
-    for (int rank = 0; rank < tcp->params.world_size; rank++) {
-        if (tcp->pairs[rank] != NULL && tcp->pairs[rank]->control != NULL) {
-            cddpi_tcp_control_event(tcp, tcp->pairs[rank], 0);
-        }
+    struct tcp_pair *pair;
+
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        cddpi_tcp_control_event(tcp, pair, 0);
     }
 }
 
@@ -329,12 +341,12 @@ static const uint8_t goodbye = TCP_CONTROL_GOODBYE;
 
 void cddpi_tcp_control_abort(struct tcp_carrier *tcp, const struct cddpi_failure *failure)
 {
+    struct tcp_pair *pair;
+
     tcp->own_abort = *failure;
     tcp->has_own_abort = true;
-    for (int rank = 0; rank < tcp->params.world_size; rank++) {
-        if (tcp->pairs[rank] != NULL && tcp->pairs[rank]->control != NULL) {
-            send_abort(tcp, tcp->pairs[rank]);
-        }
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        send_abort(tcp, pair);
     }
 }
 
@@ -354,11 +366,11 @@ static void tell_of_host(struct tcp_carrier *tcp)
 /* The program exits: hand the goodbyes to the kernel before it does. */
 static void say_goodbye(struct tcp_carrier *tcp)
 {
+    struct tcp_pair *pair;
+
     tell_of_host(tcp);
-    for (int rank = 0; rank < tcp->params.world_size; rank++) {
-        if (tcp->pairs[rank] != NULL && tcp->pairs[rank]->control != NULL) {
-            say(tcp, tcp->pairs[rank]->control, &goodbye, 1);
-        }
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        say(tcp, pair->control, &goodbye, 1);
     }
     atomic_store(&tcp->has_said_goodbye, true);
 }
@@ -418,12 +430,11 @@ static void drain(struct tcp_control *control, int64_t deadline_ns)
 void cddpi_tcp_control_goodbye(struct tcp_carrier *tcp)
 {
     int64_t deadline_ns = cddpi_deadline_ns(GOODBYE_MS);
+    struct tcp_pair *pair;
 
     tell_of_host(tcp);
-    for (int rank = 0; rank < tcp->params.world_size; rank++) {
-        struct tcp_pair *pair = tcp->pairs[rank];
-
-        if (pair != NULL && pair->control != NULL && pair->control->is_open) {
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        if (pair->control->is_open) {
             say(tcp, pair->control, &goodbye, 1);
             drain(pair->control, deadline_ns);
             (void)shutdown(pair->control->stream.fd, SHUT_WR);

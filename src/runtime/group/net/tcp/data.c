@@ -1,6 +1,6 @@
 /* data.c - owns the caller's side of the carrier: starts transfers, advances them, and handles the
  * data connections. One thread at a time, without the lock unless a comment says so. */
-#include "group/net/tcp/ops.h"
+#include "group/net/tcp/tcp.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"

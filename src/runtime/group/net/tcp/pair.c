@@ -125,12 +125,6 @@ void cddpi_tcp_pair_show(struct tcp_carrier *tcp)
     tcp->needs_wake = true;
 }
 
-static void log_connected(const struct tcp_pair *pair)
-{
-    cddpi_log(CDDPI_LOG_INFO, "tcp: connected to rank %d on host %s: %s", pair->peer,
-              pair->offer->host, pair->via);
-}
-
 /* Give a data connection to the caller's thread. */
 static bool fill_data(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                       struct cddpi_store_stream *stream, const struct cddpi_session *session)
@@ -169,7 +163,8 @@ void cddpi_tcp_pair_fill(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigne
     pair->filled |= 1u << slot;
     atomic_store(&pair->heard_ns, cddpi_now_ns());
     if (is_first) {
-        log_connected(pair);
+        cddpi_log(CDDPI_LOG_INFO, "tcp: connected to rank %d on host %s: %s", pair->peer,
+                  pair->offer->host, pair->via);
     }
     pthread_cond_broadcast(&tcp->opened);
 }

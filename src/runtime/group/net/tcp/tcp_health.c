@@ -1,6 +1,6 @@
 /* tcp_health.c - answers questions about peers, and notifies them when this rank fails. Any
  * thread. */
-#include "group/net/tcp/ops.h"
+#include "group/net/tcp/tcp.h"
 
 #include "base/clock.h"
 #include "group/net/tcp/attempt.h"
