@@ -6,7 +6,6 @@
  * bytes are the head of a frame without its signature, which is added after 32 bytes (bit 2). */
 #include "fuzz/fuzz.h"
 #include "group/net/tcp/attempt.h"
-#include "group/net/tcp/ops.h"
 
 #include "base/alloc.h"
 

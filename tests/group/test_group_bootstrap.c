@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "group/group.h"
 #include "group/join/user_store.h"
-#include "group/net/tcp/reach.h"
+#include "group/net/tcp/address.h"
 #include "support/test.h"
 
 #include <cddp/group.h>

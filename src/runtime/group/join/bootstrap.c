@@ -10,7 +10,7 @@
 #include "base/machine.h"
 #include "group/join/group_agree.h"
 #include "group/net/mpi_module.h"
-#include "group/net/tcp/reach.h"
+#include "group/net/tcp/address.h"
 #include "store/server.h"
 #include "store/store_stream.h"
 

@@ -76,7 +76,8 @@ struct cddpi_carrier_params {
 
     /* Whether this host's ranks have failed and other hosts do not know it yet. If so, @p out is
      * the failure, and the carrier must send it to the other hosts. A carrier with its own thread
-     * calls this periodically, since this rank may be computing. Any thread; may be NULL. */
+     * calls this periodically, since this rank may be computing, and before it says goodbye. Any
+     * thread; may be NULL. */
     bool (*host_failed)(void *context, struct cddpi_failure *out);
 };
 

@@ -16,7 +16,8 @@ enum {
     TCP_HOST_BYTES = 64,
     TCP_INTERFACE_BYTES = 16,
     TCP_NETWORK_BYTES = CDDPI_MACHINE_BYTES + 24,
-    TCP_ADDRESS_TEXT_BYTES = 80
+    TCP_ADDRESS_TEXT_BYTES = 80,
+    TCP_HOST_TEXT_BYTES = 46 /* an address alone */
 };
 
 struct tcp_address {
@@ -67,5 +68,12 @@ socklen_t cddpi_tcp_sockaddr(const struct tcp_address *address, uint16_t port,
 /** "10.0.0.7 port 4242", "[fd00::7] port 4242". */
 void cddpi_tcp_address_text(const struct sockaddr_storage *address,
                             char out[TCP_ADDRESS_TEXT_BYTES]);
+
+/** Reach a host from this one, for a rendezvous (reach.c): try to connect to all addresses of
+ *  @p peer at its port at once. @p out: the first address that answers, as text.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE with the reason: no address answers; errors of
+ *  cddpi_tcp_offer_make(). */
+CDDP_CHECKED cddp_status cddpi_tcp_reachable(const struct tcp_offer *peer, uint32_t timeout_ms,
+                                             char out[TCP_HOST_TEXT_BYTES]);
 
 #endif

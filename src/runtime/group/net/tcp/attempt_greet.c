@@ -99,13 +99,6 @@ static const char *refusal_text(enum tcp_reply reply)
     }
 }
 
-/* Remember the address for other connections to the peer, since it leads there. */
-static void remember_address(struct tcp_attempt *attempt)
-{
-    attempt->pair->knows_address = true;
-    attempt->pair->address = attempt->address;
-}
-
 static void get_welcome(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
 {
     struct tcp_pair *pair = attempt->pair;
@@ -126,7 +119,8 @@ static void get_welcome(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
         cddpi_tcp_attempt_end(tcp, attempt, "it does not know the job's token itself", true);
         return;
     }
-    remember_address(attempt);
+    pair->knows_address = true; /* it leads to the peer */
+    pair->address = attempt->address;
     if (welcome.reply == TCP_HAVE_ONE || (pair->filled & 1u << attempt->slot) != 0) {
         cddpi_tcp_attempt_end(tcp, attempt, NULL, false);
     } else if (!begin_cipher(tcp, attempt)) {
@@ -136,11 +130,6 @@ static void get_welcome(struct tcp_carrier *tcp, struct tcp_attempt *attempt)
     } else {
         use(tcp, attempt);
     }
-}
-
-static bool is_leader(const struct tcp_carrier *tcp, int rank)
-{
-    return tcp->params.leaders[tcp->params.host_of[rank]] == rank;
 }
 
 /* Whether this rank can grant what the answer requests. Its proof is checked later. */
@@ -155,9 +144,7 @@ static enum tcp_reply judge(const struct tcp_carrier *tcp, const struct tcp_purp
         return TCP_WRONG_JOB;
     }
     if (purpose->sockets != tcp->sockets || purpose->encrypts != tcp->encrypts ||
-        purpose->slot >= 1 + CDDPI_NET_CHANNELS * tcp->sockets ||
-        (purpose->slot == TCP_CONTROL_SLOT &&
-         (!tcp->leads || !is_leader(tcp, (int)purpose->from)))) {
+        purpose->slot >= 1 + CDDPI_NET_CHANNELS * tcp->sockets) {
         return TCP_WRONG_SETTINGS;
     }
     return TCP_WELCOME;

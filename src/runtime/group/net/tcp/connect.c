@@ -83,7 +83,8 @@ static void try_addresses(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32
                           int64_t now_ns)
 {
     struct tcp_search *search = pair->search;
-    unsigned slot = (unsigned)__builtin_ctz(missing);
+    uint32_t data = missing & ~(1u << TCP_CONTROL_SLOT); /* a transfer waits for that */
+    unsigned slot = (unsigned)__builtin_ctz(data != 0 ? data : missing);
 
     while (search->next < search->count &&
            (search->active == 0 || now_ns >= search->started_ns + STAGGER_MS * INT64_C(1000000))) {
@@ -96,6 +97,20 @@ static void try_addresses(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32
     }
     if (search->next == search->count && search->active == 0) {
         cddpi_tcp_search_pause(search, now_ns);
+    }
+}
+
+/* The time for the search is over. */
+static void end_search(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32_t missing)
+{
+    if (atomic_load(&pair->left)) { /* what it sent before has arrived by now */
+        pair->wanted &= pair->filled;
+        pair->is_asked = true;
+        cddpi_tcp_pair_show(tcp);
+    } else if (missing == 1u << TCP_CONTROL_SLOT && !pair->leads) {
+        pair->wanted &= pair->filled; /* other ranks, too, tell why the peer fails */
+    } else {
+        fail_search(tcp, pair);
     }
 }
 
@@ -122,7 +137,7 @@ static void connect_pair(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t
         search->deadline_ns = gone_ns < search->deadline_ns ? gone_ns : search->deadline_ns;
     }
     if (now_ns >= search->deadline_ns) {
-        atomic_load(&pair->left) ? cddpi_tcp_pair_left(tcp, pair) : fail_search(tcp, pair);
+        end_search(tcp, pair, missing);
         return;
     }
     if (now_ns >= search->begin_ns) {

@@ -1,7 +1,11 @@
-/* control.c - owns the control connections between leaders. They carry only aborts and goodbyes.
- * While they are idle, the kernels' keepalive probes show whether the hosts are alive. A host that
- * does not answer for CDDP_HEARTBEAT_MS is lost (base/silence.h); a stopped or slow process on a
- * host that answers is not. Only the thread calls this, with the lock held. */
+/* control.c - owns the control connections. They carry only aborts and goodbyes. While those
+ * between leaders are idle, the kernels' keepalive probes show whether the hosts are alive. A host
+ * that does not answer for CDDP_HEARTBEAT_MS is lost (base/silence.h); a stopped or slow process on
+ * a host that answers is not. Everything is called with the lock held.
+ *
+ * A failure spreads faster than its consequences: a rank whose group fails tells all ranks that it
+ * is connected to before it closes anything, and whoever sees a connection end first reads what
+ * was told. */
 #include "group/net/tcp/tcp.h"
 
 #include "base/alloc.h"
@@ -11,6 +15,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -83,6 +88,41 @@ static void say(struct tcp_carrier *tcp, struct tcp_control *control, const uint
     flush(tcp, control);
 }
 
+/* The next pair from @p rank on that has a control connection; NULL: there are no more. */
+static struct tcp_pair *next_pair(const struct tcp_carrier *tcp, int *rank)
+{
+    while (*rank < tcp->params.world_size) {
+        struct tcp_pair *pair = tcp->pairs[(*rank)++];
+
+        if (pair != NULL && pair->control != NULL) {
+            return pair;
+        }
+    }
+    return NULL;
+}
+
+static void send_abort(struct tcp_carrier *tcp, struct tcp_pair *pair)
+{
+    uint8_t message[TCP_CONTROL_MAX_BYTES];
+
+    say(tcp, pair->control, message, cddpi_tcp_abort_put(&tcp->own_abort, message));
+}
+
+/* Pass another host's abort on to those that may not know it, and would otherwise see this rank end
+ * first. A leader has told all leaders. */
+static void pass_on(struct tcp_carrier *tcp, const struct tcp_pair *from)
+{
+    struct tcp_pair *pair;
+
+    tcp->own_abort = tcp->abort_failure;
+    tcp->has_own_abort = true;
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        if (pair != from && !(from->leads && pair->leads)) {
+            send_abort(tcp, pair);
+        }
+    }
+}
+
 static void get_abort(struct tcp_carrier *tcp, struct tcp_pair *pair, const uint8_t *data)
 {
     struct cddpi_failure failure;
@@ -95,6 +135,9 @@ static void get_abort(struct tcp_carrier *tcp, struct tcp_pair *pair, const uint
         tcp->abort_failure = failure;
         atomic_store(&tcp->is_aborted, true);
         tcp->needs_wake = true;
+        if (!tcp->has_own_abort) {
+            pass_on(tcp, pair);
+        }
     }
 }
 
@@ -135,6 +178,19 @@ static void host_is_lost(struct tcp_carrier *tcp, struct tcp_pair *pair)
                         cddpi_silence_seconds(pair->control->stream.fd), tcp->limit_ms / 1000.0);
 }
 
+/* A peer has ended without a word. If it is not its host's leader, the leader knows how it ended,
+ * and soon tells. */
+static void ended(struct tcp_carrier *tcp, struct tcp_pair *pair, int error)
+{
+    cddpi_tcp_pair_suspect(tcp, pair, "");
+    snprintf(pair->suspicion, sizeof pair->suspicion,
+             "has ended without leaving the group: the connection was %s",
+             error == 0 ? "closed" : "reset");
+    if (pair->leads) {
+        cddpi_tcp_pair_lost(tcp, pair, "%s", pair->suspicion);
+    }
+}
+
 static void end_of_stream(struct tcp_carrier *tcp, struct tcp_pair *pair, int error)
 {
     if (atomic_load(&pair->left)) {
@@ -142,8 +198,7 @@ static void end_of_stream(struct tcp_carrier *tcp, struct tcp_pair *pair, int er
         return;
     }
     if (error == 0 || error == ECONNRESET || error == EPIPE) {
-        cddpi_tcp_pair_lost(tcp, pair, "has ended without leaving the group: the connection was %s",
-                            error == 0 ? "closed" : "reset");
+        ended(tcp, pair, error);
     } else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
         host_is_lost(tcp, pair);
     } else {
@@ -199,62 +254,124 @@ void cddpi_tcp_control_event(struct tcp_carrier *tcp, struct tcp_pair *pair, uin
     cddpi_stream_rest(&control->stream); /* keeps the cost per host low: see tcp_buffer */
 }
 
+static void watch_for_ends(struct tcp_carrier *tcp, struct tcp_pair *pair)
+{
+    int fd = pair->control->stream.fd;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = pair->control};
+    int priority = 6; /* ahead of data, in queues that support it */
+
+    cddpi_silence_repeat(fd, CDDPI_SILENCE_MOST_MS);
+    if (pair->leads) {
+        cddpi_silence_watch(fd, tcp->limit_ms);
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
+    (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+bool cddpi_tcp_control_open(struct tcp_carrier *tcp, struct tcp_pair *pair,
+                            const struct cddpi_store_stream *stream)
+{
+    struct tcp_control *control = cddpi_zalloc(sizeof *control);
+
+    if (control == NULL) {
+        return false;
+    }
+    control->watched = TCP_WATCHED_CONTROL;
+    control->pair = pair;
+    control->stream = *stream;
+    control->is_open = true;
+    pair->control = control;
+    watch_for_ends(tcp, pair);
+    if (tcp->has_own_abort) {
+        send_abort(tcp, pair);
+    }
+    return true;
+}
+
 /* Check whether a peer's host answers. A peer that has left, or is known to be lost, is not
  * checked. */
 static void look_at(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_ns)
 {
     struct tcp_control *control = pair->control;
 
-    if (control->is_open && !atomic_load(&pair->left) &&
+    if (pair->leads && control->is_open && !atomic_load(&pair->left) &&
         cddpi_silence_look_at(&control->silence, control->stream.fd, tcp->limit_ms, now_ns)) {
         host_is_lost(tcp, pair);
         close_control(tcp, control);
     }
 }
 
-/* After a data connection broke, declare the peer lost, unless the reason arrives first. */
+/* Read what has been told and not been read, since this thread may come late. */
+static void hear_all(struct tcp_carrier *tcp)
+{
+    struct tcp_pair *pair;
+
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        cddpi_tcp_control_event(tcp, pair, 0);
+    }
+}
+
+static int64_t due_ns(const struct tcp_pair *pair)
+{
+    return pair->suspected_ns +
+           (atomic_load(&pair->left) ? TCP_GONE_MS : TCP_WHY_MS) * INT64_C(1000000);
+}
+
+/* After a connection broke, declare the peer lost, unless the reason arrives first. */
 static void judge_suspicion(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_ns,
                             int64_t *next_ns)
 {
-    bool left = atomic_load(&pair->left);
-    int64_t due_ns = pair->suspected_ns + (left ? TCP_GONE_MS : TCP_WHY_MS) * INT64_C(1000000);
-
-    if (now_ns < due_ns) {
-        *next_ns = due_ns < *next_ns ? due_ns : *next_ns;
+    if (now_ns >= due_ns(pair)) {
+        hear_all(tcp); /* a goodbye gives it more time */
+    }
+    if (now_ns < due_ns(pair)) {
+        *next_ns = due_ns(pair) < *next_ns ? due_ns(pair) : *next_ns;
         return;
     }
     pair->suspected_ns = 0;
-    if (!left) {
-        cddpi_tcp_pair_lost(tcp, pair, "is lost: %s", pair->suspicion);
-    } else if (pair->is_needed) {
-        cddpi_tcp_pair_left(tcp, pair);
+    if (atomic_load(&pair->left)) {
+        pair->is_asked = true;
+        cddpi_tcp_pair_show(tcp);
+    } else {
+        cddpi_tcp_pair_lost(tcp, pair, "%s", pair->suspicion);
     }
 }
 
 static const uint8_t goodbye = TCP_CONTROL_GOODBYE;
 
-static void say_to_all(struct tcp_carrier *tcp, const uint8_t *message, size_t bytes)
+void cddpi_tcp_control_abort(struct tcp_carrier *tcp, const struct cddpi_failure *failure)
 {
-    for (int host = 0; host < tcp->params.host_count; host++) {
-        struct tcp_pair *pair = tcp->pairs[tcp->params.leaders[host]];
+    struct tcp_pair *pair;
 
-        if (pair != NULL && pair->control != NULL) {
-            say(tcp, pair->control, message, bytes);
-        }
+    tcp->own_abort = *failure;
+    tcp->has_own_abort = true;
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        send_abort(tcp, pair);
     }
 }
 
-static void send_aborts(struct tcp_carrier *tcp)
+/* Another rank of this host may have failed without a connection of its own. */
+static void tell_of_host(struct tcp_carrier *tcp)
 {
-    uint8_t message[TCP_CONTROL_MAX_BYTES];
+    struct cddpi_failure kept = *cddpi_last_failure();
+    struct cddpi_failure failure;
 
-    say_to_all(tcp, message, cddpi_tcp_abort_put(&tcp->own_abort, message));
+    if (tcp->params.host_failed != NULL &&
+        tcp->params.host_failed(tcp->params.wake_context, &failure)) {
+        cddpi_tcp_control_abort(tcp, &failure);
+    }
+    (void)cddpi_fail_again((cddp_status)kept.status, &kept);
 }
 
 /* The program exits: hand the goodbyes to the kernel before it does. */
 static void say_goodbye(struct tcp_carrier *tcp)
 {
-    say_to_all(tcp, &goodbye, 1);
+    struct tcp_pair *pair;
+
+    tell_of_host(tcp);
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        say(tcp, pair->control, &goodbye, 1);
+    }
     atomic_store(&tcp->has_said_goodbye, true);
 }
 
@@ -262,12 +379,8 @@ void cddpi_tcp_control_tick(struct tcp_carrier *tcp, int64_t now_ns, int64_t *ne
 {
     bool is_due = tcp->leads && now_ns >= tcp->next_look_ns;
 
-    if (is_due && !tcp->must_abort && tcp->params.host_failed != NULL) {
-        tcp->must_abort = tcp->params.host_failed(tcp->params.wake_context, &tcp->own_abort);
-    }
-    if (tcp->must_abort) {
-        tcp->must_abort = false;
-        send_aborts(tcp);
+    if (is_due) {
+        tell_of_host(tcp);
     }
     if (atomic_load(&tcp->must_say_goodbye) && !atomic_load(&tcp->has_said_goodbye)) {
         say_goodbye(tcp);
@@ -283,6 +396,9 @@ void cddpi_tcp_control_tick(struct tcp_carrier *tcp, int64_t now_ns, int64_t *ne
 
         if (is_due && pair != NULL && pair->control != NULL) {
             look_at(tcp, pair, now_ns);
+        }
+        if (pair != NULL && pair->is_missed) {
+            cddpi_tcp_pair_left(tcp, pair);
         }
         if (pair != NULL && pair->suspected_ns != 0) {
             judge_suspicion(tcp, pair, now_ns, next_ns);
@@ -314,15 +430,11 @@ static void drain(struct tcp_control *control, int64_t deadline_ns)
 void cddpi_tcp_control_goodbye(struct tcp_carrier *tcp)
 {
     int64_t deadline_ns = cddpi_deadline_ns(GOODBYE_MS);
+    struct tcp_pair *pair;
 
-    if (tcp->must_abort) {
-        tcp->must_abort = false;
-        send_aborts(tcp);
-    }
-    for (int host = 0; host < tcp->params.host_count; host++) {
-        struct tcp_pair *pair = tcp->pairs[tcp->params.leaders[host]];
-
-        if (pair != NULL && pair->control != NULL && pair->control->is_open) {
+    tell_of_host(tcp);
+    for (int rank = 0; (pair = next_pair(tcp, &rank)) != NULL;) {
+        if (pair->control->is_open) {
             say(tcp, pair->control, &goodbye, 1);
             drain(pair->control, deadline_ns);
             (void)shutdown(pair->control->stream.fd, SHUT_WR);

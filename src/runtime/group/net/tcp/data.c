@@ -1,10 +1,11 @@
 /* data.c - owns the caller's side of the carrier: starts transfers, advances them, and handles the
  * data connections. One thread at a time, without the lock unless a comment says so. */
-#include "group/net/tcp/ops.h"
+#include "group/net/tcp/tcp.h"
 
 #include "base/alloc.h"
 #include "base/child.h"
 #include "base/clock.h"
+#include "group/net/tcp/attempt.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -13,7 +14,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { EVENTS = 32 };
+enum {
+    EVENTS = 32,
+    CONNECTING_MS = 100 /* how long a rank that fails waits for connections that are being made */
+};
 
 static struct tcp_link *link_of(struct tcp_carrier *tcp, int peer, enum cddpi_net_channel channel)
 {
@@ -90,9 +94,47 @@ static cddp_status take_arrived(struct tcp_carrier *tcp)
 static void want(struct tcp_carrier *tcp, struct tcp_link *link)
 {
     pthread_mutex_lock(&tcp->lock);
-    link->pair->wanted |= tcp_slots_of(tcp, link->channel);
+    link->pair->wanted |= tcp_slots_of(tcp, link->channel) | 1u << TCP_CONTROL_SLOT;
     pthread_mutex_unlock(&tcp->lock);
     link->is_wanted = true;
+    cddpi_tcp_wake(tcp);
+}
+
+/* Whether a transfer waits for a peer that has closed everything. What it sent before has then been
+ * read, and a message that came too early keeps its connection open. */
+static bool misses(const struct tcp_carrier *tcp, const struct tcp_link *link)
+{
+    bool sends = false;
+
+    for (unsigned i = 0; i < tcp->sockets; i++) {
+        const struct tcp_socket *socket = link->sockets[i];
+
+        if (socket != NULL && !socket->is_dead) {
+            return false;
+        }
+        sends = sends || (socket != NULL && tcp_sends(socket));
+    }
+    return sends || cddpi_tcp_link_has_transfers(link);
+}
+
+/* Say whether transfers wait for those that left. */
+static void answer(struct tcp_carrier *tcp)
+{
+    pthread_mutex_lock(&tcp->lock);
+    for (int rank = 0; rank < tcp->params.world_size; rank++) {
+        struct tcp_pair *pair = tcp->pairs[rank];
+
+        for (int channel = 0; pair != NULL && pair->is_asked && channel < CDDPI_NET_CHANNELS;
+             channel++) {
+            const struct tcp_link *link = pair->links[channel];
+
+            pair->is_missed = pair->is_missed || (link != NULL && misses(tcp, link));
+        }
+        if (pair != NULL) {
+            pair->is_asked = false;
+        }
+    }
+    pthread_mutex_unlock(&tcp->lock);
     cddpi_tcp_wake(tcp);
 }
 
@@ -107,7 +149,7 @@ static void look_for_life(struct tcp_carrier *tcp, struct tcp_link *link)
     }
     if (is_dead && cddpi_tcp_link_has_transfers(link)) {
         pthread_mutex_lock(&tcp->lock);
-        cddpi_tcp_pair_suspect(tcp, link->pair, true, "its connection is closed");
+        cddpi_tcp_pair_suspect(tcp, link->pair, "its connection is closed");
         pthread_mutex_unlock(&tcp->lock);
     }
 }
@@ -173,6 +215,7 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *carrier, bool *out_any)
 {
     struct tcp_carrier *tcp = tcp_of(carrier);
     struct epoll_event events[EVENTS];
+    bool has_arrived = atomic_load(&tcp->has_arrived);
     cddp_status status = CDDP_OK;
     int count;
 
@@ -180,7 +223,7 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *carrier, bool *out_any)
     if (tcp->is_forgotten || tcp->data_status != CDDP_OK) {
         return fail_again(tcp);
     }
-    if (atomic_load(&tcp->has_arrived)) {
+    if (has_arrived) {
         status = take_arrived(tcp);
         *out_any = true; /* a transfer may have completed */
     }
@@ -190,6 +233,9 @@ cddp_status cddpi_tcp_progress(struct cddpi_carrier *carrier, bool *out_any)
     count = epoll_wait(tcp->data_epoll_fd, events, EVENTS, 0);
     for (int i = 0; i < count && status == CDDP_OK; i++) {
         status = handle_event(tcp, &events[i], out_any);
+    }
+    if (has_arrived) {
+        answer(tcp);
     }
     return keep(tcp, status);
 }
@@ -208,10 +254,49 @@ cddp_status cddpi_tcp_flush(struct cddpi_carrier *carrier, bool *out_any)
     return keep(tcp, cddpi_tcp_send_held(tcp, out_any));
 }
 
+/* Whether a peer may see this rank end before the pair has a control connection. */
+static bool is_connecting(const struct tcp_carrier *tcp)
+{
+    const uint32_t control = 1u << TCP_CONTROL_SLOT;
+
+    for (const struct tcp_attempt *at = tcp->attempts; at != NULL; at = at->next) {
+        if (!at->is_closed && at->pair != NULL) {
+            return true;
+        }
+    }
+    for (int rank = 0; rank < tcp->params.world_size && !atomic_load(&tcp->has_failed); rank++) {
+        const struct tcp_pair *pair = tcp->pairs[rank];
+
+        if (pair != NULL && pair->filled != 0 && (pair->filled & control) == 0 &&
+            !atomic_load(&pair->left)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The caller may end the process next: let those be told why, to whom connections are being made.
+ */
+static void await_connections(struct tcp_carrier *tcp)
+{
+    int64_t deadline_ns = cddpi_deadline_ns(CONNECTING_MS);
+    struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    int error = 0;
+
+    pthread_mutex_lock(&tcp->lock);
+    while (tcp->has_thread && is_connecting(tcp) && error == 0) {
+        error = pthread_cond_timedwait(&tcp->opened, &tcp->lock, &until);
+    }
+    pthread_mutex_unlock(&tcp->lock);
+}
+
 bool cddpi_tcp_forget(struct cddpi_carrier *carrier)
 {
     struct tcp_carrier *tcp = tcp_of(carrier);
 
+    if (!tcp->is_forgotten && tcp->owner == getpid()) {
+        await_connections(tcp);
+    }
     tcp->is_forgotten = true;
     for (struct tcp_socket *socket = tcp->all_sockets; socket != NULL; socket = socket->next) {
         /* data in the middle of a message has no meaning any more */

@@ -29,6 +29,7 @@ struct tcp_pair *cddpi_tcp_pair(struct tcp_carrier *tcp, int peer)
         return NULL;
     }
     pair->peer = peer;
+    pair->leads = tcp->leads && tcp->params.leaders[tcp->params.host_of[peer]] == peer;
     pair->offer = &tcp->offers[peer];
     atomic_init(&pair->heard_ns, cddpi_now_ns());
     tcp->pairs[peer] = pair;
@@ -108,49 +109,20 @@ void cddpi_tcp_pair_lost(struct tcp_carrier *tcp, struct tcp_pair *pair, const c
     cddpi_tcp_pair_failed(tcp, pair, CDDP_ERR_PEER, why);
 }
 
-void cddpi_tcp_pair_suspect(struct tcp_carrier *tcp, struct tcp_pair *pair, bool is_needed,
-                            const char *why)
+void cddpi_tcp_pair_suspect(struct tcp_carrier *tcp, struct tcp_pair *pair, const char *why)
 {
     if (pair->suspected_ns == 0) {
         pair->suspected_ns = cddpi_now_ns();
-        snprintf(pair->suspicion, sizeof pair->suspicion, "%s", why);
+        snprintf(pair->suspicion, sizeof pair->suspicion, "is lost: %s", why);
     }
-    pair->is_needed = pair->is_needed || is_needed;
     cddpi_tcp_wake(tcp);
 }
 
-static void log_connected(const struct tcp_pair *pair)
+void cddpi_tcp_pair_show(struct tcp_carrier *tcp)
 {
-    cddpi_log(CDDPI_LOG_INFO, "tcp: connected to rank %d on host %s: %s", pair->peer,
-              pair->offer->host, pair->via);
-}
-
-static void watch_control(struct tcp_carrier *tcp, struct tcp_control *control)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = control};
-    int priority = 6; /* ahead of data, in queues that support it */
-
-    cddpi_silence_repeat(control->stream.fd, CDDPI_SILENCE_MOST_MS);
-    cddpi_silence_watch(control->stream.fd, tcp->limit_ms);
-    (void)setsockopt(control->stream.fd, SOL_SOCKET, SO_PRIORITY, &priority, sizeof priority);
-    control->is_open = true;
-    (void)epoll_ctl(tcp->net_epoll_fd, EPOLL_CTL_ADD, control->stream.fd, &event);
-}
-
-static bool fill_control(struct tcp_carrier *tcp, struct tcp_pair *pair,
-                         struct cddpi_store_stream *stream)
-{
-    struct tcp_control *control = cddpi_zalloc(sizeof *control);
-
-    if (control == NULL) {
-        return false;
-    }
-    control->watched = TCP_WATCHED_CONTROL;
-    control->pair = pair;
-    control->stream = *stream;
-    pair->control = control;
-    watch_control(tcp, control);
-    return true;
+    atomic_store(&tcp->has_arrived, true);
+    (void)eventfd_write(tcp->data_wake_fd, 1);
+    tcp->needs_wake = true;
 }
 
 /* Give a data connection to the caller's thread. */
@@ -171,9 +143,7 @@ static bool fill_data(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned s
     socket->slot = slot;
     socket->next = tcp->arrived;
     tcp->arrived = socket;
-    atomic_store(&tcp->has_arrived, true);
-    (void)eventfd_write(tcp->data_wake_fd, 1);
-    tcp->needs_wake = true;
+    cddpi_tcp_pair_show(tcp);
     return true;
 }
 
@@ -181,7 +151,7 @@ void cddpi_tcp_pair_fill(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigne
                          struct cddpi_store_stream *stream, const struct cddpi_session *session)
 {
     bool is_first = pair->filled == 0;
-    bool filled = slot == TCP_CONTROL_SLOT ? fill_control(tcp, pair, stream)
+    bool filled = slot == TCP_CONTROL_SLOT ? cddpi_tcp_control_open(tcp, pair, stream)
                                            : fill_data(tcp, pair, slot, stream, session);
 
     if (!filled) {
@@ -193,7 +163,8 @@ void cddpi_tcp_pair_fill(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigne
     pair->filled |= 1u << slot;
     atomic_store(&pair->heard_ns, cddpi_now_ns());
     if (is_first) {
-        log_connected(pair);
+        cddpi_log(CDDPI_LOG_INFO, "tcp: connected to rank %d on host %s: %s", pair->peer,
+                  pair->offer->host, pair->via);
     }
     pthread_cond_broadcast(&tcp->opened);
 }

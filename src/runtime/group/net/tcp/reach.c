@@ -1,5 +1,5 @@
 /* reach.c - tries to connect to all addresses of a host at once. */
-#include "group/net/tcp/reach.h"
+#include "group/net/tcp/address.h"
 
 #include "base/clock.h"
 
@@ -107,11 +107,9 @@ cddp_status cddpi_tcp_reachable(const struct tcp_offer *peer, uint32_t timeout_m
     int order[TCP_MAX_ADDRESSES];
     int count;
     int first;
-    cddp_status status = cddpi_tcp_offer_make(&own);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_tcp_offer_make(&own));
     count = cddpi_tcp_offer_order(&own, peer, order);
     for (int i = 0; i < count; i++) {
         attempts[i] = begin(&peer->addresses[order[i]], peer->port);

@@ -92,11 +92,6 @@ static cddp_status begin_piece(struct tcp_carrier *tcp, struct tcp_socket *socke
     return CDDP_OK;
 }
 
-static void get_goodbye(struct tcp_socket *socket)
-{
-    atomic_store(&socket->pair->left, true);
-}
-
 /* Decode the head at the start of the buffer. */
 static cddp_status get_frame(struct tcp_carrier *tcp, struct tcp_socket *socket, bool *out_any)
 {
@@ -109,7 +104,7 @@ static cddp_status get_frame(struct tcp_carrier *tcp, struct tcp_socket *socket,
     }
     socket->begin += TCP_FRAME_BYTES;
     if (socket->in_frame.kind == TCP_FRAME_GOODBYE) {
-        get_goodbye(socket);
+        atomic_store(&socket->pair->left, true);
         return CDDP_OK;
     }
     return begin_piece(tcp, socket, out_any);

@@ -61,15 +61,15 @@ bool cddpi_tcp_link_has_transfers(const struct tcp_link *link)
 void cddpi_tcp_socket_lost(struct tcp_carrier *tcp, struct tcp_socket *socket, int error)
 {
     struct tcp_pair *pair = socket->pair;
-    bool is_needed = cddpi_tcp_link_has_transfers(socket->link) || tcp_sends(socket);
 
     cddpi_tcp_socket_watch(tcp, socket, 0);
     socket->is_dead = true;
-    if (atomic_load(&pair->left) && !is_needed) {
+    if (atomic_load(&pair->left) && !cddpi_tcp_link_has_transfers(socket->link) &&
+        !tcp_sends(socket)) {
         return;
     }
     pthread_mutex_lock(&tcp->lock);
-    cddpi_tcp_pair_suspect(tcp, pair, is_needed,
+    cddpi_tcp_pair_suspect(tcp, pair,
                            error == 0         ? "it closed the connection"
                            : error == EPROTO  ? "it sent data that make no sense"
                            : error == EBADMSG ? "what came was changed on the way"

@@ -1,6 +1,6 @@
 /* tcp.c - opens and closes the tcp carrier. Ranks exchange their addresses, and leaders connect at
  * once. */
-#include "group/net/tcp/ops.h"
+#include "group/net/tcp/tcp.h"
 
 #include "base/alloc.h"
 #include "base/child.h"
@@ -232,13 +232,6 @@ static cddp_status connect_leaders(struct tcp_carrier *tcp)
     return status;
 }
 
-static void close_fd(int fd)
-{
-    if (fd >= 0) {
-        close(fd);
-    }
-}
-
 static void close_carrier(struct cddpi_carrier *carrier)
 {
     struct tcp_carrier *tcp = tcp_of(carrier);
@@ -259,10 +252,10 @@ static void close_carrier(struct cddpi_carrier *carrier)
     }
     cddpi_tcp_pool_close(&tcp->control_buffers);
     cddpi_own_fd_close(tcp->listener.listen_fd);
-    close_fd(tcp->net_epoll_fd);
-    close_fd(tcp->net_wake_fd);
-    close_fd(tcp->data_epoll_fd);
-    close_fd(tcp->data_wake_fd);
+    cddpi_own_fd_close(tcp->net_epoll_fd);
+    cddpi_own_fd_close(tcp->net_wake_fd);
+    cddpi_own_fd_close(tcp->data_epoll_fd);
+    cddpi_own_fd_close(tcp->data_wake_fd);
     pthread_cond_destroy(&tcp->opened);
     pthread_mutex_destroy(&tcp->lock);
     cddpi_free(tcp->pairs);

@@ -2,9 +2,10 @@
  * folder.
  *
  * Two ranks on different hosts are a pair. A pair's connections are numbered by slots: slot 0 is
- * the control connection, which only pairs of leaders have; then follow CDDP_SOCKETS slots for each
- * channel. Both ranks may connect; it is enough if one of them can. The lower rank decides: the
- * first connection of a slot whose handshake it has completed is used, all others are closed.
+ * the control connection, on which a rank tells why its group failed; then follow CDDP_SOCKETS
+ * slots for each channel. Leaders connect at once, other pairs at their first transfer. Both ranks
+ * may connect; it is enough if one of them can. The lower rank decides: the first connection of a
+ * slot whose handshake it has completed is used, all others are closed.
  *
  * The thread "cddp-net" of each rank listens, connects, and owns the control connections, so that
  * no rank waits for one that computes. It holds `lock` except while it sleeps. An open data
@@ -34,8 +35,9 @@ enum {
     TCP_BATCH_MESSAGES = 4, /* small messages that are sent by one call */
     TCP_TEXT_BYTES = 256,
     TCP_WHY_MS = 250, /* how long to wait for the reason of a broken connection */
-    /* the same for a peer that left properly, for which other ranks may send the reason */
-    TCP_GONE_MS = 1000
+    /* the same for a peer that left properly, for which other ranks may send the reason; with what
+     * else it takes, all ranks know within a second */
+    TCP_GONE_MS = 750
 };
 
 /* The progress of a transfer, stored in its `state`. */
@@ -115,7 +117,7 @@ enum tcp_watched {
     TCP_WATCHED_CONTROL
 };
 
-/* The control connection to another host's leader. Only the thread uses it. */
+/* The control connection of a pair. Guarded by the lock. */
 struct tcp_control {
     enum tcp_watched watched;
     struct tcp_pair *pair;
@@ -132,6 +134,7 @@ struct tcp_search; /* connect.c */
 /* Guarded by the lock, except where a comment says otherwise. */
 struct tcp_pair {
     int peer;
+    bool leads; /* both ranks are their host's leaders, and so watch each other's host */
     const struct tcp_offer *offer;
     uint32_t wanted; /* bit mask of slots */
     uint32_t filled;
@@ -144,10 +147,12 @@ struct tcp_pair {
     struct tcp_link *links[CDDPI_NET_CHANNELS]; /* only the caller's thread uses the pointers */
     _Atomic int64_t heard_ns;
     _Atomic bool left; /* the peer has said goodbye */
-    /* when a data connection broke, 0: none did; the reason may still arrive */
+    /* when a connection broke or the peer was missed, 0: never; the reason may still arrive */
     int64_t suspected_ns;
-    bool is_needed; /* transfers of the broken connection were in progress */
     char suspicion[TCP_TEXT_BYTES];
+    /* The peer left long ago. Does a transfer wait for it? The caller's thread knows. */
+    bool is_asked;
+    bool is_missed; /* its answer, if there is one */
 };
 
 struct tcp_carrier {
@@ -184,13 +189,13 @@ struct tcp_carrier {
     bool is_closing;
     bool needs_wake; /* call params->wake when the lock is released */
     struct tcp_socket *arrived;
-    _Atomic bool has_arrived;
+    _Atomic bool has_arrived; /* `arrived` or a pair's is_asked is set */
 
     _Atomic bool has_failed; /* if true, `failure` is set and does not change */
     struct cddpi_failure failure;
     _Atomic bool is_aborted; /* likewise */
     struct cddpi_failure abort_failure;
-    bool must_abort; /* own_abort must be sent */
+    bool has_own_abort; /* own_abort was sent; connections that open later carry it, too */
     struct cddpi_failure own_abort;
     /* the program exits, and the exiting thread waits for has_said_goodbye */
     _Atomic bool must_say_goodbye;
@@ -242,10 +247,11 @@ void cddpi_tcp_pair_failed(struct tcp_carrier *tcp, struct tcp_pair *pair, cddp_
                            const char *why);
 /** The same for a peer that has said goodbye, but that this rank still waits for. */
 void cddpi_tcp_pair_left(struct tcp_carrier *tcp, struct tcp_pair *pair);
-/** A data connection broke. The peer may send the reason over its control connection; otherwise the
- *  peer counts as lost soon. */
-void cddpi_tcp_pair_suspect(struct tcp_carrier *tcp, struct tcp_pair *pair, bool is_needed,
-                            const char *why);
+/** A connection broke, or transfers wait for a peer that has left. The peer or other ranks may send
+ *  the reason; otherwise the peer counts as lost soon, or as missed if it has left. */
+void cddpi_tcp_pair_suspect(struct tcp_carrier *tcp, struct tcp_pair *pair, const char *why);
+/** Let the caller's thread look at what has arrived, or answer is_asked. */
+void cddpi_tcp_pair_show(struct tcp_carrier *tcp);
 /** Use an open connection for @p slot. Takes over @p stream. @p session: from its handshake. */
 void cddpi_tcp_pair_fill(struct tcp_carrier *tcp, struct tcp_pair *pair, unsigned slot,
                          struct cddpi_store_stream *stream, const struct cddpi_session *session);
@@ -267,9 +273,15 @@ void cddpi_tcp_thread_stop(struct tcp_carrier *tcp);
 void cddpi_tcp_pairs_connect(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns);
 void cddpi_tcp_attempts_close(struct tcp_carrier *tcp);
 
-/* control.c; the thread's, with the lock */
+/* control.c; with the lock */
+/** Use an open connection. False: no memory. */
+bool cddpi_tcp_control_open(struct tcp_carrier *tcp, struct tcp_pair *pair,
+                            const struct cddpi_store_stream *stream);
 void cddpi_tcp_control_event(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32_t events);
-/** Check whether hosts answer, send aborts that are due, and handle suspicions. */
+/** Tell all connected ranks why this group failed. Any thread; they know before the caller does
+ *  anything else, even if it ends at once. */
+void cddpi_tcp_control_abort(struct tcp_carrier *tcp, const struct cddpi_failure *failure);
+/** Check whether hosts answer, and whether this one has failed, and handle suspicions. */
 void cddpi_tcp_control_tick(struct tcp_carrier *tcp, int64_t now_ns, int64_t *next_ns);
 void cddpi_tcp_control_goodbye(struct tcp_carrier *tcp);
 
@@ -294,4 +306,23 @@ cddp_status cddpi_tcp_recv(struct tcp_carrier *tcp, struct tcp_link *link,
                            struct cddpi_transfer *transfer);
 cddp_status cddpi_tcp_socket_recv(struct tcp_carrier *tcp, struct tcp_socket *socket,
                                   bool *out_any);
+
+/* What the carrier's row has of other files; see group/net/carrier.h. data.c */
+cddp_status cddpi_tcp_start(struct cddpi_carrier *carrier, struct cddpi_transfer *transfer);
+cddp_status cddpi_tcp_progress(struct cddpi_carrier *carrier, bool *out_any);
+cddp_status cddpi_tcp_flush(struct cddpi_carrier *carrier, bool *out_any);
+bool cddpi_tcp_forget(struct cddpi_carrier *carrier);
+int cddpi_tcp_descriptor(struct cddpi_carrier *carrier);
+void cddpi_tcp_prepare_sleep(struct cddpi_carrier *carrier);
+/** Close the data connections, after the thread has ended. */
+void cddpi_tcp_data_close(struct tcp_carrier *tcp);
+
+/* tcp_health.c */
+cddp_status cddpi_tcp_check(struct cddpi_carrier *carrier);
+void cddpi_tcp_describe(struct cddpi_carrier *carrier, int peer, char *out, size_t bytes);
+void cddpi_tcp_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure);
+bool cddpi_tcp_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out);
+void cddpi_tcp_exits(struct cddpi_carrier *carrier);
+bool cddpi_tcp_interface(struct cddpi_carrier *carrier, char *out, size_t bytes);
+
 #endif

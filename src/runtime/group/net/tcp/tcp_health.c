@@ -1,6 +1,6 @@
 /* tcp_health.c - answers questions about peers, and notifies them when this rank fails. Any
  * thread. */
-#include "group/net/tcp/ops.h"
+#include "group/net/tcp/tcp.h"
 
 #include "base/clock.h"
 #include "group/net/tcp/attempt.h"
@@ -30,7 +30,7 @@ static void describe_host(const struct tcp_pair *pair, char *out, size_t bytes)
 {
     double silent_s;
 
-    if (pair->control == NULL || !pair->control->is_open) {
+    if (!pair->leads || pair->control == NULL || !pair->control->is_open) {
         return;
     }
     silent_s = cddpi_silence_seconds(pair->control->stream.fd);
@@ -73,10 +73,8 @@ void cddpi_tcp_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *
         return; /* a forked child: the group belongs to its parent */
     }
     pthread_mutex_lock(&tcp->lock);
-    tcp->own_abort = *failure;
-    tcp->must_abort = true;
+    cddpi_tcp_control_abort(tcp, failure);
     pthread_mutex_unlock(&tcp->lock);
-    cddpi_tcp_wake(tcp);
 }
 
 bool cddpi_tcp_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out)
@@ -97,7 +95,7 @@ void cddpi_tcp_exits(struct cddpi_carrier *carrier)
     int64_t deadline_ns = cddpi_deadline_ns(EXIT_MS);
     const struct timespec moment = {0, 200000};
 
-    if (!tcp->leads || !tcp->has_thread || tcp->owner != getpid()) {
+    if (!tcp->has_thread || tcp->owner != getpid()) {
         return;
     }
     atomic_store(&tcp->must_say_goodbye, true);
