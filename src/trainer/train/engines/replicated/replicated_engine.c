@@ -2,6 +2,7 @@
  * (parallel.type = "data_parallel"). */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "parallel/placed/placement.h"
 #include "parallel/replicated/replicated.h"
 #include "train/engines/own_devices.h"
 
