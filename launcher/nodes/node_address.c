@@ -30,16 +30,6 @@ cddp_status cddpi_address_next(const char **text, struct cddpi_address *out)
     return CDDP_OK;
 }
 
-static bool is_loopback(const struct sockaddr *address)
-{
-    if (address->sa_family == AF_INET) {
-        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
-
-        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
-    }
-    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
-}
-
 /* A socket can only be bound to an address of this machine. */
 static bool can_bind(const struct addrinfo *info)
 {
@@ -79,7 +69,7 @@ enum cddpi_locality cddpi_address_locality(const char *host, bool resolves)
         return is_own_name(host, resolves) ? CDDPI_LOCAL_LOOPBACK : CDDPI_LOCAL_UNKNOWN;
     }
     for (const struct addrinfo *info = infos; info != NULL; info = info->ai_next) {
-        if (is_loopback(info->ai_addr)) {
+        if (cddpi_address_is_loopback(info->ai_addr)) {
             locality = locality == CDDPI_LOCAL_NOT ? CDDPI_LOCAL_LOOPBACK : locality;
         } else if (can_bind(info)) {
             locality = CDDPI_LOCAL_REACHABLE;
@@ -127,7 +117,8 @@ void cddpi_address_own(const char *interfaces, uint16_t port, char out[CDDPI_URL
         for (const struct ifaddrs *a = list; a != NULL; a = a->ifa_next) {
             if (a->ifa_addr == NULL || (a->ifa_flags & IFF_UP) == 0 ||
                 (a->ifa_addr->sa_family != AF_INET && a->ifa_addr->sa_family != AF_INET6) ||
-                is_loopback(a->ifa_addr) || !cddpi_interface_matches(interfaces, a->ifa_name)) {
+                cddpi_address_is_loopback(a->ifa_addr) ||
+                !cddpi_interface_matches(interfaces, a->ifa_name)) {
                 continue;
             }
             append_address(a->ifa_addr, port, out);

@@ -6,7 +6,9 @@
 #include "support/group.h"
 #include "support/test.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/mman.h>
 
 /* SOON_MS is far from slow machines, and TIMEOUT_MS farther: who waits for that one fails. */
 enum { TIMEOUT_MS = SUPPORT_TIMEOUT_MS, SOON_MS = TIMEOUT_MS / 2, COUNT = 100, BIG = 1 << 20 };
@@ -30,6 +32,7 @@ struct fault {
     int culprit; /* the rank that does it */
     bool async;
     uint32_t timeout_ms;
+    atomic_bool *done; /* shared by the ranks: the culprit has done it */
 };
 
 /* Run @p body with a rank more or less, with and without the comm thread, and with a thread where
@@ -333,11 +336,14 @@ static int abort_idle_rank(int rank, int n, void *argument)
     if (rank == culprit) {
         support_sleep_ms(20);
         cddp_group_abort(group, "loss is not a number");
+        *fault->done = true;
     } else if (host != hosts[culprit] || rank == 0) {
         CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_PEER);
         CHECK(strcmp(cddp_last_error(), expected) == 0);
     } else {
-        support_sleep_ms(60);
+        for (int i = 0; i < TIMEOUT_MS && !*fault->done; i++) {
+            support_sleep_ms(1);
+        }
         if (fault->which == 1) {
             exit(0);
         }
@@ -349,8 +355,15 @@ static int abort_idle_rank(int rank, int n, void *argument)
 static void an_abort_is_told_to_other_hosts_even_if_all_of_its_own_leave(void **state)
 {
     (void)state;
-    run_fault(abort_idle_rank, (struct fault){.which = 0, .culprit = -1}, false);
-    run_fault(abort_idle_rank, (struct fault){.which = 1, .culprit = -1}, false);
+    for (int which = 0; which < 2; which++) {
+        atomic_bool *done = mmap(NULL, sizeof *done, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+        assert_ptr_not_equal(done, MAP_FAILED);
+        run_fault(abort_idle_rank, (struct fault){.which = which, .culprit = -1, .done = done},
+                  false);
+        munmap(done, sizeof *done);
+    }
 }
 
 /* What a rank gives up with begins with its name, or with another's: each is said once. */
