@@ -153,8 +153,8 @@ static cddp_status send_empty_statistics(const struct cddpi_exec *exec, size_t d
 static cddp_status idle_forward(struct cddpi_exec *exec)
 {
     const struct cddpi_op *op = exec->op;
-    double *rows = idle_rows(exec->model);
-    float *mean = (float *)(void *)(rows + 1);
+    double *rows;
+    float *mean;
     struct cddpi_cuda_norm shape = {.type = exec->model->type,
                                     .channels = op->in.channels,
                                     .epsilon = (float)op->layer.epsilon,
@@ -163,6 +163,8 @@ static cddp_status idle_forward(struct cddpi_exec *exec)
     if (!cddpi_sync_norm_wanted(exec->model, op)) {
         return CDDP_OK;
     }
+    rows = idle_rows(exec->model);
+    mean = (float *)(void *)(rows + 1);
     CDDPI_TRY(send_empty_statistics(exec, moment_count((size_t)shape.channels)));
     return merge(exec, &shape, mean, mean + shape.channels, rows);
 }
