@@ -42,13 +42,18 @@ bool cddpi_ipc_gone(const struct ipc_transport *ipc, int rank)
 /* Fail if a needed peer is gone. A rank that has done its part may leave, or even die. */
 static cddp_status check_peers(struct ipc_transport *ipc)
 {
-    for (int r = 0; r < ipc->size; r++) {
-        /* whether this rank has work that waits for rank r, or will */
-        bool is_needed = r != ipc->rank &&
-                         cddpi_ipc_read(ipc, r, IPC_DONE) < atomic_load(&ipc->pieces);
-        bool left = is_needed && has_left(ipc, r);
+    uint64_t pieces = atomic_load(&ipc->pieces);
 
-        if (left || (is_needed && died(ipc, r))) {
+    for (int r = 0; r < ipc->size; r++) {
+        bool left;
+
+        /* This rank has no work that waits for rank r, or will. */
+        if (r == ipc->rank || cddpi_ipc_read(ipc, r, IPC_DONE) >= pieces) {
+            continue;
+        }
+        left = has_left(ipc, r);
+        /* What a rank that is gone has done is final only now. */
+        if ((left || died(ipc, r)) && cddpi_ipc_read(ipc, r, IPC_DONE) < pieces) {
             (void)cddpi_fail(CDDP_ERR_PEER, "rank %d has %s", r, left ? "left the group" : "died");
             cddpi_error_blame(r);
             return CDDP_ERR_PEER;

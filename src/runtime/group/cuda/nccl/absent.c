@@ -4,6 +4,7 @@
 
 static cddp_status probe(const struct cddpi_device_open_params *params)
 {
+    (void)params;
     return cddpi_fail(CDDP_ERR_UNAVAILABLE, "this CUDA module was built without NCCL");
 }
 
