@@ -157,7 +157,7 @@ static void a_long_run_is_summarized(void **state)
 /* Files of strangers: a line without an end, a null byte, one cut off. */
 static void what_is_no_line_of_metrics_is_passed_over(void **state)
 {
-    enum { LONG = 3 << 20 };
+    enum { LONG = 33 << 20 };
     static const char first[] = "{\"step\":1,\"loss\":1}\n\0{\n{\"step\":2,\"loss\":5}\n";
     static const char last[] = "\"}\n{\"step\":3,\"loss\":2}\n{\"step\":4,\"lo";
     char *metrics = malloc(LONG + sizeof first + sizeof last);

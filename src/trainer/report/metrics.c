@@ -163,8 +163,8 @@ static const struct cddpi_job_name *find_name(const char *line, const struct cdd
 
 bool cddpi_metrics_next_line(FILE *file, char line[CDDPI_METRICS_LINE_BYTES])
 {
-    char *last = line + CDDPI_METRICS_LINE_BYTES -
-                 2; /* it stays 0 unless a line fills the memory */
+    /* It stays 0 unless a line fills the memory. */
+    char *last = line + CDDPI_METRICS_LINE_BYTES - 2;
 
     *last = '\0';
     if (fgets(line, CDDPI_METRICS_LINE_BYTES, file) == NULL) {

@@ -22,7 +22,8 @@ struct cddpi_job_name {
  *  such as cddp-run inside of Slurm. Returns the number of names. */
 int cddpi_job_names(struct cddpi_job_name out[CDDPI_JOB_NAMES]);
 
-enum { CDDPI_METRICS_LINE_BYTES = 1 << 20 };
+/* The memory of all devices of the largest job takes less: 65,536 ranks with two rows each. */
+enum { CDDPI_METRICS_LINE_BYTES = 32 << 20 };
 
 struct cddpi_metrics;
 
