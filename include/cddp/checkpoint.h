@@ -95,7 +95,7 @@ typedef struct cddp_snapshot {
  *  but the newest @p keep (0: keep all), and files of crashed writers. If the disk is full,
  *  snapshots that would be deleted anyway are deleted before the write, oldest first, but never the
  *  newest complete one. Only one process may write at a time, for example rank 0. On an error,
- *  everything else is unchanged.
+ *  nothing but these deletions has happened, except that @p dir may be new.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (state_json is not a JSON object ...), CDDP_ERR_IO,
  *          CDDP_ERR_UNAVAILABLE (libsodium, which makes checksums, does not start). */
 CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,

@@ -10,8 +10,9 @@
  *      at the end:
  *        join            (optional) if ranks have unequal numbers of steps: until all are finished
  *
- *  Gradients are collected in buckets. The all-reduce of a bucket starts as soon as this bucket and
- *  all buckets before it are complete, so every rank starts them in the same order.
+ *  Gradients are collected in buckets. The reduction of a bucket (an all-reduce; a reduce-scatter
+ *  with `shard`) starts as soon as this bucket and all buckets before it are complete, so every
+ *  rank starts them in the same order. With `reduce_late`, cddp_ddp_mean() may do it instead.
  *
  *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param() and
  *  cddp_ddp_spans(), since their results never change after cddp_ddp_create().
@@ -19,11 +20,12 @@
  *  In a group on a device, gradients are in device memory, and no call waits for the device. The
  *  calls then refer to the compute stream: grad_ready(i) says that the work that completes gradient
  *  i is in the stream, and work that is put into the stream after wait (or param_wait) sees the
- *  mean (or the parameter). The ranks' threads do wait for each other in wait, so a gradient that
- *  is missing on some rank is an error of that step. A failure on the device is an error of the
- *  next call. Everything else is the same, to the bit if the group is deterministic. The caller's
- *  gradient memory (`grad`, `flat_grads`) may come from any allocator of the device. With every
- *  backend but nccl, memory from cddp_group_alloc() saves a copy. */
+ *  mean (or the parameter). In cddp_ddp_wait() the ranks' threads wait for each other, though not
+ *  for the device. So a gradient that is missing on some rank is an error of that step. A failure
+ *  on the device is an error of the next call. Everything else is the same, to the bit if the
+ *  group is deterministic. The caller's gradient memory (`grad`, `flat_grads`) may come from any
+ *  allocator of the device. With every backend but nccl, memory from cddp_group_alloc() saves a
+ *  copy. */
 #ifndef CDDP_DDP_H
 #define CDDP_DDP_H
 
@@ -118,8 +120,8 @@ typedef struct cddp_ddp_options {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
     /** The first bucket is complete when it holds at least this many bytes. It is smaller than the
-     *  others, so that communication starts early. 0: see bucket_bytes, else 1 MiB, or bucket_bytes
-     *  if that is less. */
+     *  others, so that communication starts early. 0: chosen by cddp where bucket_bytes says so;
+     *  otherwise 1 MiB, or bucket_bytes if that is smaller. */
     size_t first_bucket_bytes;
     /** Every other bucket is complete when it holds at least this many bytes. 0: chosen by cddp.
      *
@@ -136,7 +138,7 @@ typedef struct cddp_ddp_options {
      *  the buckets are rebuilt once, in the order in which rank 0's gradients arrived. If cddp
      *  chooses the sizes and `shard` is not set, buckets are rebuilt even if an order is given. */
     const uint32_t *ready_order;
-    /** Parameters may get no gradient in a step (find_unused_parameters in PyTorch): they
+    /** In a step, some parameters may have no gradient (find_unused_parameters in PyTorch): they
      *  contribute zero. A parameter without a gradient on all ranks keeps its old gradient. */
     bool allow_unused;
     /** The caller's gradient block, which holds all `grad` pointers: parameters that are not
@@ -152,9 +154,9 @@ typedef struct cddp_ddp_options {
      *
      *  Buckets are ranges of the block. A bucket starts when its last gradient is ready. If
      *  neighbouring gradients become ready at very different times, the block is also cut between
-     *  them, at most 64 times; cddp knows the times from `ready_order` or the first backward. If
-     *  the first bucket still waits for more than half of all other gradients, the log says so
-     *  once. */
+     *  them, at most 64 times; cddp knows the times from `ready_order` or the first backward. The
+     *  log says once if the first bucket cannot start before more than half of all other gradients
+     *  are ready. */
     void *flat_grads;
     /** Replaces the reduction of every bucket; NULL: cddp_hook_identity(). */
     cddp_hook_fn hook;
@@ -166,11 +168,12 @@ typedef struct cddp_ddp_options {
     /** Use a sharded optimizer: each rank updates a shard of the parameters (see cddp_span). Then
      *  buckets are never rebuilt, and `flat_grads` is not possible. */
     bool shard;
-    /** With `shard`: the caller reads gradients with cddp_ddp_mean(), which then reduces them
-     *  itself if that is faster (never on a device). */
+    /** With `shard`: the caller promises to read gradients only with cddp_ddp_mean(). That call may
+     *  then reduce them, if that is faster (never on a device). */
     bool reduce_late;
     /** 1: never rebuild buckets, so that the results of cddp_ddp_grad() never change. Without
-     *  `ready_order`, buckets stay in reverse registration order. (64 bits, like cddp_step.sum.) */
+     *  `ready_order`, buckets stay in reverse registration order. (64 bits for the reason given at
+     *  cddp_step.sum.) */
     uint64_t keep_buckets;
     /** A larger gradient is cut into parts of about this many bytes, at most 64, each in a bucket
      *  of its own: while one part is sent, the next one is copied or cast. 0: gradients are not
@@ -225,8 +228,8 @@ typedef struct cddp_step {
     bool no_sync;
     /** 1: gradients are added up and weight is ignored, because this rank's loss was already
      *  divided by the number of samples of all ranks. This is fastest if the network does the sums
-     *  (NCCL with NVLink switches). 64 bits, so that struct_size differs from that of programs
-     *  built before the field existed. */
+     *  (NCCL with NVLink switches). 64 bits, because a bool would fit into the old struct's
+     *  padding and leave struct_size unchanged. */
     uint64_t sum;
 
 } cddp_step;
@@ -380,7 +383,7 @@ CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
  *  whole state.
  *  @param index  A parameter that is not frozen.
  *  @param own    This rank's elements, as many as its span of the parameter has (see
- *                cddp_ddp_spans()); NULL if it has no span. It may be the span's place in @p out.
+ *                cddp_ddp_spans()); NULL if it has no span. In place: the span's part of @p out.
  *  @param type   The type of the state, which may differ from the parameter's.
  *  @param out    Room for as many elements as the parameter has, in the same kind of memory as
  *                @p own.
@@ -419,8 +422,8 @@ typedef struct cddp_ddp_stats {
      *  latency of the network.
      *
      *  On a device: how much longer the compute stream waited on this rank than on the rank where
-     *  it waited least. This is about the newest step for which all ranks had measured that at
-     *  their last wait, so about an older step than exposed_ns. */
+     *  it waited least. It belongs to the newest step whose times all ranks knew at their last
+     *  wait, which is older than the step of exposed_ns. */
     uint64_t peer_wait_ns;
     /** The rest of exposed_ns, while all ranks waited: the time to move and add data, and with a
      *  sharded optimizer to wait for updated parameters. */

@@ -1,5 +1,5 @@
 /** @file
- *  exchange.h - exchanges between ranks other than tensors of equal size: blocks of different
+ *  exchange.h - what ranks exchange besides tensors of equal size: blocks of different
  *  lengths, objects (any bytes), several messages at once, a key-value store for the caller, and
  *  whether to stop.
  *

@@ -6,9 +6,9 @@
  *
  *  A group belongs to the process that created it. In a forked child, every call returns
  *  CDDP_ERR_STATE, and destroying a handle releases only the child's copy. A forked child inherits
- *  none of cddp's connections, and a program started with exec() none of its descriptors. So the
- *  other ranks notice within seconds that a rank has died, even if a child of that rank lives on.
- *  (MPI and NCCL manage their own connections.)
+ *  none of cddp's connections, and a program started with exec() inherits no descriptor of cddp's.
+ *  So the other ranks notice within seconds that a rank has died, even if a child of that rank
+ *  lives on. (MPI and NCCL manage their own connections.)
  *
  *  For NULL or a destroyed handle, a call returns CDDP_ERR_ARGUMENT or CDDP_ERR_STATE; a function
  *  that does not return a status returns -1, NULL or 0.
@@ -32,7 +32,7 @@
  *  handled as described above. Buffers in device memory are reduced on the device, in a stream that
  *  belongs to the group. The operation starts after all work that the compute stream holds at the
  *  time of the call. No call waits for the device or for a peer, except the first operations of
- *  NCCL, which connect the ranks:
+ *  NCCL, which connect the ranks, and large messages (see cddp_send()). How a caller waits:
  *   - with `work` NULL, the compute stream waits for the operation: work that is put into the
  *     stream after the call sees the result;
  *   - with `work`, cddp_work_wait(work, 0) makes the compute stream wait, and cddp_work_test()
@@ -74,9 +74,9 @@ typedef struct cddp_group_options {
      *  then staged). */
     const char *backend;
     /** Where the ranks meet: "tcp://host:port" (rank 0 listens there), "file:///path" or "env://".
-     *  NULL: where the launcher says. "env://" (as PyTorch's init_method) is the same as NULL, with
-     *  two differences: an environment without a job is an error, and if world_size is given,
-     *  MASTER_ADDR and MASTER_PORT may name the place. Borrowed for the call. */
+     *  NULL: where the launcher says. "env://" (as PyTorch's init_method) is like NULL, except: it
+     *  is an error if neither world_size nor a launcher's variables are set; and with world_size
+     *  given, the ranks may meet at MASTER_ADDR and MASTER_PORT. Borrowed for the call. */
     const char *rendezvous;
     /** The job's secret, borrowed for the call; NULL: $CDDP_TOKEN. If neither is set, ranks that
      *  meet on loopback or in a file share a random token that other users cannot read. Between
@@ -84,12 +84,12 @@ typedef struct cddp_group_options {
     const char *token;
     /** The job's id, borrowed for the call; NULL: the launcher's. */
     const char *job;
-    /** In [0, world_size); read only when world_size is not 0. */
+    /** In [0, world_size); ignored if world_size is 0. */
     int rank;
     /** How many ranks there are; 0: rank and size come from the launcher, and without a launcher
      *  this process is alone. */
     int world_size;
-    /** This process's rank among the ranks on its machine; read only when rank, world_size and
+    /** This process's rank among the ranks on its machine; ignored unless world_size and
      *  local_world_size are given. */
     int local_rank;
     /** How many ranks are on this machine; 0: all of them. */
@@ -132,9 +132,9 @@ typedef struct cddp_group_options {
  *          says which); CDDP_ERR_NO_MEMORY; an error of cddp_store_open() for the rendezvous. */
 CDDP_CHECKED cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out);
 
-/** Two collectives that let processes which are already connected find each other. Both functions
- *  return 0 or an error code, and are called only during the call that receives this struct. For
- *  MPI, cddp/mpi.h has them. */
+/** Two collectives of the caller, by which processes that can already exchange bytes (by MPI, say)
+ *  form a group. Both functions return 0 or an error code, and are called only during the call that
+ *  receives this struct. For MPI, cddp/mpi.h has them. */
 typedef struct cddp_bootstrap {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
@@ -313,9 +313,9 @@ CDDP_CHECKED cddp_status cddp_all_to_all(cddp_group *group, const void *in, void
  *   - a send is done when its receiver has all the data. So two ranks that send to each other pass
  *     `work` to their sends; without it, their compute streams would wait for each other until the
  *     deadline. Send, recv, then cddp_work_wait() for both in any order never deadlocks;
- *   - a message of more than 64 pieces (a piece is 1 MiB with up to 4 ranks, less with more ranks)
- *     makes cddp_work_wait(), or a call without `work`, wait on the CPU until the last pieces are
- *     in the stream, that is until the peer has received the earlier ones;
+ *   - for a message of more than 64 pieces (1 MiB each with up to 4 ranks, smaller with more),
+ *     cddp_work_wait() blocks the calling thread until the peer has received the earlier pieces. So
+ *     does a call without `work`;
  *   - a send waits if its receiver is 256 messages behind;
  *   - send and recv cannot be part of a CUDA graph that cddp captures: CDDP_ERR_UNAVAILABLE. */
 CDDP_CHECKED cddp_status cddp_send(cddp_group *group, const void *data, size_t count,
@@ -335,9 +335,9 @@ CDDP_CHECKED cddp_status cddp_work_test(cddp_work *work, bool *out_done);
  *
  *  With device memory and @p timeout_ms 0, the compute stream waits and this call does not; with
  *  another timeout, this call waits, too.
- *  @param timeout_ms  0: the group's time limit, counted from the start of the work. If another
- *                     timeout passes, the call returns CDDP_ERR_TIMEOUT, the group is not broken,
- *                     and you may wait again. */
+ *  @param timeout_ms  0: the group's time limit, counted from the start of the work. If a timeout
+ *                     given here passes, the call returns CDDP_ERR_TIMEOUT; the group is not
+ *                     broken, and you may wait again. */
 CDDP_CHECKED cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms);
 
 /** Release the handle. Waits for unfinished work first, but not for work on a device. NULL is

@@ -43,9 +43,9 @@ static inline int cddp_mpi_all_gather(void *context, const void *own, size_t byt
  *  background thread of the group calls MPI. Otherwise it goes by TCP. $CDDP_CARRIER chooses one of
  *  the two.
  *
- *  MPI_THREAD_SERIALIZED is enough for groups on the CPU with CDDP_COMM_THREAD=0 in the
- *  environment, which have no such thread. Then every call of cddp that uses the group, or a handle
- *  over it, counts as a call of MPI: no other thread may call MPI at the same time.
+ *  With $CDDP_COMM_THREAD=0, a group on the CPU has no such thread, so MPI_THREAD_SERIALIZED is
+ *  enough. Then every call of cddp that uses the group, or a handle over it, counts as a call of
+ *  MPI: no other thread may call MPI at the same time.
  *  @param comm     An intra-communicator.
  *  @param options  As for cddp_group_create_by(): NULL for all defaults.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.

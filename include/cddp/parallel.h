@@ -68,9 +68,9 @@ CDDP_CHECKED cddp_status cddp_parallel_replicate(const cddp_devices *devices, in
 
 /** The function that a device's thread runs.
  *  @param device  The device's index.
- *  @param arg     The one that the call got.
- *  @return 0 for success. Any other value means that the device failed; the last failed call of
- *          cddp in this thread is reported as the reason. */
+ *  @param arg     As passed to cddp_parallel_apply().
+ *  @return 0 for success. Any other value means that the device failed; the last call of cddp
+ *          that failed in the thread that ran this function is reported as the reason. */
 typedef int (*cddp_parallel_fn)(int device, void *arg);
 
 /** Run @p fn on each of the first @p count devices at the same time, and wait for all.

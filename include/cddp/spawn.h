@@ -14,7 +14,8 @@ extern "C" {
  *  @param rank  In [0, nprocs).
  *  @param arg   The one that cddp_spawn() was called with.
  *  @return 0 for success. Any other value means that the rank failed; cddp_spawn() then reports the
- *          last failed call of cddp in this thread (cddp_last_error()) as the reason. */
+ *          last call of cddp that failed in the thread that ran this function (cddp_last_error())
+ *          as the reason. */
 typedef int (*cddp_spawn_fn)(int rank, void *arg);
 
 /** Time limits of cddp_spawn(); zero means default. */

@@ -29,8 +29,8 @@ typedef enum cddp_type { CDDP_TYPE_MAP(CDDP_TYPE_VALUE) } cddp_type;
 /** All reductions: X(name, value, text).
  *
  *  MEAN is the sum divided by the number of ranks. For floating types, the sum is multiplied by the
- *  reciprocal of that number, rounded once to f32 (to f64 for f64). For integers, the result is
- *  truncated towards zero.
+ *  reciprocal of that number; the reciprocal is rounded to f32 (to f64 for f64). For integers, the
+ *  result is truncated towards zero.
  *
  *  AND, OR and XOR are bitwise, and for integers and bool only. An element of bool is a byte that
  *  is 0 or 1; for bool, SUM and MAX are OR, PROD and MIN are AND, and there is no MEAN.
