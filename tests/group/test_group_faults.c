@@ -332,6 +332,9 @@ static int abort_idle_rank(int rank, int n, void *argument)
     CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
     id = getenv("CDDP_HOST_ID");
     host = id != NULL ? id[strlen(id) - 1] : 0;
+    if (rank == culprit) {
+        *fault->done = false;
+    }
     CHECK(cddp_all_gather(group, &host, hosts, 1, CDDP_I32, NULL) == CDDP_OK);
     if (rank == culprit) {
         support_sleep_ms(20);

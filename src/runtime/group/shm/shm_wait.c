@@ -97,6 +97,11 @@ cddp_status cddpi_shm_check(struct cddpi_backend *backend, const struct cddpi_gr
             status = cddpi_peer_died(title(shm, op, name), shm_name(shm, r), peer->pid);
         }
     }
+    if (status != CDDP_OK) { /* a peer may be gone because of an abort since the first look */
+        cddp_status told = cddpi_shm_broken(&shm->base);
+
+        status = told != CDDP_OK ? told : status;
+    }
     return status;
 }
 

@@ -103,7 +103,11 @@ static void try_addresses(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32
 /* The time for the search is over. */
 static void end_search(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32_t missing)
 {
-    if (atomic_load(&pair->left)) { /* what it sent before has arrived by now */
+    const uint32_t first = 1u << TCP_CONTROL_SLOT | tcp_slots_of(tcp, CDDPI_NET_COLLECTIVES);
+
+    if (atomic_load(&pair->left) && pair->leads && (missing & first) != 0) {
+        cddpi_tcp_pair_left(tcp, pair);    /* while the group is made */
+    } else if (atomic_load(&pair->left)) { /* what it sent before has arrived by now */
         pair->wanted &= pair->filled;
         pair->is_asked = true;
         cddpi_tcp_pair_show(tcp);
@@ -114,6 +118,15 @@ static void end_search(struct tcp_carrier *tcp, struct tcp_pair *pair, uint32_t 
     }
 }
 
+/* What is wanted later has a search, and a deadline, of its own. */
+static void forget_search(struct tcp_pair *pair)
+{
+    if (pair->search != NULL && pair->search->active == 0) {
+        cddpi_free(pair->search);
+        pair->search = NULL;
+    }
+}
+
 static void connect_pair(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t now_ns,
                          int64_t *next_ns)
 {
@@ -121,10 +134,7 @@ static void connect_pair(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t
     struct tcp_search *search;
 
     if (missing == 0) {
-        if (pair->search != NULL && pair->search->active == 0) {
-            cddpi_free(pair->search);
-            pair->search = NULL;
-        }
+        forget_search(pair);
         return;
     }
     search = search_of(tcp, pair, now_ns);
@@ -138,6 +148,7 @@ static void connect_pair(struct tcp_carrier *tcp, struct tcp_pair *pair, int64_t
     }
     if (now_ns >= search->deadline_ns) {
         end_search(tcp, pair, missing);
+        forget_search(pair);
         return;
     }
     if (now_ns >= search->begin_ns) {

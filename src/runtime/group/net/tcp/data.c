@@ -275,9 +275,7 @@ static bool is_connecting(const struct tcp_carrier *tcp)
     return false;
 }
 
-/* The caller may end the process next: let those be told why, to whom connections are being made.
- */
-static void await_connections(struct tcp_carrier *tcp)
+void cddpi_tcp_await_connections(struct tcp_carrier *tcp)
 {
     int64_t deadline_ns = cddpi_deadline_ns(CONNECTING_MS);
     struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
@@ -295,7 +293,7 @@ bool cddpi_tcp_forget(struct cddpi_carrier *carrier)
     struct tcp_carrier *tcp = tcp_of(carrier);
 
     if (!tcp->is_forgotten && tcp->owner == getpid()) {
-        await_connections(tcp);
+        cddpi_tcp_await_connections(tcp);
     }
     tcp->is_forgotten = true;
     for (struct tcp_socket *socket = tcp->all_sockets; socket != NULL; socket = socket->next) {

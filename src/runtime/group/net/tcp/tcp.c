@@ -240,6 +240,9 @@ static void close_carrier(struct cddpi_carrier *carrier)
         return;
     }
     if (tcp->owner == getpid()) {
+        if (tcp->pairs != NULL) {
+            cddpi_tcp_await_connections(tcp);
+        }
         cddpi_tcp_thread_stop(tcp);
         if (tcp->pairs != NULL) {
             cddpi_tcp_control_goodbye(tcp);

@@ -314,6 +314,8 @@ cddp_status cddpi_tcp_flush(struct cddpi_carrier *carrier, bool *out_any);
 bool cddpi_tcp_forget(struct cddpi_carrier *carrier);
 int cddpi_tcp_descriptor(struct cddpi_carrier *carrier);
 void cddpi_tcp_prepare_sleep(struct cddpi_carrier *carrier);
+/** Wait briefly until those to whom connections are being made can be told why this rank ends. */
+void cddpi_tcp_await_connections(struct tcp_carrier *tcp);
 /** Close the data connections, after the thread has ended. */
 void cddpi_tcp_data_close(struct tcp_carrier *tcp);
 
