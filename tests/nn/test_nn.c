@@ -72,7 +72,7 @@ static void check_gradients(const struct gradient_case *c)
         fail_msg("%s", cddp_last_error());
     }
     assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
-    assert_true(cddpi_arena_valid(&f.model->last.pending->arena));
+    assert_true(nn_arena_is_valid(&f.model->last.pending->arena));
     loss = fixture_loss(&f);
     for (size_t i = 0; i < f.param_count; i++) {
         check_param(&f, i, c, loss);

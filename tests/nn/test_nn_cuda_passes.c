@@ -183,7 +183,7 @@ static void plans_overlap_nothing_that_is_alive(void **state)
                 struct cddpi_plan *plan = NULL;
 
                 device_check(cddpi_plan_create(f.model, 3, training == 1, &plan));
-                assert_true(cddpi_arena_valid(&plan->arena));
+                assert_true(nn_arena_is_valid(&plan->arena));
                 for (int b = 0; b < plan->arena.count; b++) {
                     assert_int_equal(plan->arena.buffers[b].offset % 256, 0);
                 }

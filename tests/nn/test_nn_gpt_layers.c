@@ -134,7 +134,7 @@ static void gradients_are_those_of_differences(void **state)
 
         setup(&f, &specs[i], 3);
         assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
-        assert_true(cddpi_arena_valid(&f.model->last.pending->arena));
+        assert_true(nn_arena_is_valid(&f.model->last.pending->arena));
         loss = fixture_loss(&f);
         for (size_t k = 0; k < f.param_count; k++) {
             check_param(&f, k, loss);

@@ -12,8 +12,8 @@ static void plans_overlap_nothing_that_is_alive_and_share_the_rest(void **state)
 
             model_setup(&f, presets[i], 4);
             assert_int_equal(cddpi_model_plan(f.model, 4, training, &plan), CDDP_OK);
-            assert_true(cddpi_arena_valid(&plan->arena));
-            assert_true(plan->arena.bytes[CDDPI_REGION_BATCH] < cddpi_arena_sum(&plan->arena));
+            assert_true(nn_arena_is_valid(&plan->arena));
+            assert_true(plan->arena.bytes[CDDPI_REGION_BATCH] < nn_arena_sum(&plan->arena));
             assert_true(cddpi_model_arena_bytes(f.model) >= plan->arena.bytes[CDDPI_REGION_BATCH]);
             assert_int_equal((uintptr_t)f.model->regions[CDDPI_REGION_BATCH].data % CDDPI_ALIGNMENT,
                              0);
@@ -34,12 +34,12 @@ static void placing_keeps_what_is_alive_together_apart(void **state)
     assert_false(cddpi_arena_replace(&memory, d, a, 2)); /* a is read at 3 */
     assert_true(cddpi_arena_replace(&memory, d, b, 5));
     assert_int_equal(cddpi_arena_place(&memory), CDDP_OK);
-    assert_true(cddpi_arena_valid(&memory));
+    assert_true(nn_arena_is_valid(&memory));
     assert_int_equal(memory.buffers[d].offset, memory.buffers[b].offset);
     assert_int_equal(memory.buffers[a].offset, memory.buffers[c].offset);
-    assert_true(memory.bytes[CDDPI_REGION_BATCH] < cddpi_arena_sum(&memory));
+    assert_true(memory.bytes[CDDPI_REGION_BATCH] < nn_arena_sum(&memory));
     memory.buffers[b].offset = memory.buffers[a].offset; /* the check can fail */
-    assert_false(cddpi_arena_valid(&memory));
+    assert_false(nn_arena_is_valid(&memory));
     cddpi_arena_fini(&memory);
 }
 

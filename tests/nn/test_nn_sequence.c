@@ -128,7 +128,7 @@ static void check_gradients(const struct cddpi_model_spec *spec)
     sequence_setup(&f, spec, 0, 2);
     spread_params(&f);
     assert_int_equal(fixture_step(&f, 1, false), CDDP_OK);
-    assert_true(cddpi_arena_valid(&f.model->last.pending->arena));
+    assert_true(nn_arena_is_valid(&f.model->last.pending->arena));
     for (size_t i = 0; i < f.param_count; i++) {
         check_param(&f, i);
     }
@@ -381,7 +381,7 @@ static void recomputing_changes_no_bit(void **state)
             assert_int_equal(fixture_step(&again, 0.5, step > 0), CDDP_OK);
             expect_same_grads(&kept, &again);
         }
-        assert_true(cddpi_arena_valid(&again.model->last.pending->arena));
+        assert_true(nn_arena_is_valid(&again.model->last.pending->arena));
         fixture_fini(&kept);
         fixture_fini(&again);
     }

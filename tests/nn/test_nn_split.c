@@ -65,7 +65,7 @@ static void run_apart(struct fixture *f, const struct cddpi_batch *batches, doub
             must(cddpi_model_weights(f->model, pass->batch > 0, last ? note_ready : NULL, arrived));
         }
         if (f->model->last.pending != NULL) {
-            assert_true(cddpi_arena_valid(&f->model->last.pending->arena));
+            assert_true(nn_arena_is_valid(&f->model->last.pending->arena));
         }
     }
 }

@@ -156,3 +156,34 @@ void assert_survives_want_of_memory(const struct cddpi_model_spec *spec, unsigne
     assert_true(nth > least);
     assert_int_equal(status, CDDP_OK);
 }
+
+bool nn_arena_is_valid(const struct cddpi_arena *arena)
+{
+    for (int i = 0; i < arena->count; i++) {
+        const struct cddpi_arena_buffer *a = &arena->buffers[i];
+
+        if (a->offset % CDDPI_ALIGNMENT != 0 || a->offset + a->bytes > arena->bytes[a->region]) {
+            return false;
+        }
+        for (int j = 0; j < i; j++) {
+            const struct cddpi_arena_buffer *b = &arena->buffers[j];
+
+            if (a->root == i && b->root == j && a->region == b->region && a->first <= b->last &&
+                b->first <= a->last && a->offset < b->offset + b->bytes &&
+                b->offset < a->offset + a->bytes) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+size_t nn_arena_sum(const struct cddpi_arena *arena)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < arena->count; i++) {
+        sum += arena->buffers[i].bytes;
+    }
+    return sum;
+}

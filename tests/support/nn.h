@@ -50,4 +50,10 @@ double relative_difference(const float *a, const float *b, size_t count);
  * that more than @p least attempts fail. */
 void assert_survives_want_of_memory(const struct cddpi_model_spec *spec, unsigned least);
 
+/** Whether all buffers are aligned, inside the arena, and disjoint from those that are alive at the
+ *  same time. */
+bool nn_arena_is_valid(const struct cddpi_arena *arena);
+/** Bytes that the buffers would take without sharing. */
+size_t nn_arena_sum(const struct cddpi_arena *arena);
+
 #endif

@@ -165,26 +165,6 @@ cddp_status cddpi_arena_place(struct cddpi_arena *arena)
     return CDDP_OK;
 }
 
-bool cddpi_arena_valid(const struct cddpi_arena *arena)
-{
-    for (int i = 0; i < arena->count; i++) {
-        const struct cddpi_arena_buffer *a = &arena->buffers[i];
-
-        if (a->offset % CDDPI_ALIGNMENT != 0 || a->offset + a->bytes > arena->bytes[a->region]) {
-            return false;
-        }
-        for (int j = 0; j < i; j++) {
-            const struct cddpi_arena_buffer *b = &arena->buffers[j];
-
-            if (a->root == i && b->root == j && alive_together(a, b) &&
-                a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
 size_t cddpi_arena_total(const struct cddpi_arena *arena)
 {
     size_t total = 0;
@@ -193,16 +173,6 @@ size_t cddpi_arena_total(const struct cddpi_arena *arena)
         total += arena->bytes[r];
     }
     return total;
-}
-
-size_t cddpi_arena_sum(const struct cddpi_arena *arena)
-{
-    size_t sum = 0;
-
-    for (int i = 0; i < arena->count; i++) {
-        sum += arena->buffers[i].bytes;
-    }
-    return sum;
 }
 
 void cddpi_arena_fini(struct cddpi_arena *arena)

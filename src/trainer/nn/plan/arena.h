@@ -57,13 +57,8 @@ void cddpi_arena_view(struct cddpi_arena *arena, int buffer, int base);
 bool cddpi_arena_replace(struct cddpi_arena *arena, int buffer, int base, int time);
 /** Give every buffer its offset. An alias is in the region of the buffer that it aliases. */
 CDDP_CHECKED cddp_status cddpi_arena_place(struct cddpi_arena *arena);
-/** Whether all buffers are aligned, inside the arena, and disjoint from those that are alive at the
- *  same time. */
-bool cddpi_arena_valid(const struct cddpi_arena *arena);
 /** Bytes of all regions together, after cddpi_arena_place(). */
 size_t cddpi_arena_total(const struct cddpi_arena *arena);
-/** Bytes that the buffers would take without sharing. */
-size_t cddpi_arena_sum(const struct cddpi_arena *arena);
 void cddpi_arena_fini(struct cddpi_arena *arena);
 
 #endif
