@@ -278,14 +278,15 @@ cddp_status cddpi_earlier_run_find(const char *dir, bool *out)
 
     if (metrics == NULL || checkpoints == NULL) {
         status = fail_memory(dir);
-    } else if (lstat(metrics, &info) == 0) {
-        has_metrics = true;
-    } else if (errno != ENOENT) {
+        goto end;
+    }
+    has_metrics = lstat(metrics, &info) == 0;
+    if (!has_metrics && errno != ENOENT) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "%s", metrics);
+        goto end;
     }
-    if (status == CDDP_OK) {
-        status = find_checkpoints(checkpoints, &has_checkpoints);
-    }
+    status = find_checkpoints(checkpoints, &has_checkpoints);
+end:
     *out = has_metrics || has_checkpoints;
     cddpi_free(metrics);
     cddpi_free(checkpoints);
