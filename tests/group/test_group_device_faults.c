@@ -324,6 +324,68 @@ static void devices_that_stand_still_or_fail_end_the_group(void **state)
     }
 }
 
+/* What @p rank says it has done of its first collective, or of its first message from @p peer. */
+static uint64_t ended_by(const cddp_group *group, int rank, int peer, bool is_message)
+{
+    const struct cddpi_group_device *dev = group->device;
+    size_t channel = (size_t)rank * (size_t)group->world_size + (size_t)peer;
+
+    return is_message ? atomic_load(&dev->p2p_calls[2 * channel + 1].ended)
+                      : atomic_load(&dev->calls[rank].ended);
+}
+
+/* Rank 1 ends by exit() as soon as it has its data, which is before its watchdog looks again. */
+static int exiting_rank(int rank, int n, void *argument)
+{
+    int64_t deadline = cddpi_deadline_ns(SUPPORT_TIMEOUT_MS);
+    const struct stage *stage = argument;
+    bool is_message = stage->which == 1;
+    cddp_work *work = NULL;
+    cddp_group *group;
+    float *there;
+    float value = 7;
+
+    CHECK(stage_enter(stage, rank, n, &group) == CDDP_OK);
+    there = on_device(group, sizeof value);
+    CHECK(put_there(group, there, &value, sizeof value) == 0);
+    if (!is_message) {
+        CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_MAX, NULL) == CDDP_OK);
+    } else if (rank == 0) {
+        CHECK(cddp_send(group, there, 1, CDDP_F32, 1, &work) == CDDP_OK);
+    } else if (rank == 1) {
+        CHECK(cddp_recv(group, there, 1, CDDP_F32, 0, NULL) == CDDP_OK);
+    }
+    if (rank == 1) {
+        CHECK(fetch(group, &value, there, sizeof value) == 0);
+        exit(0);
+    }
+    while (atomic_load(&group->device->calls[1].end) == CDDPI_PEER_HERE) {
+        CHECK(cddpi_now_ns() < deadline);
+        usleep(100);
+    }
+    CHECK(ended_by(group, 1, 0, is_message) == 1);
+    CHECK(work == NULL || cddp_work_wait(work, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    CHECK(fetch(group, &value, there, sizeof value) == 0);
+    CHECK(cddpi_group_verify(group) == CDDP_OK && value == 7);
+    cddp_work_destroy(work);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void a_rank_that_exits_is_not_missed_for_what_its_device_has_done(void **state)
+{
+    (void)state;
+    assert_int_equal(stage_run(exiting_rank, plain, 2, 3, 1), 0);
+    need_emulated_module();
+    for (int t = 0; t < MODULE_TRANSPORTS; t++) {
+        struct stage stage = on_module(t);
+
+        for (stage.which = 0; stage.which < 2; stage.which++) {
+            assert_int_equal(stage_run(exiting_rank, stage, 2, 3, 1), 0);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +393,7 @@ int main(void)
         cmocka_unit_test(a_failure_that_only_threads_have_seen_is_told_at_the_next_call),
         cmocka_unit_test(a_rank_that_left_or_died_is_named_with_the_operation),
         cmocka_unit_test(the_emulated_module_is_watched_likewise),
+        cmocka_unit_test(a_rank_that_exits_is_not_missed_for_what_its_device_has_done),
         cmocka_unit_test(a_late_rank_is_named_when_the_deadline_passes),
         cmocka_unit_test(who_waits_elsewhere_when_the_deadline_passes_hears_of_it_as_the_first),
         cmocka_unit_test(a_rank_that_misses_the_first_operation_is_named),

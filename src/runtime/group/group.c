@@ -14,6 +14,8 @@
 #include "group/watch/group_trace.h"
 #include "store/server.h"
 
+enum { EXIT_MS = 1000 }; /* how long exit() waits for devices that do not answer */
+
 /* The groups of this process. If the program calls exit() without destroying them, peers learn that
  * it left and did not die. The lock is held only briefly. A forked child may find it held, and then
  * does not wait for it. */
@@ -39,6 +41,35 @@ static void note_closed(cddp_group *group)
         *link = group->next_open;
     }
     pthread_mutex_unlock(&groups_mutex);
+}
+
+/* Unlike a destructor, this runs while the device's library still answers: its own handlers were
+ * registered earlier. */
+static void publish_before_exit(void)
+{
+    int64_t deadline_ns = cddpi_deadline_ns(EXIT_MS);
+
+    if (pthread_mutex_trylock(&groups_mutex) != 0) {
+        return;
+    }
+    for (cddp_group *group = groups; group != NULL; group = group->next_open) {
+        if (cddpi_handle_is_own(&group->handle) && cddpi_group_has_device(group)) {
+            cddpi_watchdog_exit(group->device, deadline_ns);
+        }
+    }
+    pthread_mutex_unlock(&groups_mutex);
+}
+
+static void register_exit(void)
+{
+    (void)atexit(publish_before_exit);
+}
+
+void cddpi_group_publish_at_exit(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, register_exit);
 }
 
 /* Other threads may still run, so no lock is waited for: a rank sets flags in shared memory, and

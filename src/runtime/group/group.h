@@ -83,6 +83,10 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
                               const struct cddpi_transport *transport,
                               struct cddpi_backend *backend, cddp_group **out);
 
+/** From now on, exit() first publishes which operations the devices of this process's groups have
+ *  done. Call it after the first device was opened. */
+void cddpi_group_publish_at_exit(void);
+
 /** Keep the group alive until cddpi_group_unref(). */
 void cddpi_group_ref(cddp_group *group);
 void cddpi_group_unref(cddp_group *group);

@@ -114,8 +114,10 @@ struct cddpi_group_device {
     bool watched; /* the two threads run */
     pthread_mutex_t mutex;
     pthread_cond_t wake; /* signals the watchdog */
-    pthread_cond_t over; /* signals the monitor to stop */
+    pthread_cond_t over; /* signals the monitor to stop, and a thread that exits: see `asked` */
     bool stop, idle;
+    uint64_t asked, answered; /* checks that a thread that exits has asked for; the last one of them
+                                 that the watchdog has made since */
     _Atomic int64_t query_start_ns; /* when the watchdog entered its current call of the device; 0:
                                        it is in none */
     struct cddpi_pending *first, *last;  /* in progress, in order */
@@ -282,6 +284,10 @@ cddp_status cddpi_device_p2p_check(struct cddpi_group_device *dev, bool query_de
 cddp_status cddpi_watchdog_start(struct cddpi_group_device *dev);
 /** Stop the watchdog. First wait for the operations in progress if @p finish, else abort them. */
 void cddpi_watchdog_stop(struct cddpi_group_device *dev, bool finish);
+/** Before the program exits without leaving the group: publish which operations the device has
+ *  done, so that no peer misses this rank for them. Waits for the watchdog until @p deadline_ns.
+ *  Call it while the device's library still works. */
+void cddpi_watchdog_exit(struct cddpi_group_device *dev, int64_t deadline_ns);
 /** Whether the event @p done has passed; an error if it passed only because everything was
  *  aborted. */
 cddp_status cddpi_watchdog_query(struct cddpi_group_device *dev, struct cddpi_event *done,

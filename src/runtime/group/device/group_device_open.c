@@ -451,6 +451,7 @@ cddp_status cddpi_group_device_attach(cddp_group *group, struct cddpi_device_ref
     status = cddpi_agree(group, own);
     if (status == CDDP_OK) {
         group->device = dev;
+        cddpi_group_publish_at_exit();
         return CDDP_OK;
     }
     if (own == CDDP_OK) {

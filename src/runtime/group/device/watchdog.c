@@ -223,6 +223,7 @@ static void *watchdog_main(void *argument)
 
     pthread_mutex_lock(&dev->mutex);
     while (!dev->stop) {
+        uint64_t asked = dev->asked;
         struct timespec until;
 
         if (!has_work(dev)) {
@@ -235,7 +236,10 @@ static void *watchdog_main(void *argument)
         cddpi_watchdog_check(dev);
         until = in_ns(PERIOD_NS);
         pthread_mutex_lock(&dev->mutex);
-        while (!dev->stop && pthread_cond_timedwait(&dev->wake, &dev->mutex, &until) != ETIMEDOUT) {
+        dev->answered = asked;
+        pthread_cond_broadcast(&dev->over);
+        while (!dev->stop && dev->asked == asked &&
+               pthread_cond_timedwait(&dev->wake, &dev->mutex, &until) != ETIMEDOUT) {
         }
     }
     pthread_mutex_unlock(&dev->mutex);
@@ -292,7 +296,7 @@ static void stop_threads(struct cddpi_group_device *dev, bool monitored)
     pthread_mutex_lock(&dev->mutex);
     dev->stop = true;
     pthread_cond_signal(&dev->wake);
-    pthread_cond_signal(&dev->over);
+    pthread_cond_broadcast(&dev->over);
     pthread_mutex_unlock(&dev->mutex);
     pthread_join(dev->thread, NULL);
     if (monitored) {
@@ -367,4 +371,29 @@ void cddpi_watchdog_stop(struct cddpi_group_device *dev, bool finish)
     fini(dev);
     atomic_store_explicit(&cddpi_own_calls(dev)->end, CDDPI_PEER_LEFT, memory_order_release);
     dev->watched = false;
+}
+
+/* The thread that exits may hold the mutex, and the watchdog may be stuck in the device: so this
+ * function makes no call of the device itself, and waits for neither beyond the deadline. */
+void cddpi_watchdog_exit(struct cddpi_group_device *dev, int64_t deadline_ns)
+{
+    const struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
+    const struct timespec pause = {0, PAUSE_NS};
+    uint64_t number;
+
+    if (!dev->watched) {
+        return;
+    }
+    while (pthread_mutex_trylock(&dev->mutex) != 0) {
+        if (cddpi_now_ns() >= deadline_ns) {
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+    number = ++dev->asked; /* a check that has begun may have asked the device too early */
+    pthread_cond_signal(&dev->wake);
+    while (has_work(dev) && dev->answered < number &&
+           pthread_cond_timedwait(&dev->over, &dev->mutex, &until) != ETIMEDOUT) {
+    }
+    pthread_mutex_unlock(&dev->mutex);
 }
