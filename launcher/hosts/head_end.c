@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 
-#include <string.h>
 #include <sys/wait.h>
 
 enum {

@@ -8,7 +8,6 @@
 #include "group/device/group_device.h"
 
 #include <stdio.h>
-#include <string.h>
 
 const char *cddpi_bucket_member(const struct cddp_bucket *bucket, size_t member)
 {

@@ -6,7 +6,6 @@
 #include "base/error.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { TYPES = CDDP_U8 + 1 };
 

@@ -15,7 +15,6 @@
 
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_options *out)
 {

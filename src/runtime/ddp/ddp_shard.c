@@ -14,8 +14,6 @@
 #include "group/device/group_device.h"
 #include "kernels/cpu/reduce.h"
 
-#include <string.h>
-
 /* The elements of slot @p s that rank @p rank updates. */
 static cddp_span span_of(const cddp_ddp *ddp, uint32_t s, int rank)
 {

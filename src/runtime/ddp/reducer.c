@@ -9,7 +9,6 @@
 #include "group/device/group_device.h"
 
 #include <math.h>
-#include <string.h>
 
 static cddp_status begin_step(cddp_ddp *ddp, const cddp_step *step)
 {

@@ -1,12 +1,10 @@
 /* unused.c - owns unused parameters: those that got no gradient. Without allow_unused they are an
  * error that names them. With it they contribute zeros, and the old gradients of those that no rank
  * used are restored. */
-#include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/ddp_step.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { MOST_NAMES = 8 };
 

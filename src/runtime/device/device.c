@@ -8,7 +8,6 @@
 #include "base/number.h"
 #include "device/device_module.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

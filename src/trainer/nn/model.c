@@ -8,8 +8,6 @@
 #include "base/error.h"
 #include "nn/model_state.h"
 
-#include <string.h>
-
 static cddp_status declare_params(struct cddpi_model *model)
 {
     struct cddpi_graph *graph = &model->graph;

@@ -5,8 +5,6 @@
 #include "kernels/cuda/cuda_kernels.h"
 #include "optim/optim_impl.h"
 
-#include <string.h>
-
 enum { RATES = 4 }; /* learning rates that can be on their way to the device */
 
 struct cddpi_optim_device {

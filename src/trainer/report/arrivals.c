@@ -10,7 +10,6 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { STEPS = 64 };
 

@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 size_t cddpi_find_infinite(const cddp_tensor *tensor)

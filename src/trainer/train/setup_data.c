@@ -2,7 +2,6 @@
 #include "train/setup_data.h"
 
 #include "base/error.h"
-#include "base/machine.h"
 #include "base/memory_left.h"
 #include "data/files/paths.h"
 #include "data/tokenizer/tokenizer.h"

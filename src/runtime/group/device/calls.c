@@ -8,7 +8,6 @@
 #include "group/watch/peer.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 enum { PAUSE_NS = 500000 };

@@ -3,8 +3,6 @@
  * compare them, and their replays, which are operations of the group, too. */
 #include "group/device/group_device.h"
 
-#include "base/alloc.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "group/engine/handles.h"
@@ -12,7 +10,6 @@
 #include "group/transports.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct cddpi_device *cddpi_group_on_device(const cddp_group *group)
 {

@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "group/engine/handles.h"

@@ -4,14 +4,11 @@
 #include "group/device/group_device.h"
 #include "group/watch/peer.h"
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/process.h"
 #include "group/engine/handles.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 enum { PAUSE_NS = 100000, THOROUGH_NS = 100000000 };

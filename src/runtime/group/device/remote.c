@@ -8,7 +8,6 @@
 #include "group/device/group_device.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "group/engine/group_state.h"
 

@@ -3,14 +3,11 @@
 #include "group/device/group_device.h"
 #include "group/watch/peer.h"
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/process.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 enum {

@@ -1,5 +1,4 @@
 /* work.c - owns test, wait and destroy of work handles, wherever their operation runs. */
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/device/group_device.h"

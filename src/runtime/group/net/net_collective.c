@@ -13,8 +13,6 @@
 #include "group/net/transfer.h"
 #include "kernels/cpu/reduce.h"
 
-#include <string.h>
-
 enum net_collective_phase { PHASE_HEADS, PHASE_PIECES, PHASE_BARRIER, PHASE_DONE };
 
 cddp_status cddpi_net_collective_open(struct net_backend *net)

@@ -2,7 +2,6 @@
  * drives a group over several hosts. */
 #include "group/net/net_open.h"
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "group/join/link.h"
@@ -15,7 +14,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum {

@@ -2,7 +2,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/machine.h"
 #include "base/process.h"
 #include "group/join/link.h"

@@ -1,7 +1,6 @@
 /* segment.c - owns memory from cddp_group_alloc(): one memfd per rank, which all ranks map. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/process.h"
 #include "group/shm/shm.h"
 

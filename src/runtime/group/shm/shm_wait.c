@@ -1,7 +1,6 @@
 /* shm_wait.c - owns how ranks of one machine wait for each other: counters, wake-ups and the notice
  * of an abort; and why an operation does not advance: peers that died, left, were stopped or are
  * late. */
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "group/shm/shm.h"

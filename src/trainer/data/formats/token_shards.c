@@ -6,7 +6,6 @@
 
 #include <endian.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { BLOCK = 4096 };

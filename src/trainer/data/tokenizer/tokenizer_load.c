@@ -9,7 +9,6 @@
 #include "base/utf8.h"
 #include "data/files/data_file.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -5,8 +5,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#include <string.h>
-
 enum { SHORT_WORD = 64 };
 
 /* A pair that could be merged when it was found. */

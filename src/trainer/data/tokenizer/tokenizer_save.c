@@ -9,7 +9,6 @@
 
 #include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Write token @p token to @p text as GPT-2's files do. Returns its length in bytes. */
 static size_t write_token(const struct cddpi_tokenizer *tokenizer, int32_t token, char *text)

@@ -1,8 +1,6 @@
 /* response_norm_op.c - owns local_response_norm: each value is divided by a power of the sum of
  * squares over neighbouring channels (Krizhevsky et al., "ImageNet Classification with Deep
  * Convolutional Neural Networks", section 3.3). */
-#include "base/alloc.h"
-#include "base/error.h"
 #include "kernels/cpu/cpu_layout.h"
 #include "nn/cuda/model_cuda.h"
 

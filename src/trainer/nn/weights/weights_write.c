@@ -8,7 +8,6 @@
 
 #include <jansson.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { FULL_NAME_BYTES = CDDPI_GPT2_NAME_BYTES + 16 };
 

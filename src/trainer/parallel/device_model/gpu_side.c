@@ -5,8 +5,6 @@
 #include "base/shape.h"
 #include "parallel/device_model/device_model_state.h"
 
-#include <string.h>
-
 static cddp_status no_memory(size_t bytes)
 {
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes", bytes);

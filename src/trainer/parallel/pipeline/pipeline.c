@@ -14,8 +14,6 @@
 #include "parallel/device_trace.h"
 #include "parallel/parallel_memory.h"
 
-#include <string.h>
-
 struct pipeline_slot {
     struct cddpi_edge_buffer *in, *out; /* one per edge */
     int samples;                        /* capacity of the buffers, in samples */

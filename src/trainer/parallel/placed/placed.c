@@ -275,11 +275,6 @@ struct cddpi_model *cddpi_placed_model(const struct cddpi_placed *placed, int in
     return cddpi_device_model_inside(placed->parts[index].model);
 }
 
-int cddpi_placed_count(const struct cddpi_placed *placed)
-{
-    return placed->part_count;
-}
-
 /* What a segment's device thread is to create. */
 struct placed_making {
     struct cddpi_placed *placed;

@@ -36,7 +36,6 @@ void cddpi_placed_destroy(struct cddpi_placed *placed);
 
 /** The model part of segment @p index. The functions below reach its parameters, too. */
 struct cddpi_model *cddpi_placed_model(const struct cddpi_placed *placed, int index);
-int cddpi_placed_count(const struct cddpi_placed *placed);
 
 /** Add the memory that each device holds; @p out has one entry per device. The bound gradients are
  *  not counted: they are where the parameters are. */

@@ -4,8 +4,6 @@
 #include "base/shape.h"
 #include "parallel/replicated/replicated_state.h"
 
-#include <string.h>
-
 void cddpi_replicated_on_param(struct cddpi_replicated *replicated, cddpi_param_wait_fn wait,
                                void *context)
 {

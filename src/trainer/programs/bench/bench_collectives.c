@@ -6,8 +6,6 @@
 #include "base/error.h"
 #include "kernels/cpu/reduce.h"
 
-#include <string.h>
-
 /* The rank that @p rank plays ping-pong with: ranks of the first half play with ranks of the
  * second, so that messages cross hosts. -1: no partner, for the last rank of an odd number. */
 static int partner_of(int rank, int world_size)

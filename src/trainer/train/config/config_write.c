@@ -1,7 +1,6 @@
 /* config_write.c - writes the resolved configuration as text. */
 #include "train/config/schema.h"
 
-#include "base/alloc.h"
 #include "base/number.h"
 #include "nn/model.h"
 

@@ -17,7 +17,6 @@
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 

@@ -6,7 +6,6 @@
 #include "group/net/tcp/attempt.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 
 #include <stdio.h>
 #include <string.h>

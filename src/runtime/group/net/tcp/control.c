@@ -11,7 +11,6 @@
 #include "base/alloc.h"
 #include "base/child.h"
 #include "base/clock.h"
-#include "base/log.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -9,7 +9,6 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

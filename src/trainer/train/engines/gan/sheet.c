@@ -6,9 +6,7 @@
 #include "base/replace.h"
 #include "train/engines/gan/gan_state.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { COUNT = CDDPI_GAN_SHEET_SIDE * CDDPI_GAN_SHEET_SIDE, GAP = 1 /* pixel between images */ };
 

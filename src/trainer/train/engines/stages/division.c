@@ -8,8 +8,6 @@
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
 
-#include <string.h>
-
 /* The shape of the pipeline, with the micro-batches of a full step. */
 static struct cddpi_pipeline_shape shape_of(const struct cddpi_config *config)
 {

@@ -3,12 +3,9 @@
  * mapped file. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/shape.h"
 #include "checkpoint/snapshot.h"
 #include "nn/weights/weights.h"
 #include "train/engines/stages/stages_state.h"
-
-#include <string.h>
 
 struct cddpi_stages_source {
     cddp_safetensors *files[CDDPI_STAGES_FILES];
