@@ -213,7 +213,8 @@ static cddp_status open_staged(const struct cddpi_device_open_params *params,
 static bool can_end(const struct ipc_transport *ipc, uint64_t pieces)
 {
     for (int r = 0; r < ipc->size; r++) {
-        if (r != ipc->rank && cddpi_ipc_read(ipc, r, IPC_DONE) < pieces && cddpi_ipc_gone(ipc, r)) {
+        /* in this order: what a rank has done is final once it is gone */
+        if (r != ipc->rank && cddpi_ipc_gone(ipc, r) && cddpi_ipc_read(ipc, r, IPC_DONE) < pieces) {
             return false;
         }
     }
