@@ -67,14 +67,10 @@ cddp_status cddpi_shm_check(struct cddpi_backend *backend, const struct cddpi_gr
                             bool thorough)
 {
     struct shm_backend *shm = shm_of(backend);
-    cddp_status status = cddpi_shm_broken(&shm->base);
+    cddp_status status = CDDP_OK;
+    cddp_status told;
     char name[64];
 
-    /* counters that are read after the failure show whether all ranks had done their part before
-     * it */
-    if (status != CDDP_OK && !needs_any(shm, op)) {
-        return CDDP_OK;
-    }
     for (int r = 0; r < shm->size && status == CDDP_OK; r++) {
         struct shm_rank *peer = &shm->block->ranks[r];
         unsigned state;
@@ -96,12 +92,10 @@ cddp_status cddpi_shm_check(struct cddpi_backend *backend, const struct cddpi_gr
             status = cddpi_peer_died(title(shm, op, name), shm_name(shm, r), peer->pid);
         }
     }
-    if (status != CDDP_OK) { /* a peer may be gone because of an abort since the first look */
-        cddp_status told = cddpi_shm_broken(&shm->base);
-
-        status = told != CDDP_OK ? told : status;
-    }
-    return status;
+    told = cddpi_shm_broken(&shm->base); /* last: a peer may be gone because of an abort */
+    /* counters that are read after the failure show whether all ranks had done their part before
+     * it */
+    return told != CDDP_OK && needs_any(shm, op) ? told : status;
 }
 
 void cddpi_shm_late(struct cddpi_backend *backend, const struct cddpi_group_op *op,
