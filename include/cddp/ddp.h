@@ -188,6 +188,7 @@ typedef struct cddp_ddp_options {
     {                                                                                              \
         sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0, 0    \
     }
+CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
 
 /** Check that all ranks have the same model and options, broadcast rank 0's @p params and
  *  @p buffers, and plan the buckets. Collective: every rank succeeds or every rank fails, with the
@@ -238,6 +239,7 @@ typedef struct cddp_step {
     {                                                                                              \
         sizeof(cddp_step), -1.0, false, 0                                                          \
     }
+CDDP_NO_TAIL(cddp_step, sum);
 
 /** Set how the coming backward is synchronised. Call it before the first grad_ready of that
  *  backward. Without it, or with NULL, the result is the plain mean. @p step applies to one
@@ -440,6 +442,7 @@ typedef struct cddp_ddp_stats {
     {                                                                                              \
         sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0                                   \
     }
+CDDP_NO_TAIL(cddp_ddp_stats, total_transfer_ns);
 /** Get the cost of the last synchronised step.
  *  @param out  Initialised with CDDP_DDP_STATS_INIT. Only fields within out->struct_size are
  *              written.
@@ -467,6 +470,7 @@ typedef struct cddp_bucket_stats {
     {                                                                                              \
         sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
     }
+CDDP_NO_TAIL(cddp_bucket_stats, end_ns);
 /** Get the times of bucket @p bucket of the last synchronised step.
  *  @param out  Initialised with CDDP_BUCKET_STATS_INIT. Only fields within out->struct_size are
  *              written.

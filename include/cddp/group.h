@@ -104,6 +104,8 @@ typedef struct cddp_group_options {
     /** On a device: take sums in the order described at the top of this file, even if that is
      *  slower. */
     bool deterministic;
+    /** Zero. */
+    uint8_t reserved[7];
     /** On a CUDA device: the compute stream, a cudaStream_t of the caller (cudaStreamLegacy is
      *  allowed). It must outlive the group and all groups split from it. NULL: cddp makes a stream,
      *  which cddp_group_set_stream() can replace. Operations do not wait for kernels in any other
@@ -114,8 +116,10 @@ typedef struct cddp_group_options {
 /** The defaults of cddp_group_options. */
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, NULL    \
+        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, {0},    \
+            NULL                                                                                   \
     }
+CDDP_NO_TAIL(cddp_group_options, stream);
 
 /** Join the group. Collective: every rank succeeds or every rank fails.
  *
@@ -155,6 +159,7 @@ typedef struct cddp_bootstrap {
     {                                                                                              \
         sizeof(cddp_bootstrap), NULL, 0, 0, NULL, NULL                                             \
     }
+CDDP_NO_TAIL(cddp_bootstrap, all_gather);
 
 /** Join a group of exactly the processes that @p bootstrap connects, with the ranks that it gives
  *  them. The environment's ranks and sizes are ignored. Collective: every rank succeeds or every
