@@ -8,7 +8,7 @@
  *        progress        (optional) during long compute without another call
  *        wait            until all gradients are the mean over ranks
  *      at the end:
- *        join            (optional) if ranks have unequal numbers of steps: until all are finished
+ *        follow          (optional) if ranks have unequal numbers of steps: until all are finished
  *
  *  Gradients are collected in buckets. The reduction of a bucket (an all-reduce; a reduce-scatter
  *  with `shard`) starts as soon as this bucket and all buckets before it are complete, so every
@@ -291,7 +291,7 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  gradients as the others, so it updates its parameters as they do, and all replicas stay equal:
  *
  *      while (next_batch()) { forward(); backward(); cddp_ddp_wait(ddp); update(); }
- *      while (cddp_ddp_join(ddp, &all) == CDDP_OK && !all) { update(); }
+ *      while (cddp_ddp_follow(ddp, &all) == CDDP_OK && !all) { update(); }
  *
  *  Every rank calls it until @p out_all is true. It becomes true on all ranks in the same call,
  *  when no rank has trained in that step. Then there is nothing to update, and another epoch may
@@ -304,10 +304,10 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  cddp_ddp_begin_samples(ddp, 0) first if the steps are weighted.
  *
  *  The call takes part only in the collectives of cddp_ddp. With a sharded optimizer, the caller
- *  still calls cddp_ddp_updated(). If the trainer has collectives of its own in each step, this
- *  rank has to call those as well.
+ *  still calls cddp_ddp_params_start(). If the trainer has collectives of its own in each step,
+ * this rank has to call those as well.
  *  @return as cddp_ddp_wait(); CDDP_ERR_STATE also in the middle of a backward. */
-CDDP_CHECKED cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all);
+CDDP_CHECKED cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all);
 
 /** Broadcast the parameters (including frozen ones), the buffers, or both from rank @p root: after
  *  @p root has loaded a checkpoint, or for buffers before each forward. With a sharded optimizer,
@@ -325,7 +325,7 @@ CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params
  *      wait              gradients are the mean over ranks inside this rank's spans, and undefined
  *                        elsewhere
  *      (the optimizer updates the parameters inside this rank's spans)
- *      updated           starts to send this rank's updates to all ranks
+ *      params_start      starts to send this rank's updates to all ranks
  *      param_wait(i)     before the next forward reads parameter i: it has all ranks' updates
  *
  *  cddp_ddp_create() moves the parameters that are not frozen to memory that cddp allocates, and
@@ -363,7 +363,7 @@ CDDP_API const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, si
 /** Say that this rank has updated its spans. Collective, once after each update; does not wait.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_STATE (in the middle of a backward),
  *          CDDP_ERR_CLOSED, or an error of the group. */
-CDDP_CHECKED cddp_status cddp_ddp_updated(cddp_ddp *ddp);
+CDDP_CHECKED cddp_status cddp_ddp_params_start(cddp_ddp *ddp);
 
 /** Wait until parameter @p index has all ranks' updates. Call it before you read the parameter.
  *  cddp_ddp_begin() waits for all parameters.

@@ -261,8 +261,8 @@ CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void
  *  whatever its buffer holds. With equal weights, the bits are the same as with CDDP_OP_MEAN.
  *  Floating types only.
  *
- *  If all weights are 0, every out[i] is 0 and the status is CDDP_OK; cddp_ddp_join() relies on it.
- *  (cddp_ddp_wait() returns CDDP_ERR_STATE if no rank has samples in a step.) */
+ *  If all weights are 0, every out[i] is 0 and the status is CDDP_OK; cddp_ddp_follow() relies on
+ * it. (cddp_ddp_wait() returns CDDP_ERR_STATE if no rank has samples in a step.) */
 CDDP_CHECKED cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out,
                                                   size_t count, cddp_type type, double weight,
                                                   cddp_work **work);

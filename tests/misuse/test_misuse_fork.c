@@ -89,11 +89,11 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_ddp_begin(mine.ddp, NULL));
     FORK_GIVES(cddp_ddp_grad_ready(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_wait(mine.ddp));
-    FORK_GIVES(cddp_ddp_updated(mine.ddp));
+    FORK_GIVES(cddp_ddp_params_start(mine.ddp));
     FORK_GIVES(cddp_ddp_begin_samples(mine.ddp, 1));
     FORK_GIVES(cddp_ddp_grads_ready(mine.ddp, 0, 1));
     FORK_GIVES(cddp_ddp_progress(mine.ddp));
-    FORK_GIVES(cddp_ddp_join(mine.ddp, &done));
+    FORK_GIVES(cddp_ddp_follow(mine.ddp, &done));
     FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, true, true));
     FORK_GIVES(cddp_ddp_param_wait(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_params_wait(mine.ddp));

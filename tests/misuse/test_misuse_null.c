@@ -91,10 +91,10 @@ static void null_ddps_and_buckets_are_errors(void **state)
     NULL_GIVES(cddp_ddp_grads_ready(NULL, 0, 1));
     NULL_GIVES(cddp_ddp_progress(NULL));
     NULL_GIVES(cddp_ddp_broadcast(NULL, 0, true, true));
-    NULL_GIVES(cddp_ddp_join(NULL, &all));
+    NULL_GIVES(cddp_ddp_follow(NULL, &all));
     NULL_GIVES(cddp_ddp_unshard(NULL));
     NULL_GIVES(cddp_ddp_gather_state(NULL, 0, &param, CDDP_F32, &param));
-    NULL_GIVES(cddp_ddp_updated(NULL));
+    NULL_GIVES(cddp_ddp_params_start(NULL));
     NULL_GIVES(cddp_ddp_param_wait(NULL, 0));
     NULL_GIVES(cddp_ddp_params_wait(NULL));
     NULL_GIVES(cddp_ddp_get_stats(NULL, &stats));

@@ -251,7 +251,8 @@ static int table_rank(int rank, int size, void *argument)
         }
         CHECK(misuse_reduce(scene.group) == 0);
     }
-    CHECK(cddp_ddp_updated(scene.ddp) == CDDP_OK && cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(scene.ddp) == CDDP_OK &&
+          cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
     living = (struct handles){scene.group,       scene.ddp,    scene.store,   scene.sampler,
                               scene.safetensors, scene.loader, scene.devices, scene.work};
     destroy(&living);

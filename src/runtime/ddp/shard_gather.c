@@ -104,12 +104,12 @@ static cddp_status check_sharded(const cddp_ddp *ddp)
     return cddpi_ddp_usable(ddp);
 }
 
-cddp_status cddp_ddp_updated(cddp_ddp *ddp)
+cddp_status cddp_ddp_params_start(cddp_ddp *ddp)
 {
-    CDDPI_ENTER_DDP(ddp, "ddp_updated");
+    CDDPI_ENTER_DDP(ddp, "ddp_params_start");
     CDDPI_TRY(check_sharded(ddp));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: updated in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_STATE, "ddp: params_start in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     CDDPI_TRY(cddpi_shard_finish(ddp));
