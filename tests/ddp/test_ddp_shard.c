@@ -218,16 +218,16 @@ static void updates_in_shards_are_those_of_the_whole(void **state)
 }
 
 /* Sum what ranks have and give it to all, in one collective of the whole bucket. */
-static cddp_status reduce_whole(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+static cddp_status reduce_whole(void *state, const cddp_bucket *bucket, int stage,
+                                cddp_work **out_work)
 {
-    void *data = cddp_bucket_data(bucket);
+    void *data = bucket->data;
 
     (void)state;
     *out_work = NULL;
-    return stage > 0
-               ? CDDP_OK
-               : cddp_all_reduce(cddp_bucket_group(bucket), data, data, cddp_bucket_count(bucket),
-                                 cddp_bucket_type(bucket), CDDP_OP_MEAN, out_work);
+    return stage > 0 ? CDDP_OK
+                     : cddp_all_reduce(bucket->group, data, data, bucket->count, bucket->type,
+                                       CDDP_OP_MEAN, out_work);
 }
 
 /* Parameter 1 after one update with the mean of what @p hook sends of each rank. */

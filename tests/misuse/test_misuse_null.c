@@ -109,14 +109,6 @@ static void null_ddps_and_buckets_are_errors(void **state)
     assert_int_equal(count, 0);
     assert_null(cddp_ddp_spans(NULL, 0, NULL));
     assert_null(cddp_ddp_mean(NULL, 0, 0, 1, &param));
-    assert_null(cddp_bucket_group(NULL));
-    assert_null(cddp_bucket_data(NULL));
-    assert_int_equal(cddp_bucket_index(NULL), 0);
-    assert_int_equal(cddp_bucket_count(NULL), 0);
-    assert_int_equal((int)cddp_bucket_type(NULL), -1);
-    assert_false(cddp_bucket_is_last(NULL));
-    assert_false(cddp_bucket_is_sum(NULL));
-    assert_true(cddp_bucket_weight(NULL) == -1);
     cddp_ddp_destroy(NULL);
 }
 

@@ -39,7 +39,7 @@ struct cddpi_ddp_slot {
     size_t backup;        /* offset of the slice's old contents in the backup, unless `copied` */
 };
 
-struct cddp_bucket {
+struct cddpi_bucket {
     cddp_ddp *ddp;
     size_t index;
     void *data;
@@ -59,7 +59,7 @@ struct cddp_bucket {
 /* A plan of buckets and their memory. */
 struct cddpi_layout {
     struct cddpi_bucket_plan *plan;
-    struct cddp_bucket *buckets;
+    struct cddpi_bucket *buckets;
     unsigned char *block; /* from cddp_group_alloc(), or the caller's flat block */
 };
 

@@ -49,7 +49,7 @@ static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
 /* Start the gather of a bucket's parameters, or of their copies. */
 static cddp_status start_gather(cddp_ddp *ddp, size_t b, bool copies, cddp_work **out_work)
 {
-    const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+    const struct cddpi_bucket *bucket = &ddp->layout.buckets[b];
     size_t shard = cddpi_shard_elements(bucket);
     size_t offset = ddp->layout.plan->buckets[b].offset;
     cddp_type type = copies ? ddp->shards->copy_type : bucket->type;
