@@ -54,7 +54,8 @@ static void null_groups_and_works_are_errors(void **state)
     NULL_GIVES(cddp_group_alloc_host(NULL, 1, &memory));
     NULL_GIVES(cddp_group_set_stream(NULL, &memory));
     NULL_GIVES(cddp_work_test(NULL, &done));
-    NULL_GIVES(cddp_work_wait(NULL, 0));
+    NULL_GIVES(cddp_work_wait(NULL));
+    NULL_GIVES(cddp_work_wait_host(NULL, 1, &done));
     assert_int_equal(cddp_group_rank(NULL), -1);
     assert_int_equal(cddp_group_world_size(NULL), 0);
     assert_int_equal(cddp_group_local_rank(NULL), -1);

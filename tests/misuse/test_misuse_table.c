@@ -146,7 +146,7 @@ static cddp_status make(struct scene *s, struct handles *out, const cddp_ddp_opt
     status = status == CDDP_OK ? cddp_loader_create(&s->loads, &out->loader) : status;
     status = status == CDDP_OK ? cddp_devices_create(s->names, 1, &out->devices) : status;
     status = status == CDDP_OK ? cddp_barrier(s->group, &out->work) : status;
-    return status == CDDP_OK ? cddp_work_wait(out->work, 0) : status;
+    return status == CDDP_OK ? cddp_work_wait(out->work) : status;
 }
 
 static void destroy(struct handles *handles)

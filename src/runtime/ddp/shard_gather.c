@@ -36,7 +36,7 @@ static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
         return CDDP_OK;
     }
     entered_ns = cddpi_now_ns();
-    status = cddp_work_wait(bucket->gather, 0);
+    status = cddp_work_wait(bucket->gather);
     ddp->shards->waited_ns += (uint64_t)(cddpi_now_ns() - entered_ns);
     if (status != CDDP_OK) {
         return gather_failed(ddp, b, status);

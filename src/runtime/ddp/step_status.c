@@ -187,7 +187,7 @@ static void read_joined(cddp_ddp *ddp)
 cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
 {
     cddp_work *work = ddp->end.status_work;
-    cddp_status status = work != NULL ? cddp_work_wait(work, 0) : CDDP_OK;
+    cddp_status status = work != NULL ? cddp_work_wait(work) : CDDP_OK;
 
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: end of the step of backward %llu",
