@@ -210,9 +210,17 @@ static void a_path_of_a_user_is_read_as_a_shell_would(void **state)
     free(home);
 }
 
-static void every_status_has_a_sentence(void **state)
+static void every_status_has_a_sentence_and_a_name(void **state)
 {
     (void)state;
+    for (int status = CDDP_ERR_BROKEN; status <= CDDP_CHANGED; status++) {
+        assert_string_not_equal(cddp_status_text((cddp_status)status), cddp_status_text(77));
+        assert_memory_equal(cddp_status_name((cddp_status)status), "CDDP_", 5);
+        assert_int_equal(cddpi_is_error(status), status < 0);
+    }
+    assert_string_equal(cddp_status_name(CDDP_ERR_PEER), "CDDP_ERR_PEER");
+    assert_null(cddp_status_name((cddp_status)(CDDP_ERR_BROKEN - 1)));
+    assert_null(cddp_status_name(CDDP_STATUS_MAX_ENUM_));
     assert_string_equal(cddp_status_text(CDDP_ERR_TIMEOUT), "the deadline passed");
     assert_string_equal(cddp_status_text((cddp_status)77), "not a status of cddp");
 }
@@ -327,7 +335,7 @@ int main(void)
         cmocka_unit_test(texts_that_are_too_long_lose_their_ends),
         cmocka_unit_test(what_a_terminal_would_obey_is_escaped),
         cmocka_unit_test(a_path_of_a_user_is_read_as_a_shell_would),
-        cmocka_unit_test(every_status_has_a_sentence),
+        cmocka_unit_test(every_status_has_a_sentence_and_a_name),
         cmocka_unit_test(numbers_are_read_strictly),
         cmocka_unit_test(the_nth_allocation_can_be_made_to_fail),
         cmocka_unit_test(philox_gives_the_published_numbers),

@@ -11,7 +11,7 @@ HEADERS = ["group", "ddp", "exchange", "store", "checkpoint", "loader", "sampler
 # Functions that take nothing that could be wrong.
 NOTHING = {"cddp_stop_on_signals", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
 # What returns a pointer or a number for every argument.
-ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count",
+ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_status_name", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count",
               "cddp_bucket_type", "cddp_bucket_weight"}
 HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices", "work"]
 # (function, argument): what is no misuse: NULL means the default, or everything goes.

@@ -61,6 +61,9 @@ cddp_status cddpi_fail_rank(cddp_status status, int rank, const char *format, ..
 cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/** Whether @p value, from another process, is the status of an error that this library knows. */
+bool cddpi_is_error(int32_t value);
+
 /** The errno of this thread's last failure, as cddpi_fail_errno() or cddpi_error_number() stored
  *  it. A prefix keeps it. 0: none. */
 int cddpi_last_errno(void);
