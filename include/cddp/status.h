@@ -3,6 +3,7 @@
 #ifndef CDDP_STATUS_H
 #define CDDP_STATUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -78,6 +79,45 @@ CDDP_API const char *cddp_status_name(cddp_status status);
 /** What failed in this thread's last failed call: rank, operation, peer and cause; "" if no call
  *  has failed yet. Owned by cddp and valid until this thread's next call of cddp. */
 CDDP_API const char *cddp_last_error(void);
+
+/** A failure as data. The members that are not known are -1, 0 or "". */
+typedef struct cddp_failure {
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
+    size_t struct_size;
+    cddp_status status;    /**< what the call returned; CDDP_OK: nothing has failed yet */
+    int rank;              /**< the rank that reports the failure, as in the text; -1: unknown */
+    int culprit;           /**< the rank of the job whose failure caused this one; -1: unknown */
+    int error_number;      /**< the errno that caused the failure; 0: none */
+    const char *operation; /**< the group's operation, such as "all_reduce #12"; "": none */
+    const char *text;      /**< cddp_last_error(). Both texts are owned by cddp and valid until this
+                                thread's next call. */
+    bool is_fatal;         /**< The failure broke the group, or the cddp_ddp, of the call: all
+                                further calls on it return CDDP_ERR_BROKEN. */
+    uint8_t reserved[7];   /**< 0 */
+
+} cddp_failure;
+/** An empty cddp_failure. */
+#define CDDP_FAILURE_INIT                                                                          \
+    {                                                                                              \
+        sizeof(cddp_failure), CDDP_OK, -1, -1, 0, NULL, NULL, false,                               \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
+
+/** Get this thread's last failure, of which cddp_last_error() is the text. Programs that decide by
+ *  what has failed read this and not the text.
+ *  @param out  Begins with CDDP_FAILURE_INIT.
+ *  @return CDDP_OK, also if nothing has failed; CDDP_ERR_ARGUMENT (struct_size is not set). */
+CDDP_CHECKED cddp_status cddp_last_failure(cddp_failure *out);
+
+/** Word a failure of the caller's own, in a function that cddp calls and that returns a status (a
+ *  hook, a function that makes samples, ...): `return cddp_fail(CDDP_ERR_IO, "no such image")`. The
+ *  call of cddp that fails because of it, on whatever thread, has @p text in its text.
+ *  @param status  An error; another number becomes CDDP_ERR_ARGUMENT.
+ *  @param text    Copied; NULL: cddp_status_text(). The text of cddp_last_error() may be a part.
+ *  @return @p status. */
+CDDP_CHECKED cddp_status cddp_fail(cddp_status status, const char *text);
 
 /** The library's version, "major.minor.patch"; a static string. Any thread. */
 CDDP_API const char *cddp_version(void);

@@ -56,6 +56,21 @@ static void forks()
         said = failure.what();
     }
     CHECK(said.find("rank 1: ") == 0);
+    try {
+        cddp::spawn(2, [](int rank) {
+            if (rank == 1) {
+                throw std::out_of_range("row 7 of 5");
+            }
+        });
+    } catch (const cddp::error &failure) {
+        const cddp::error kept = failure;
+
+        CHECK(std::string(kept.failure().text) == "rank 1: row 7 of 5");
+        CHECK(kept.failure().rank == 1 && kept.status() == CDDP_ERR_PEER);
+        CHECK(!kept.failure().is_fatal && kept.failure().operation[0] == '\0');
+        own = 6;
+    }
+    CHECK(own == 6);
     CHECK(status_of([] { cddp::spawn(0, [](int) {}); }) == CDDP_ERR_ARGUMENT);
 }
 

@@ -50,6 +50,7 @@ struct scene {
     cddp_snapshot snapshot;
     cddp_step step;
     cddp_batch batch;
+    cddp_failure failure;
     cddp_ddp_stats stats;
     cddp_bucket_stats times;
     cddp_allocator allocator;

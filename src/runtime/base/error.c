@@ -1,6 +1,7 @@
 /* error.c - owns each thread's last failure, and the text of each status. */
 #include "base/error.h"
 
+#include "base/types.h"
 #include "base/utf8.h"
 
 #include "cddp_config.h"
@@ -23,6 +24,33 @@ const char *cddp_last_error(void)
 const struct cddpi_failure *cddpi_last_failure(void)
 {
     return &last;
+}
+
+cddp_status cddp_last_failure(cddp_failure *out)
+{
+    const cddp_failure failure = {.status = (cddp_status)last.status,
+                                  .rank = last.rank,
+                                  .culprit = last.culprit,
+                                  .error_number = last.error_number,
+                                  .operation = last.operation,
+                                  .text = last.text,
+                                  .is_fatal = last.is_fatal != 0};
+
+    return cddpi_struct_fill("failure", "CDDP_FAILURE_INIT", &failure, sizeof failure, out);
+}
+
+cddp_status cddp_fail(cddp_status status, const char *text)
+{
+    status = cddpi_is_error((int32_t)status) ? status : CDDP_ERR_ARGUMENT;
+    return cddpi_fail(status, "%s", text != NULL ? text : cddp_status_text(status));
+}
+
+cddp_status cddpi_fail_callback(cddp_status status, const char *what)
+{
+    return last.status == (int32_t)status
+               ? status
+               : cddpi_fail(status, "%s%s%s", what, what[0] != '\0' ? ": " : "",
+                            cddp_status_text(status));
 }
 
 const char *cddp_version(void)
@@ -138,6 +166,7 @@ static void set_facts(cddp_status status)
     last.error_number = 0;
     last.is_stopped = 0;
     last.has_left = 0;
+    last.is_fatal = 0;
     last.unnamed = 0;
     last.operation[0] = '\0';
 }
@@ -334,6 +363,11 @@ void cddpi_error_stopped(void)
 void cddpi_error_left(void)
 {
     last.has_left = 1;
+}
+
+void cddpi_error_fatal(void)
+{
+    last.is_fatal = 1;
 }
 
 void cddpi_error_during(const char *operation)

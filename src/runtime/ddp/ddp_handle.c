@@ -46,6 +46,7 @@ cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
                                         "call cddp_ddp_join() after its last step");
     }
     ddp->failure.broken = true;
+    cddpi_error_fatal();
     ddp->failure.cause = *cddpi_last_failure();
     return ddp->failure.reported || is_of_group(status) ? status
                                                         : cddpi_ddp_abort(ddp->group, status);
@@ -61,6 +62,7 @@ cddp_status cddpi_ddp_abort(cddp_group *group, cddp_status status)
 
 cddp_status cddpi_ddp_set_pending(cddp_ddp *ddp, cddp_status status)
 {
+    cddpi_error_fatal();
     if (ddp->failure.pending.status == CDDP_OK) {
         ddp->failure.pending = *cddpi_last_failure();
         ddp->failure.pending.status = status;

@@ -127,6 +127,7 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
     if (was_first) {
         status = cddpi_group_fail_all(dev->group, status);
         (void)cddpi_fail_again(status, cddpi_last_failure());
+        cddpi_error_fatal();
         dev->failure = *cddpi_last_failure();
         while (dev->first != NULL) {
             struct cddpi_pending *pending = dev->first;

@@ -106,6 +106,7 @@ static void set_broken(cddp_group *group)
     if (!atomic_load_explicit(&group->broken, memory_order_relaxed)) {
         name_ranks(group, ranks, sizeof ranks);
         (void)cddpi_fail_suffix(cddpi_last_failure()->status, "%s", ranks);
+        cddpi_error_fatal();
         group->failure = *cddpi_last_failure();
         atomic_store_explicit(&group->broken, true, memory_order_release);
         cddpi_dump_failure(group, &group->failure);
