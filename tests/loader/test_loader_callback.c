@@ -196,7 +196,7 @@ static int failing_rank(int rank, int world_size, void *argument)
     CHECK(cddp_loader_begin(loader, 1, 12) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_loader_next(loader, NULL) == CDDP_ERR_ARGUMENT);
     cddp_loader_destroy(loader);
-    CHECK(cddp_loader_next(loader, &batch) == CDDP_ERR_STATE);
+    CHECK(cddp_loader_next(loader, &batch) == CDDP_ERR_CLOSED);
     CHECK(cddp_loader_next(NULL, &batch) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_loader_batches(NULL) == 0);
     cddp_loader_destroy(NULL);

@@ -113,7 +113,8 @@ static void set_broken(cddp_group *group)
     }
 }
 
-static void fail_all(cddp_group *group)
+/* End all works with @p status. */
+static void fail_all(cddp_group *group, cddp_status status)
 {
     struct cddpi_queue *queue = &group->queue;
 
@@ -122,7 +123,7 @@ static void fail_all(cddp_group *group)
             if (group->backend->ops->drop != NULL) {
                 group->backend->ops->drop(group->backend, &queue->channels[i].first->op);
             }
-            complete_first(group, &queue->channels[i], CDDP_ERR_CLOSED);
+            complete_first(group, &queue->channels[i], status);
         }
     }
 }
@@ -146,7 +147,7 @@ static void fail_first(cddp_group *group, struct cddpi_channel *channel, cddp_st
         group->backend->ops->drop(group->backend, &channel->first->op);
     }
     complete_first(group, channel, status);
-    fail_all(group);
+    fail_all(group, CDDP_ERR_BROKEN);
 }
 
 /* Returns whether any work was finished. */
@@ -332,7 +333,7 @@ cddp_status cddpi_group_usable(cddp_group *group)
         /* a part of this call may fail before the call has started the others; that failure is its
          * status */
         return cddpi_group_fail_broken(
-            group, group->call_found_broken ? CDDP_ERR_CLOSED : (cddp_status)group->failure.status);
+            group, group->call_found_broken ? CDDP_ERR_BROKEN : (cddp_status)group->failure.status);
     }
     status = group->backend->ops->broken(group->backend);
     if (status != CDDP_OK && idle_now(&group->queue)) {
@@ -486,7 +487,7 @@ void cddpi_queue_fini(cddp_group *group)
         pthread_cond_destroy(&queue->parked);
     }
     if (queue->channels != NULL) {
-        fail_all(group);
+        fail_all(group, CDDP_ERR_CLOSED);
     }
     cddpi_free(queue->channels);
     queue->channels = NULL;
