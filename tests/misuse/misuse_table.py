@@ -9,7 +9,7 @@ import re, sys
 FOLDER, OUT = sys.argv[1:]
 HEADERS = ["group", "ddp", "exchange", "store", "checkpoint", "loader", "sampler", "parallel", "spawn", "process", "types", "status"]
 # Functions that take nothing that could be wrong.
-NOTHING = {"cddp_stop_on_signals", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
+NOTHING = {"cddp_stop_request", "cddp_stop_requested", "cddp_log_set_level", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
 # What returns a pointer or a number for every argument.
 ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_status_name", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count",
               "cddp_bucket_type", "cddp_bucket_weight"}
