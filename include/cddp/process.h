@@ -30,6 +30,7 @@ typedef struct cddp_log_record {
     const char *line;     /**< without newline and without the rank */
 
 } cddp_log_record;
+CDDP_NO_TAIL(cddp_log_record, line);
 
 /** Receives a log line. @p record and its line are valid during the call. Threads of cddp call it,
  *  several at once if need be. May call: nothing of cddp. */
@@ -68,6 +69,7 @@ typedef struct cddp_allocator {
     {                                                                                              \
         sizeof(cddp_allocator), NULL, NULL, NULL, NULL                                             \
     }
+CDDP_NO_TAIL(cddp_allocator, release);
 
 /** Use a copy of @p allocator until the process ends. Call this before any other function of cddp.
  *  Collective: no.

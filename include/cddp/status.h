@@ -16,6 +16,27 @@ extern "C" {
 /** The same, for functions whose result has to be checked: compilers warn if it is ignored. */
 #define CDDP_CHECKED CDDP_API __attribute__((warn_unused_result))
 
+/** Set struct_size, as the first field of an initialiser. All fields that are not named are zero,
+ *  which is their default: (cddp_store_options){CDDP_SIZED(cddp_store_options), .url = url}. In C,
+ *  and in C++ since C++20; CDDP_..._INIT is for every language.
+ *
+ *  struct_size tells the library which fields the program was compiled with, so that a program and
+ *  a library of different versions fit. Fields that the program does not have are zero. Fields that
+ *  the library does not have must be zero: otherwise it returns CDDP_ERR_UNAVAILABLE, and so it
+ *  does if a field called `reserved` is not zero. In a struct that the library fills, it writes
+ *  only fields that both have, and leaves all other bytes of the program's struct as they are. */
+#define CDDP_SIZED(type) .struct_size = sizeof(type)
+
+#ifndef __cplusplus
+/** Assert that a struct ends with the field @p last, without padding. A field that a later version
+ *  adds could lie in the padding: then struct_size would not tell whether a program has it. */
+#define CDDP_NO_TAIL(type, last)                                                                   \
+    _Static_assert(sizeof(type) == offsetof(type, last) + sizeof(((type *)0)->last), "no padding")
+#else
+#define CDDP_NO_TAIL(type, last)                                                                   \
+    static_assert(sizeof(type) == offsetof(type, last) + sizeof(((type *)0)->last), "no padding")
+#endif
+
 /** What a call returns. The value says what may be done next; the text of cddp_last_error() is for
  *  people. "Breaks": further calls on the group, or on the cddp_ddp, return CDDP_ERR_BROKEN.
  *
@@ -69,15 +90,18 @@ typedef enum cddp_status {
 } cddp_status;
 
 /** The text of @p status, a static string. A number that is not a status has a text, too. Any
- *  thread. */
+ *  thread.
+ *  Collective: no. */
 CDDP_API const char *cddp_status_text(cddp_status status);
 
 /** The name of @p status as it is written in C, such as "CDDP_ERR_PEER"; a static string. NULL: not
- *  a status. Any thread. */
+ *  a status. Any thread.
+ *  Collective: no. */
 CDDP_API const char *cddp_status_name(cddp_status status);
 
 /** What failed in this thread's last failed call: rank, operation, peer and cause; "" if no call
- *  has failed yet. Owned by cddp and valid until this thread's next call of cddp. */
+ *  has failed yet. Owned by cddp and valid until this thread's next call of cddp.
+ *  Collective: no. */
 CDDP_API const char *cddp_last_error(void);
 
 /** A failure as data. The members that are not known are -1, 0 or "". */
@@ -88,25 +112,23 @@ typedef struct cddp_failure {
     int rank;              /**< the rank that reports the failure, as in the text; -1: unknown */
     int culprit;           /**< the rank of the job whose failure caused this one; -1: unknown */
     int error_number;      /**< the errno that caused the failure; 0: none */
+    bool is_fatal;         /**< The failure broke the group, or the cddp_ddp, of the call: all
+                                further calls on it return CDDP_ERR_BROKEN. */
     const char *operation; /**< the group's operation, such as "all_reduce #12"; "": none */
     const char *text;      /**< cddp_last_error(). Both texts are owned by cddp and valid until this
                                 thread's next call. */
-    bool is_fatal;         /**< The failure broke the group, or the cddp_ddp, of the call: all
-                                further calls on it return CDDP_ERR_BROKEN. */
-    uint8_t reserved[7];   /**< 0 */
 
 } cddp_failure;
+CDDP_NO_TAIL(cddp_failure, text);
 /** An empty cddp_failure. */
 #define CDDP_FAILURE_INIT                                                                          \
     {                                                                                              \
-        sizeof(cddp_failure), CDDP_OK, -1, -1, 0, NULL, NULL, false,                               \
-        {                                                                                          \
-            0                                                                                      \
-        }                                                                                          \
+        sizeof(cddp_failure), CDDP_OK, -1, -1, 0, false, NULL, NULL                                \
     }
 
 /** Get this thread's last failure, of which cddp_last_error() is the text. Programs that decide by
  *  what has failed read this and not the text.
+ *  Collective: no.
  *  @param out  Begins with CDDP_FAILURE_INIT.
  *  @return CDDP_OK, also if nothing has failed; CDDP_ERR_ARGUMENT (struct_size is not set). */
 CDDP_CHECKED cddp_status cddp_last_failure(cddp_failure *out);
@@ -114,6 +136,7 @@ CDDP_CHECKED cddp_status cddp_last_failure(cddp_failure *out);
 /** Word a failure of the caller's own, in a function that cddp calls and that returns a status (a
  *  hook, a function that makes samples, ...): `return cddp_fail(CDDP_ERR_IO, "no such image")`. The
  *  call of cddp that fails because of it, on whatever thread, has @p text in its text.
+ *  Collective: no.
  *  @param status  An error; another number becomes CDDP_ERR_ARGUMENT.
  *  @param text    Copied; NULL: cddp_status_text(). The text of cddp_last_error() may be a part.
  *  @return @p status. */

@@ -182,7 +182,7 @@ static int update_rank(int rank, int world_size, void *argument)
         CHECK(run_backward(ddp, &model, rank, step, weight_of(scene, rank, step)) == 0);
         CHECK(is_late_as(scene, ddp, rank, world_size));
         update_spans(ddp, &model, rank);
-        CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
+        CHECK(cddp_ddp_params_start(ddp) == CDDP_OK);
         for (size_t p = 0; p < model.count && step == 1; p++) {
             CHECK(cddp_ddp_param_wait(ddp, p) == CDDP_OK);
         }
@@ -218,16 +218,16 @@ static void updates_in_shards_are_those_of_the_whole(void **state)
 }
 
 /* Sum what ranks have and give it to all, in one collective of the whole bucket. */
-static cddp_status reduce_whole(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+static cddp_status reduce_whole(void *state, const cddp_bucket *bucket, int stage,
+                                cddp_work **out_work)
 {
-    void *data = cddp_bucket_data(bucket);
+    void *data = bucket->data;
 
     (void)state;
     *out_work = NULL;
-    return stage > 0
-               ? CDDP_OK
-               : cddp_all_reduce(cddp_bucket_group(bucket), data, data, cddp_bucket_count(bucket),
-                                 cddp_bucket_type(bucket), CDDP_OP_MEAN, out_work);
+    return stage > 0 ? CDDP_OK
+                     : cddp_all_reduce(bucket->group, data, data, bucket->count, bucket->type,
+                                       CDDP_OP_MEAN, out_work);
 }
 
 /* Parameter 1 after one update with the mean of what @p hook sends of each rank. */
@@ -263,7 +263,7 @@ static int hook_rank(int rank, int world_size, void *argument)
     CHECK(ddp != NULL);
     CHECK(run_backward(ddp, &model, rank, 0, -1) == 0);
     update_spans(ddp, &model, rank);
-    CHECK(cddp_ddp_updated(ddp) == CDDP_OK && cddp_ddp_params_wait(ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_OK && cddp_ddp_params_wait(ddp) == CDDP_OK);
     for (size_t i = 0; i < sizes[1]; i++) {
         float is = (float)get(cddp_ddp_param(ddp, 1), CDDP_F32, i);
 
@@ -351,7 +351,7 @@ static int late_update_rank(int rank, int world_size, void *argument)
         if (rank == 1) {
             support_sleep_ms(20L << step);
         }
-        CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
+        CHECK(cddp_ddp_params_start(ddp) == CDDP_OK);
         CHECK(cddp_ddp_param_wait(ddp, 1) == CDDP_OK);
         CHECK(cddp_ddp_params_wait(ddp) == CDDP_OK);
         CHECK(cddp_barrier(group, NULL) == CDDP_OK);
@@ -436,7 +436,7 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(strstr(cddp_last_error(), "shard and flat_grads exclude each other") != NULL);
     model.options.shard = false;
     CHECK(cddp_ddp_create(group, model.params, SIZES, NULL, 0, &model.options, &ddp) == CDDP_OK);
-    CHECK(cddp_ddp_updated(ddp) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "the optimizer is not sharded") != NULL);
     CHECK(cddp_ddp_param(ddp, 1) == model.params[1].data && cddp_ddp_param(ddp, SIZES) == NULL);
     CHECK(cddp_ddp_spans(ddp, rank, &count) == NULL && count == 0);
@@ -449,8 +449,8 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(ddp != NULL);
     CHECK(cddp_ddp_param_wait(ddp, SIZES) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
-    CHECK(cddp_ddp_updated(ddp) == CDDP_ERR_INCOMPLETE);
-    CHECK(strstr(cddp_last_error(), "updated in the middle of backward 0") != NULL);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_INCOMPLETE);
+    CHECK(strstr(cddp_last_error(), "params_start in the middle of backward 0") != NULL);
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);
@@ -539,7 +539,7 @@ static int deserted_rank(int rank, int world_size, void *argument)
     if (rank == 1) {
         _exit(0);
     }
-    status = cddp_ddp_updated(ddp);
+    status = cddp_ddp_params_start(ddp);
     if (status == CDDP_OK) {
         status = cddp_ddp_params_wait(ddp);
     }

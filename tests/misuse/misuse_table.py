@@ -11,8 +11,7 @@ HEADERS = ["group", "ddp", "exchange", "store", "checkpoint", "loader", "sampler
 # Functions that take nothing that could be wrong.
 NOTHING = {"cddp_stop_request", "cddp_stop_requested", "cddp_log_set_level", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
 # What returns a pointer or a number for every argument.
-ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_status_name", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count",
-              "cddp_bucket_type", "cddp_bucket_weight"}
+ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_status_name", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count"}
 HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices", "work"]
 # (function, argument): what is no misuse: NULL means the default, or everything goes.
 NULL_IS_FINE = {"work", "options", "step", "metadata", "arg", "state", "reason", "stream", "buffers", "out_existed", "out_all",
@@ -65,7 +64,7 @@ def functions():
                 if argument == "void":
                     continue
                 kind, star, word = re.fullmatch(r"(.*?)(\**)(\w*)", argument).groups()
-                if not word or word in ("cddp_bucket", "int", "void"): # a prototype without names
+                if not word or word in ("int", "void"): # a prototype without names
                     kind, star, word = argument, "", ["state", "bucket", "stage", "work"][number]
                 pairs.append(((kind + star).replace(" *", "*").strip(), word))
             yield result.strip(), name, pairs
@@ -120,7 +119,7 @@ def wrong(function, kind, argument, names):
             yield "overflowing", "s->too_many"
         if base == "cddp_message*":
             yield "misaligned inside", "s->odd_messages"
-        if argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap") or base in ("cddp_batch*", "cddp_ddp_stats*", "cddp_failure*",
+        if argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap") or base == "cddp_bucket*" or base in ("cddp_batch*", "cddp_ddp_stats*", "cddp_failure*",
                                                                                                    "cddp_bucket_stats*"):
             yield "of zeros", f"(void *)s->zeros"
         return

@@ -12,7 +12,7 @@ struct hook_scene {
     int calls;
 };
 
-static cddp_status hook_that_destroys(void *state, cddp_bucket *bucket, int stage,
+static cddp_status hook_that_destroys(void *state, const cddp_bucket *bucket, int stage,
                                       cddp_work **out_work)
 {
     struct hook_scene *scene = state;

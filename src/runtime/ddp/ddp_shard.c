@@ -17,7 +17,7 @@
 /* The elements of slot @p s that rank @p rank updates. */
 static cddp_span span_of(const cddp_ddp *ddp, uint32_t s, int rank)
 {
-    const struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[s]];
+    const struct cddpi_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[s]];
     const struct cddpi_param *param = &ddp->params[ddp->slots[s].param];
     size_t element = cddp_type_bytes(bucket->type);
     size_t shard = cddpi_shard_elements(bucket);
@@ -224,7 +224,7 @@ void cddpi_shard_release(cddp_ddp *ddp)
 static cddp_status gather_grads(cddp_ddp *ddp)
 {
     for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
-        const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+        const struct cddpi_bucket *bucket = &ddp->layout.buckets[b];
         size_t shard = cddpi_shard_elements(bucket);
         unsigned char *all = bucket->data;
         unsigned char *own = all + (size_t)ddp->rank * shard * cddp_type_bytes(bucket->type);
