@@ -71,7 +71,7 @@ static int broadcast_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_broadcast(ddp, world_size, true, true) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_broadcast(ddp, -1, true, true) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_grad_ready(ddp, 1) == CDDP_OK);
-    CHECK(cddp_ddp_broadcast(ddp, 0, true, true) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_broadcast(ddp, 0, true, true) == CDDP_ERR_INCOMPLETE);
     CHECK(cddp_ddp_grads_ready(ddp, 2, SIZES - 2) == CDDP_OK);
     CHECK(cddp_ddp_grads_ready(ddp, 0, 1) == CDDP_OK);
     CHECK(cddp_ddp_wait(ddp) == CDDP_OK);

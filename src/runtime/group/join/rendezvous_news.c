@@ -135,8 +135,8 @@ static cddp_status read_refusal(const char *value)
     int rank;
     int text = 0;
 
-    if (sscanf(value, "no %d %d %n", &status, &rank, &text) != 2 || text == 0 || status >= 0 ||
-        status < CDDP_ERR_DEVICE) {
+    if (sscanf(value, "no %d %d %n", &status, &rank, &text) != 2 || text == 0 ||
+        !cddpi_is_error(status)) {
         return CDDP_OK;
     }
     return cddpi_fail_rank((cddp_status)status, rank, "%s", value + text);
