@@ -8,7 +8,7 @@
  *        progress        (optional) during long compute without another call
  *        wait            until all gradients are the mean over ranks
  *      at the end:
- *        join            (optional) if ranks have unequal numbers of steps: until all are finished
+ *        follow          (optional) if ranks have unequal numbers of steps: until all are finished
  *
  *  Gradients are collected in buckets. The reduction of a bucket (an all-reduce; a reduce-scatter
  *  with `shard`) starts as soon as this bucket and all buckets before it are complete, so every
@@ -208,6 +208,7 @@ typedef struct cddp_ddp_options {
     {                                                                                              \
         sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, 0, 0           \
     }
+CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
 
 /** Check that all ranks have the same model and options, broadcast rank 0's @p params and
  *  @p buffers, and plan the buckets. Collective: every rank succeeds or every rank fails, with the
@@ -258,6 +259,7 @@ typedef struct cddp_step {
     {                                                                                              \
         sizeof(cddp_step), -1.0, false, 0                                                          \
     }
+CDDP_NO_TAIL(cddp_step, sum);
 
 /** Set how the coming backward is synchronised. Call it before the first grad_ready of that
  *  backward. Without it, or with NULL, the result is the plain mean. @p step applies to one
@@ -309,7 +311,7 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  gradients as the others, so it updates its parameters as they do, and all replicas stay equal:
  *
  *      while (next_batch()) { forward(); backward(); cddp_ddp_wait(ddp); update(); }
- *      while (cddp_ddp_join(ddp, &all) == CDDP_OK && !all) { update(); }
+ *      while (cddp_ddp_follow(ddp, &all) == CDDP_OK && !all) { update(); }
  *
  *  Every rank calls it until @p out_all is true. It becomes true on all ranks in the same call,
  *  when no rank has trained in that step. Then there is nothing to update, and another epoch may
@@ -322,10 +324,10 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  cddp_ddp_begin_samples(ddp, 0) first if the steps are weighted.
  *
  *  The call takes part only in the collectives of cddp_ddp. With a sharded optimizer, the caller
- *  still calls cddp_ddp_updated(). If the trainer has collectives of its own in each step, this
- *  rank has to call those as well.
+ *  still calls cddp_ddp_params_start(). If the trainer has collectives of its own in each step,
+ * this rank has to call those as well.
  *  @return as cddp_ddp_wait(); CDDP_ERR_STATE also in the middle of a backward. */
-CDDP_CHECKED cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all);
+CDDP_CHECKED cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all);
 
 /** What cddp_ddp_broadcast() sends; added up. */
 enum {
@@ -353,7 +355,7 @@ CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, uint32_t fl
  *      wait              gradients are the mean over ranks inside this rank's spans, and undefined
  *                        elsewhere
  *      (the optimizer updates the parameters inside this rank's spans)
- *      updated           starts to send this rank's updates to all ranks
+ *      params_start      starts to send this rank's updates to all ranks
  *      param_wait(i)     before the next forward reads parameter i: it has all ranks' updates
  *
  *  cddp_ddp_create() moves the parameters that are not frozen to memory that cddp allocates, and
@@ -391,7 +393,7 @@ CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *
 /** Say that this rank has updated its spans. Collective, once after each update; does not wait.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_STATE (in the middle of a backward),
  *          CDDP_ERR_CLOSED, or an error of the group. */
-CDDP_CHECKED cddp_status cddp_ddp_updated(cddp_ddp *ddp);
+CDDP_CHECKED cddp_status cddp_ddp_params_start(cddp_ddp *ddp);
 
 /** Wait until parameter @p index has all ranks' updates. Call it before you read the parameter.
  *  cddp_ddp_begin() waits for all parameters.
@@ -470,6 +472,7 @@ typedef struct cddp_ddp_stats {
     {                                                                                              \
         sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0                                   \
     }
+CDDP_NO_TAIL(cddp_ddp_stats, total_transfer_ns);
 /** Get the cost of the last synchronised step.
  *  @param out  Initialised with CDDP_DDP_STATS_INIT. Only fields within out->struct_size are
  *              written.
@@ -497,6 +500,7 @@ typedef struct cddp_bucket_stats {
     {                                                                                              \
         sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
     }
+CDDP_NO_TAIL(cddp_bucket_stats, end_ns);
 /** Get the times of bucket @p bucket of the last synchronised step.
  *  @param out  Initialised with CDDP_BUCKET_STATS_INIT. Only fields within out->struct_size are
  *              written.

@@ -35,8 +35,8 @@
  *  NCCL, which connect the ranks, and large messages (see cddp_send()). How a caller waits:
  *   - with `work` NULL, the compute stream waits for the operation: work that is put into the
  *     stream after the call sees the result;
- *   - with `work`, cddp_work_wait(work, 0) makes the compute stream wait, and cddp_work_test()
- *     queries the device;
+ *   - with `work`, cddp_work_wait() makes the compute stream wait, cddp_work_wait_host() blocks the
+ *     thread, and cddp_work_test() queries the device;
  *   - a background thread of the group detects errors of peers, within a second if ranks disagree
  *     or a rank is gone. The next call, whatever it is, returns the error. Everything that was
  *     computed from the result of a failed operation is undefined.
@@ -57,6 +57,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/** A time limit of 0 milliseconds stands for the group's own. */
+enum { CDDP_TIMEOUT_DEFAULT = 0 };
 
 /** The ranks that train together. */
 typedef struct cddp_group cddp_group;
@@ -104,6 +107,8 @@ typedef struct cddp_group_options {
     /** On a device: take sums in the order described at the top of this file, even if that is
      *  slower. */
     bool deterministic;
+    /** Zero. */
+    uint8_t reserved[7];
     /** On a CUDA device: the compute stream, a cudaStream_t of the caller (cudaStreamLegacy is
      *  allowed). It must outlive the group and all groups split from it. NULL: cddp makes a stream,
      *  which cddp_group_set_stream() can replace. Operations do not wait for kernels in any other
@@ -114,8 +119,10 @@ typedef struct cddp_group_options {
 /** The defaults of cddp_group_options. */
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, NULL    \
+        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, {0},    \
+            NULL                                                                                   \
     }
+CDDP_NO_TAIL(cddp_group_options, stream);
 
 /** Join the group. Collective: every rank succeeds or every rank fails.
  *
@@ -155,6 +162,7 @@ typedef struct cddp_bootstrap {
     {                                                                                              \
         sizeof(cddp_bootstrap), NULL, 0, 0, NULL, NULL                                             \
     }
+CDDP_NO_TAIL(cddp_bootstrap, all_gather);
 
 /** Join a group of exactly the processes that @p bootstrap connects, with the ranks that it gives
  *  them. The environment's ranks and sizes are ignored. Collective: every rank succeeds or every
@@ -256,8 +264,8 @@ CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void
  *  whatever its buffer holds. With equal weights, the bits are the same as with CDDP_OP_MEAN.
  *  Floating types only.
  *
- *  If all weights are 0, every out[i] is 0 and the status is CDDP_OK; cddp_ddp_join() relies on it.
- *  (cddp_ddp_wait() returns CDDP_ERR_STATE if no rank has samples in a step.) */
+ *  If all weights are 0, every out[i] is 0 and the status is CDDP_OK; cddp_ddp_follow() relies on
+ * it. (cddp_ddp_wait() returns CDDP_ERR_STATE if no rank has samples in a step.) */
 CDDP_CHECKED cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out,
                                                   size_t count, cddp_type type, double weight,
                                                   cddp_work **work);
@@ -331,14 +339,23 @@ CDDP_CHECKED cddp_status cddp_barrier(cddp_group *group, cddp_work **work);
  *  error. */
 CDDP_CHECKED cddp_status cddp_work_test(cddp_work *work, bool *out_done);
 
-/** Wait until @p work is done.
+/** Put everything that follows behind @p work. With CPU memory, the call returns when @p work is
+ *  done. With device memory, the compute stream waits and the call does not (see cddp_send() for
+ *  large messages). The group's time limit counts from the start of @p work; if it passes, the
+ *  group breaks with CDDP_ERR_TIMEOUT.
  *
- *  With device memory and @p timeout_ms 0, the compute stream waits and this call does not; with
- *  another timeout, this call waits, too.
- *  @param timeout_ms  0: the group's time limit, counted from the start of the work. If a timeout
- *                     given here passes, the call returns CDDP_ERR_TIMEOUT; the group is not
- *                     broken, and you may wait again. */
-CDDP_CHECKED cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms);
+ *  Collective: no. */
+CDDP_CHECKED cddp_status cddp_work_wait(cddp_work *work);
+
+/** Block the calling thread until @p work is done, on every device and backend. Afterwards the data
+ *  can be read by the CPU and by any stream.
+ *
+ *  Collective: no.
+ *  @param timeout_ms  How long to wait. CDDP_TIMEOUT_DEFAULT: as long as the group's time limit
+ *                     allows, as in cddp_work_wait().
+ *  @param out_done    False: @p timeout_ms have passed. The status is CDDP_OK, nothing is broken,
+ *                     and you may wait again. Failed work is done: the status is its error. */
+CDDP_CHECKED cddp_status cddp_work_wait_host(cddp_work *work, uint32_t timeout_ms, bool *out_done);
 
 /** Release the handle. Waits for unfinished work first, but not for work on a device. NULL is
  *  accepted. */

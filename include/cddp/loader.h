@@ -68,6 +68,7 @@ typedef struct cddp_loader_options {
     {                                                                                              \
         sizeof(cddp_loader_options), NULL, 0, 0, 0, NULL, NULL, CDDP_ORDER_SEQUENTIAL, 0, 0, 0, 0  \
     }
+CDDP_NO_TAIL(cddp_loader_options, ahead);
 
 /** This rank's share of a global batch. The loader owns the memory; it is valid until the next call
  *  on the loader. */
@@ -87,13 +88,19 @@ typedef struct cddp_batch {
     uint64_t number;
     /** The epoch has no further batch: `data` holds no samples. */
     bool end;
+    /** Zero. */
+    uint8_t reserved[7];
 
 } cddp_batch;
 /** An empty cddp_batch. */
 #define CDDP_BATCH_INIT                                                                            \
     {                                                                                              \
-        sizeof(cddp_batch), NULL, NULL, 0, 0, 0, false                                             \
+        sizeof(cddp_batch), NULL, NULL, 0, 0, 0, false,                                            \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
     }
+CDDP_NO_TAIL(cddp_batch, reserved);
 
 /** Create a loader and start its threads, which wait for cddp_loader_begin(). Not collective.
  *  @param out  Release with cddp_loader_destroy(), which accepts NULL.

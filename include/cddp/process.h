@@ -51,6 +51,7 @@ typedef struct cddp_allocator {
     {                                                                                              \
         sizeof(cddp_allocator), NULL, NULL, NULL, NULL                                             \
     }
+CDDP_NO_TAIL(cddp_allocator, release);
 
 /** Use a copy of @p allocator until the process ends. Call this before any other function of cddp.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set, or a function is missing);

@@ -15,6 +15,27 @@ extern "C" {
 /** The same, for functions whose result has to be checked: compilers warn if it is ignored. */
 #define CDDP_CHECKED CDDP_API __attribute__((warn_unused_result))
 
+/** Set struct_size, as the first field of an initialiser. All fields that are not named are zero,
+ *  which is their default: (cddp_store_options){CDDP_SIZED(cddp_store_options), .url = url}. In C,
+ *  and in C++ since C++20; CDDP_..._INIT is for every language.
+ *
+ *  struct_size tells the library which fields the program was compiled with, so that a program and
+ *  a library of different versions fit. Fields that the program does not have are zero. Fields that
+ *  the library does not have must be zero: otherwise it returns CDDP_ERR_UNAVAILABLE, and so it
+ *  does if a field called `reserved` is not zero. In a struct that the library fills, it writes
+ *  only fields that both have, and leaves all other bytes of the program's struct as they are. */
+#define CDDP_SIZED(type) .struct_size = sizeof(type)
+
+#ifndef __cplusplus
+/** Assert that a struct ends with the field @p last, without padding. A field that a later version
+ *  adds could lie in the padding: then struct_size would not tell whether a program has it. */
+#define CDDP_NO_TAIL(type, last)                                                                   \
+    _Static_assert(sizeof(type) == offsetof(type, last) + sizeof(((type *)0)->last), "no padding")
+#else
+#define CDDP_NO_TAIL(type, last)                                                                   \
+    static_assert(sizeof(type) == offsetof(type, last) + sizeof(((type *)0)->last), "no padding")
+#endif
+
 /** All statuses: X(name, value, text). One table, so that no status can lack its text. */
 #define CDDP_STATUS_MAP(X)                                                                         \
     X(OK, 0, "success")                                                                            \

@@ -48,13 +48,16 @@ typedef struct cddp_store_options {
     /** Time limit for opening the store, and for each call that gets no time limit of its own; 0:
      *  300000. */
     uint32_t timeout_ms;
+    /** Zero. */
+    uint32_t reserved;
 
 } cddp_store_options;
 /** The defaults of cddp_store_options. */
 #define CDDP_STORE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(cddp_store_options), NULL, NULL, NULL, 0                                            \
+        sizeof(cddp_store_options), NULL, NULL, NULL, 0, 0                                         \
     }
+CDDP_NO_TAIL(cddp_store_options, reserved);
 
 /** Connect, and prove knowledge of the token. If the TCP server does not listen yet, the call tries
  *  again until the deadline.

@@ -71,7 +71,7 @@ static int train(struct trainer *t, const struct scene *scene, int rank, int wor
         CHECK(full_backward(t, rank, step) == 0);
         CHECK(cddp_ddp_wait(t->ddp) == CDDP_OK);
         CHECK(is_right(t->ddp, &t->model, scene, rank, world_size, step) == 0);
-        CHECK(!scene->shard || cddp_ddp_updated(t->ddp) == CDDP_OK);
+        CHECK(!scene->shard || cddp_ddp_params_start(t->ddp) == CDDP_OK);
     }
     dup2(old, 2);
     close(old);

@@ -183,7 +183,7 @@ static int update_rank(int rank, int world_size, void *argument)
         CHECK(run_backward(ddp, &model, rank, step, weight_of(scene, rank, step)) == 0);
         CHECK(is_late_as(scene, ddp, rank, world_size));
         update_spans(ddp, &model, rank);
-        CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
+        CHECK(cddp_ddp_params_start(ddp) == CDDP_OK);
         for (size_t p = 0; p < model.count && step == 1; p++) {
             CHECK(cddp_ddp_param_wait(ddp, p) == CDDP_OK);
         }
@@ -264,7 +264,7 @@ static int hook_rank(int rank, int world_size, void *argument)
     CHECK(ddp != NULL);
     CHECK(run_backward(ddp, &model, rank, 0, -1) == 0);
     update_spans(ddp, &model, rank);
-    CHECK(cddp_ddp_updated(ddp) == CDDP_OK && cddp_ddp_params_wait(ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_OK && cddp_ddp_params_wait(ddp) == CDDP_OK);
     for (size_t i = 0; i < sizes[1]; i++) {
         float is = (float)get(cddp_ddp_param(ddp, 1), CDDP_F32, i);
 
@@ -352,7 +352,7 @@ static int late_update_rank(int rank, int world_size, void *argument)
         if (rank == 1) {
             support_sleep_ms(20L << step);
         }
-        CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
+        CHECK(cddp_ddp_params_start(ddp) == CDDP_OK);
         CHECK(cddp_ddp_param_wait(ddp, 1) == CDDP_OK);
         CHECK(cddp_ddp_params_wait(ddp) == CDDP_OK);
         CHECK(cddp_barrier(group, NULL) == CDDP_OK);
@@ -437,7 +437,7 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(strstr(cddp_last_error(), "shard and flat_grads exclude each other") != NULL);
     model.options.shard = false;
     CHECK(cddp_ddp_create(group, model.params, SIZES, NULL, 0, &model.options, &ddp) == CDDP_OK);
-    CHECK(cddp_ddp_updated(ddp) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "the optimizer is not sharded") != NULL);
     CHECK(cddp_ddp_param(ddp, 1) == model.params[1].data && cddp_ddp_param(ddp, SIZES) == NULL);
     CHECK(cddp_ddp_spans(ddp, rank, &count) == NULL && count == 0);
@@ -450,8 +450,8 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(ddp != NULL);
     CHECK(cddp_ddp_param_wait(ddp, SIZES) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
-    CHECK(cddp_ddp_updated(ddp) == CDDP_ERR_STATE);
-    CHECK(strstr(cddp_last_error(), "updated in the middle of backward 0") != NULL);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_STATE);
+    CHECK(strstr(cddp_last_error(), "params_start in the middle of backward 0") != NULL);
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);
@@ -540,7 +540,7 @@ static int deserted_rank(int rank, int world_size, void *argument)
     if (rank == 1) {
         _exit(0);
     }
-    status = cddp_ddp_updated(ddp);
+    status = cddp_ddp_params_start(ddp);
     if (status == CDDP_OK) {
         status = cddp_ddp_params_wait(ddp);
     }

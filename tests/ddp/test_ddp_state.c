@@ -120,7 +120,7 @@ static int unshard_rank(int rank, int world_size, void *argument)
             states[spans[s].param][i] = (float)loaded(1, spans[s].param, i);
         }
     }
-    CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_OK);
     CHECK(cddp_ddp_unshard(ddp) == CDDP_OK);
     for (size_t p = 0; p < SIZES; p++) {
         const float *own = states[p];

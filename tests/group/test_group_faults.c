@@ -78,7 +78,7 @@ static cddp_status reduce(cddp_group *group, const struct fault *fault, float *d
     }
     status = cddp_all_reduce(group, data, data, count, CDDP_F32, CDDP_OP_SUM, &work);
     if (status == CDDP_OK) {
-        status = cddp_work_wait(work, 0);
+        status = cddp_work_wait(work);
         cddp_work_destroy(work);
     }
     return status;
@@ -521,7 +521,7 @@ static cddp_status pass_on(cddp_group *group, int rank, int n)
     CDDPI_TRY(cddp_send(group, &word, 1, CDDP_F32, (rank + 1) % n, &send));
     status = cddp_recv(group, &from, 1, CDDP_F32, (rank + n - 1) % n, NULL);
     if (status == CDDP_OK) {
-        status = cddp_work_wait(send, 0);
+        status = cddp_work_wait(send);
     }
     cddp_work_destroy(send);
     return status;

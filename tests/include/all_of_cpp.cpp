@@ -178,7 +178,7 @@ static void gradients(cddp::group &group)
     CHECK(weight[5] == size - 1 && calls == group.rank());
     ddp.broadcast(group.world_size() - 1, CDDP_BROADCAST_BUFFERS);
     CHECK(calls == group.world_size() - 1);
-    CHECK(ddp.join()); /* all are through */
+    CHECK(ddp.follow()); /* all are through */
     CHECK(status_of([&] { ddp.grads_ready(2, 9); }) == CDDP_ERR_ARGUMENT);
 }
 
@@ -199,7 +199,7 @@ static void shards(cddp::group &group)
             ddp.param<float>(0)[i] -= ddp.grad<float>(0)[i];
         }
     }
-    ddp.updated();
+    ddp.params_start();
     ddp.param_wait(0);
     ddp.params_wait();
     CHECK(weight[0] == 1.0f);

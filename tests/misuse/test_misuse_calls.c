@@ -112,7 +112,7 @@ static int local_rank(int rank, int size, void *argument)
     CHECK(cddp_ddp_grad(model.ddp, 2) == NULL);
     CHECK(cddp_ddp_param(model.ddp, 2) == NULL);
     CHECK(cddp_ddp_param_name(model.ddp, 2) == NULL);
-    CHECK(cddp_ddp_updated(model.ddp) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_params_start(model.ddp) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_param_wait(model.ddp, 0) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_get_bucket_stats(model.ddp, 1000, &times) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_create(model.group, model.params, 2, NULL, 0, NULL, NULL) == CDDP_ERR_ARGUMENT);

@@ -189,10 +189,10 @@ static int destroyed_group_rank(int rank, int size, void *argument)
     CHECK(misuse_join(argument, rank, size, &group) == CDDP_OK);
     CHECK(misuse_watch(&model, group, NULL) == CDDP_OK);
     CHECK(cddp_barrier(group, &work) == CDDP_OK);
-    CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+    CHECK(cddp_work_wait(work) == CDDP_OK);
     cddp_work_destroy(work);
     cddp_work_destroy(work);
-    CHECK(misuse_gives(cddp_work_wait(work, 0), CDDP_ERR_STATE, "destroyed"));
+    CHECK(misuse_gives(cddp_work_wait(work), CDDP_ERR_STATE, "destroyed"));
     CHECK(misuse_gives(cddp_work_test(work, &done), CDDP_ERR_STATE, "destroyed"));
 
     cddp_group_destroy(group); /* lives on for the ddp */
@@ -282,7 +282,7 @@ static int threads_rank(int rank, int size, void *argument)
     CHECK(misuse_join(misuse, rank, size, &group) == CDDP_OK);
     CHECK(misuse_watch(&model, group, NULL) == CDDP_OK);
     CHECK(cddp_barrier(group, &work) == CDDP_OK);
-    CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+    CHECK(cddp_work_wait(work) == CDDP_OK);
     if (rank != 0) {
         CHECK(read(misuse->signal[0], &go, 1) == 1);
         CHECK(cddp_barrier(group, NULL) == CDDP_OK);
@@ -295,7 +295,7 @@ static int threads_rank(int rank, int size, void *argument)
         CHECK(misuse_gives(cddp_ddp_begin(model.ddp, NULL), CDDP_ERR_STATE, "another thread"));
         CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, "another thread"));
         CHECK(misuse_gives(cddp_barrier(group, NULL), CDDP_ERR_STATE, "another thread"));
-        CHECK(misuse_gives(cddp_work_wait(work, 0), CDDP_ERR_STATE, "another thread"));
+        CHECK(misuse_gives(cddp_work_wait(work), CDDP_ERR_STATE, "another thread"));
         CHECK(misuse_gives(cddp_ddp_progress(model.ddp), CDDP_ERR_STATE, "another thread"));
         CHECK(
             misuse_gives(cddp_ddp_get_stats(model.ddp, &stats), CDDP_ERR_STATE, "another thread"));
@@ -315,7 +315,7 @@ static int threads_rank(int rank, int size, void *argument)
     }
     CHECK(cddp_ddp_grad(model.ddp, 0) == model.params[0].grad);
     CHECK(misuse_step(&model) == 0); /* nothing was done by what was refused */
-    CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+    CHECK(cddp_work_wait(work) == CDDP_OK);
     cddp_work_destroy(work);
     cddp_ddp_destroy(model.ddp);
     cddp_group_destroy(group);

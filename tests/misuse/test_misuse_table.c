@@ -146,7 +146,7 @@ static cddp_status make(struct scene *s, struct handles *out, const cddp_ddp_opt
     status = status == CDDP_OK ? cddp_loader_create(&s->loads, &out->loader) : status;
     status = status == CDDP_OK ? cddp_devices_create(s->names, 1, &out->devices) : status;
     status = status == CDDP_OK ? cddp_barrier(s->group, &out->work) : status;
-    return status == CDDP_OK ? cddp_work_wait(out->work, 0) : status;
+    return status == CDDP_OK ? cddp_work_wait(out->work) : status;
 }
 
 static void destroy(struct handles *handles)
@@ -251,7 +251,8 @@ static int table_rank(int rank, int size, void *argument)
         }
         CHECK(misuse_reduce(scene.group) == 0);
     }
-    CHECK(cddp_ddp_updated(scene.ddp) == CDDP_OK && cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(scene.ddp) == CDDP_OK &&
+          cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
     living = (struct handles){scene.group,       scene.ddp,    scene.store,   scene.sampler,
                               scene.safetensors, scene.loader, scene.devices, scene.work};
     destroy(&living);

@@ -166,7 +166,7 @@ static int update(struct world *world, int rank)
         CHECK(give(world, param + spans[s].first * element, mean, spans[s].count * element) == 0);
         free(scratch);
     }
-    CHECK(cddp_ddp_updated(world->ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(world->ddp) == CDDP_OK);
     for (size_t p = 0; p < SIZES; p++) {
         CHECK(cddp_ddp_param_wait(world->ddp, p) == CDDP_OK);
         CHECK(keep(world, cddp_ddp_param(world->ddp, p), bytes_of(&world->model, p)) == 0);

@@ -168,10 +168,20 @@ class work
         check(cddp_work_test(started(), &done));
         return done;
     }
-    /** Wait until the operation is done. @p timeout_ms 0: the group's time limit. */
-    void wait(std::uint32_t timeout_ms = 0)
+    /** Put what follows behind the operation: on a device, the compute stream waits; else this
+     *  thread. */
+    void wait()
     {
-        check(cddp_work_wait(started(), timeout_ms));
+        check(cddp_work_wait(started()));
+    }
+    /** Block this thread until the operation is done. False: @p timeout_ms have passed, and you may
+     *  wait again. */
+    bool wait_host(std::uint32_t timeout_ms = CDDP_TIMEOUT_DEFAULT)
+    {
+        bool done = false;
+
+        check(cddp_work_wait_host(started(), timeout_ms, &done));
+        return done;
     }
     /** The C handle; NULL if no operation was started. */
     cddp_work *get() const noexcept

@@ -233,11 +233,11 @@ class ddp
     }
     /** For a rank without further batches: take part in one step of the other ranks. True when no
      *  rank has batches any more. */
-    bool join()
+    bool follow()
     {
         bool all = false;
 
-        check(cddp_ddp_join(get(), &all));
+        check(cddp_ddp_follow(get(), &all));
         return all;
     }
     /** Broadcast from rank @p root what @p flags say: CDDP_BROADCAST_PARAMS,
@@ -265,9 +265,9 @@ class ddp
         return {first, count};
     }
     /** With shards: this rank has updated its spans. */
-    void updated()
+    void params_start()
     {
-        check(cddp_ddp_updated(get()));
+        check(cddp_ddp_params_start(get()));
     }
     /** With shards: wait until parameter @p index has all ranks' updates. */
     void param_wait(std::size_t index)

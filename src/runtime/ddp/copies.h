@@ -10,7 +10,7 @@
  *     cast all parameters to cddpi_ddp_param_copy(), and again after parameters were loaded
  *     each step:
  *         update parameters and copies inside this rank's spans
- *         cddp_ddp_updated()
+ *         cddp_ddp_params_start()
  *         cddp_ddp_param_wait(i)      the copy of parameter i is complete
  *     cddpi_ddp_params_whole()        for a checkpoint: the parameters are complete, too
  *
@@ -21,7 +21,7 @@
  *     cddpi_ddp_capture_begin()
  *         forward, cddp_ddp_begin(), gradients that become ready, cddp_ddp_wait(), the update
  *     cddpi_ddp_capture_end()
- *     cddpi_ddp_replay(), cddp_ddp_updated()     for this step and each later one
+ *     cddpi_ddp_replay(), cddp_ddp_params_start()     for this step and each later one
  *
  * A capture keeps the step's no_sync and weight. Replays do not check what the other ranks do: all
  * ranks must capture and replay the same steps. Replayed steps are not timed, so statistics do not

@@ -82,8 +82,8 @@ struct cddpi_ddp_planning {
 /* The current backward: reset when its step ends, except `number` and the arrays. */
 struct cddpi_ddp_backward {
     bool begun;
-    bool
-        joined; /* this rank has no step of its own and takes part in the others': see ddp_join() */
+    bool joined; /* this rank has no step of its own and takes part in the others': see ddp_follow()
+                  */
     cddp_step step;
     uint64_t number;    /* how many there were before */
     size_t next_bucket; /* the first that was not started */

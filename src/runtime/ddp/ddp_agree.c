@@ -219,7 +219,7 @@ cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
     cddp_status status = start_all(group, what, tensors, count, root, &last);
 
     if (status == CDDP_OK && last != NULL) {
-        status = cddp_work_wait(last, 0);
+        status = cddp_work_wait(last);
         if (status != CDDP_OK) {
             (void)cddpi_fail_prefix(status, "ddp: broadcast of %zu %ss", count, what);
         }

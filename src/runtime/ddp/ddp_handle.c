@@ -43,7 +43,7 @@ cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
      * data; if the handle had ended before, the text has the advice */
     if (!ddp->failure.broken && status == CDDP_ERR_PEER && cddpi_last_failure()->has_left) {
         (void)cddpi_fail_suffix(status, "; if its data ended before the others', let each rank "
-                                        "call cddp_ddp_join() after its last step");
+                                        "call cddp_ddp_follow() after its last step");
     }
     ddp->failure.broken = true;
     ddp->failure.cause = *cddpi_last_failure();

@@ -32,7 +32,7 @@ static cddp_status copy_out(struct cddpi_bucket *bucket)
 static cddp_status push_bucket(struct cddpi_bucket *bucket)
 {
     if (!bucket->finished) {
-        cddp_status status = cddp_work_wait(bucket->work, 0);
+        cddp_status status = cddp_work_wait(bucket->work);
 
         if (status != CDDP_OK) {
             return cddpi_bucket_failed(bucket, status);

@@ -84,7 +84,7 @@ static cddp_status await_failed_bucket(cddp_ddp *ddp)
     }
     for (size_t b = ddp->backward.seen; b < ddp->backward.next_bucket; b++) {
         struct cddpi_bucket *bucket = &ddp->layout.buckets[b];
-        cddp_status status = bucket->work != NULL ? cddp_work_wait(bucket->work, 0) : CDDP_OK;
+        cddp_status status = bucket->work != NULL ? cddp_work_wait(bucket->work) : CDDP_OK;
 
         if (status != CDDP_OK) {
             return cddpi_bucket_failed(bucket, status);

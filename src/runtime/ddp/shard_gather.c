@@ -36,7 +36,7 @@ static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
         return CDDP_OK;
     }
     entered_ns = cddpi_now_ns();
-    status = cddp_work_wait(bucket->gather, 0);
+    status = cddp_work_wait(bucket->gather);
     ddp->shards->waited_ns += (uint64_t)(cddpi_now_ns() - entered_ns);
     if (status != CDDP_OK) {
         return gather_failed(ddp, b, status);
@@ -104,12 +104,12 @@ static cddp_status check_sharded(const cddp_ddp *ddp)
     return cddpi_ddp_usable(ddp);
 }
 
-cddp_status cddp_ddp_updated(cddp_ddp *ddp)
+cddp_status cddp_ddp_params_start(cddp_ddp *ddp)
 {
-    CDDPI_ENTER_DDP(ddp, "ddp_updated");
+    CDDPI_ENTER_DDP(ddp, "ddp_params_start");
     CDDPI_TRY(check_sharded(ddp));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: updated in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_STATE, "ddp: params_start in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     CDDPI_TRY(cddpi_shard_finish(ddp));

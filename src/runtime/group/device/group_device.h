@@ -252,7 +252,10 @@ const char *cddpi_group_device_transport_name(const cddp_group *group);
 cddp_status cddpi_group_device_start(cddp_group *group, const struct cddpi_group_op *op,
                                      cddp_work **out);
 cddp_status cddpi_group_device_test(cddp_work *work, bool *out_done);
-cddp_status cddpi_group_device_wait(cddp_work *work, uint32_t timeout_ms);
+/** Make the compute stream wait for @p work. */
+cddp_status cddpi_group_device_order(cddp_work *work);
+/** Block the thread until @p work is done, or until @p deadline_ns; 0: its own deadline. */
+cddp_status cddpi_group_device_wait(cddp_work *work, int64_t deadline_ns, bool *out_done);
 /** Release the device part of the handle. */
 void cddpi_group_device_drop(cddp_work *work);
 
@@ -270,10 +273,11 @@ cddp_status cddpi_device_p2p_start(struct cddpi_group_device *dev, const struct 
                                    cddp_work **out);
 /** Make the compute stream wait for the end of @p pending. */
 cddp_status cddpi_pending_order(struct cddpi_group_device *dev, struct cddpi_pending *pending);
-/** Wait until the whole message is enqueued; at most @p timeout_ms, 0: no limit. A large message is
- *  fully enqueued only after the peer has taken its first pieces; other messages are at once. */
+/** Wait until the whole message is enqueued, or until @p deadline_ns; 0: its own deadline. A large
+ *  message is fully enqueued only after the peer has taken its first pieces; others are at once. */
 cddp_status cddpi_device_p2p_await(struct cddpi_group_device *dev,
-                                   const struct cddpi_pending *pending, uint32_t timeout_ms);
+                                   const struct cddpi_pending *pending, int64_t deadline_ns,
+                                   bool *out_begun);
 /** Wait until no message is in progress. */
 void cddpi_device_p2p_drain(struct cddpi_group_device *dev);
 /** Part of cddpi_watchdog_check(). @p query_device: false checks only peers and deadlines. */
