@@ -12,10 +12,11 @@
  *
  *  Gradients are collected in buckets. The reduction of a bucket (an all-reduce; a reduce-scatter
  *  with `shard`) starts as soon as this bucket and all buckets before it are complete, so every
- *  rank starts them in the same order. With `reduce_late`, cddp_ddp_mean() may do it instead.
+ *  rank starts them in the same order.
  *
- *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param() and
- *  cddp_ddp_spans(), since their results never change after cddp_ddp_create().
+ *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param_count(),
+ *  cddp_ddp_param_name(), cddp_ddp_param() and cddp_ddp_spans(), since their results never change
+ *  after cddp_ddp_create().
  *
  *  In a group on a device, gradients are in device memory, and no call waits for the device. The
  *  calls then refer to the compute stream: grad_ready(i) says that the work that completes gradient
@@ -159,7 +160,7 @@ typedef struct cddp_ddp_options {
      *  frozen, borrowed for the call. NULL: reverse registration order; after the first backward,
      *  the buckets are rebuilt once, in the order in which rank 0's gradients arrived. If cddp
      *  chooses the sizes and `shard` is not set, buckets are rebuilt even if an order is given. */
-    const uint32_t *ready_order;
+    const size_t *ready_order;
     /** In a step, some parameters may have no gradient (find_unused_parameters in PyTorch): they
      *  contribute zero. A parameter without a gradient on all ranks keeps its old gradient. */
     bool allow_unused;
@@ -190,9 +191,6 @@ typedef struct cddp_ddp_options {
     /** Use a sharded optimizer: each rank updates a shard of the parameters (see cddp_span). Then
      *  buckets are never rebuilt, and `flat_grads` is not possible. */
     bool shard;
-    /** With `shard`: the caller promises to read gradients only with cddp_ddp_mean(). That call may
-     *  then reduce them, if that is faster (never on a device). */
-    bool reduce_late;
     /** 1: never rebuild buckets, so that the results of cddp_ddp_grad() never change. Without
      *  `ready_order`, buckets stay in reverse registration order. (64 bits for the reason given at
      *  cddp_step.sum.) */
@@ -208,7 +206,7 @@ typedef struct cddp_ddp_options {
 /** The defaults of cddp_ddp_options. */
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0, 0    \
+        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, 0, 0           \
     }
 CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
 
@@ -331,13 +329,23 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  @return as cddp_ddp_wait(); CDDP_ERR_INCOMPLETE also in the middle of a backward. */
 CDDP_CHECKED cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all);
 
-/** Broadcast the parameters (including frozen ones), the buffers, or both from rank @p root: after
- *  @p root has loaded a checkpoint, or for buffers before each forward. With a sharded optimizer,
- *  the parameters are those of cddp_ddp_param(). Collective, between backward passes. On a device,
- *  it runs in the order of the compute stream.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank), CDDP_ERR_INCOMPLETE (in the middle
- * of a backward), CDDP_ERR_BROKEN, or an error of the group. */
-CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers);
+/** What cddp_ddp_broadcast() sends; added up. */
+enum {
+    CDDP_BROADCAST_PARAMS = 1, /**< the parameters, including frozen ones */
+    CDDP_BROADCAST_BUFFERS = 2 /**< the buffers */
+};
+
+/** Broadcast the parameters, the buffers, or both from rank @p root: after @p root has loaded a
+ *  checkpoint, or for buffers before each forward. With a sharded optimizer, the parameters are
+ *  those of cddp_ddp_param(). Call it between backward passes. On a device, it runs in the order of
+ *  the compute stream.
+ *
+ *  Collective: yes.
+ *  @param flags  CDDP_BROADCAST_PARAMS, CDDP_BROADCAST_BUFFERS, or both; the same on all ranks.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank, or @p flags are 0 or unknown),
+ *          CDDP_ERR_INCOMPLETE (in the middle of a backward), CDDP_ERR_BROKEN, or an error of
+ *          the group./
+CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, uint32_t flags);
 
 /** A range of a parameter that one rank updates, with a sharded optimizer (ZeRO stage 1).
  *
@@ -363,6 +371,15 @@ typedef struct cddp_span {
 
 } cddp_span;
 
+/** How many parameters the handle has, including frozen ones: what cddp_ddp_create() was given. 0
+ * if
+ *  @p ddp is no handle. Collective: no. */
+CDDP_API size_t cddp_ddp_param_count(const cddp_ddp *ddp);
+
+/** The name of parameter @p index. The handle owns the text. NULL if there is no such parameter.
+ *  Collective: no. */
+CDDP_API const char *cddp_ddp_param_name(const cddp_ddp *ddp, size_t index);
+
 /** Where parameter @p index is: in the caller's `data`, or with shards in cddp's memory, 64-byte
  *  aligned. NULL if there is no such parameter. */
 CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
@@ -373,18 +390,9 @@ CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
  *  @return The spans; NULL without shards. */
 CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
 
-/** The mean over ranks of elements [first, first + count) of the gradient of parameter @p index.
- *  They have to be inside one of this rank's spans. Call it between wait and updated. With
- *  options.reduce_late this call may do the reduction, reading other ranks' memory; so ask for
- *  pieces that fit into the cache.
- *  @param scratch  Room for @p count elements, 64-byte aligned, which the call may use.
- *  @return The mean, in the gradient itself or in @p scratch; NULL if there is no such gradient. */
-CDDP_API const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count,
-                                   void *scratch);
-
 /** Say that this rank has updated its spans. Collective, once after each update; does not wait.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_INCOMPLETE (in the middle of a
- * backward), CDDP_ERR_BROKEN, or an error of the group. */
+ *          backward), CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_params_start(cddp_ddp *ddp);
 
 /** Wait until parameter @p index has all ranks' updates. Call it before you read the parameter.

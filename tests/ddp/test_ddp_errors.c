@@ -74,7 +74,7 @@ static void lend_wrong_block(struct model *model)
 
 static void order_frozen(struct model *model)
 {
-    static const uint32_t order[] = {3, 2, 7, 0};
+    static const size_t order[] = {3, 2, 7, 0};
 
     model->options.ready_order = order;
 }

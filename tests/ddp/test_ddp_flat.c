@@ -161,11 +161,11 @@ static void other_memory_stays_as_it_is_and_the_log_says_so(void **state)
 
 enum { BLOCK = 8, BLOCK_ELEMENTS = 65536 }; /* of 256 KiB each */
 
-static const uint32_t in_turns[BLOCK] = {6, 4, 2, 0, 7, 5, 3, 1};
-static const uint32_t forward[BLOCK] = {0, 1, 2, 3, 4, 5, 6, 7};
+static const size_t in_turns[BLOCK] = {6, 4, 2, 0, 7, 5, 3, 1};
+static const size_t forward[BLOCK] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 struct order_scene {
-    const uint32_t *arrival;
+    const size_t *arrival;
     bool is_told; /* by ready_order */
     bool keeps_buckets;
     size_t buckets; /* in the last step */

@@ -22,8 +22,7 @@ NULL_IS_FINE_FOR = {("cddp_should_stop", "group"), ("cddp_messages_start", "work
 HUGE = ["SIZE_MAX", "SIZE_MAX / 2 + 1", "SIZE_MAX / 8 + 1"]
 # Right arguments, by function and name or by name.
 RIGHT = {
-    ("cddp_ddp_mean", "first"): "s->span.first", ("cddp_ddp_mean", "count"): "s->span.count",
-    ("cddp_ddp_mean", "index"): "s->span.param", ("cddp_ddp_gather_state", "out"): "s->data + 64",
+    ("cddp_ddp_broadcast", "flags"): "CDDP_BROADCAST_PARAMS", ("cddp_ddp_gather_state", "out"): "s->data + 64",
     ("cddp_all_gather_bytes", "out"): "&s->memory", ("cddp_broadcast_bytes", "out"): "&s->memory",
     ("cddp_parallel_scatter", "in"): "s->data", ("cddp_devices_create", "names"): "s->names",
     ("cddp_devices_create", "count"): "1", ("cddp_parallel_apply", "count"): "1", ("cddp_parallel_apply", "fn"): "no_apply",
@@ -42,7 +41,7 @@ RIGHT = {
     "counts": "s->counts", "out_bytes": "&s->bytes", "out_stop": "&s->flag", "messages": "s->messages", "options": "NULL",
     "bootstrap": "&s->bootstrap", "color": "0", "key": "0", "memory": "NULL", "reason": '"no reason"', "out_done": "&s->flag",
     "timeout_ms": "1000", "params": "s->params", "param_count": "1", "index": "0", "step": "&s->step", "samples": "1", "first": "0",
-    "out_all": "&s->flag", "buffers": "false", "rank": "s->rank", "out_count": "&s->bytes", "scratch": "s->data + 1024",
+    "out_all": "&s->flag", "rank": "s->rank", "out_count": "&s->bytes", "scratch": "s->data + 1024",
     "bucket": "0", "value": '"v"', "amount": "1", "expected": "NULL", "expected_bytes": "0", "desired": '"w"', "desired_bytes": "1",
     "out_swapped": "&s->flag", "out_existed": "&s->flag", "keys": "s->names", "start": '"a"', "path": "s->path", "dir": "s->path",
     "tensors": "s->tensors", "metadata": "NULL", "name": '"a"', "snapshot": "&s->snapshot", "keep": "1", "out_path": "&s->text",
@@ -90,8 +89,6 @@ def right(function, kind, argument):
         return special[base]
     if argument == "key" and base == "char*":
         return '"key"'
-    if argument == "params" and base == "bool":
-        return "true"
     if argument in RIGHT:
         return RIGHT[argument]
     sys.exit(f"misuse_table: {function}: what is right for {kind} {argument}?")
@@ -147,6 +144,8 @@ def wrong(function, kind, argument, names):
     elif argument == "weight":
         yield "negative", "-1"
         yield "no number", "(double)NAN"
+    elif argument == "flags":
+        yield "unknown", "1U << 31"
     elif base in ("uint64_t", "uint32_t", "unsigned", "int64_t", "bool") or argument in ("color", "key", "stage"):
         return
     else:

@@ -224,7 +224,7 @@ static int build(struct scene *s, const struct misuse *misuse, int rank, int siz
     CHECK(cddp_group_split(s->group, 0, 0, &s->dead.group) == CDDP_OK);
     CHECK(make(s, &s->dead, NULL) == CDDP_OK);
     destroy(&s->dead);
-    sharded.shard = sharded.reduce_late = true;
+    sharded.shard = true;
     CHECK(make(s, &living, &sharded) == CDDP_OK);
     s->ddp = living.ddp;
     s->store = living.store;
