@@ -133,7 +133,7 @@ static void a_message_of_another_version_is_refused_in_words(void **state)
 
         message.data[VERSION_AT] = 9;
         assert_int_equal(decode(i, message.data, message.bytes), CDDP_ERR_MISMATCH);
-        assert_non_null(strstr(cddp_last_error(), "another version of cddp-run"));
+        assert_non_null(strstr(cddp_last_error(), "another version of cddp, "));
         assert_non_null(strstr(cddp_last_error(), "version 9;"));
         /* also if the other version has put more into it */
         assert_int_equal(decode(i, message.data, message.bytes - 1), CDDP_ERR_MISMATCH);
