@@ -130,8 +130,7 @@ cddp_status cddpi_message_encode(const struct cddpi_message_form *form, const vo
     size_t begin = out->bytes;
     size_t body_bytes;
 
-    cddpi_put_u64(head, MAGIC);
-    cddpi_put_u32(head + 8, CDDPI_MESSAGE_VERSION);
+    cddpi_greeting_put(MAGIC, CDDPI_MESSAGE_VERSION, head);
     cddpi_put_u32(head + 12, form->kind);
     cddpi_put_u64(head + 16, 0);
     CDDPI_TRY(append(out, head, sizeof head));
