@@ -38,16 +38,15 @@ static enum job_input classify_end(struct job_step *step)
     rank->is_alive = false;
     rank->exit_status = step->event->exit_status;
     state->alive--;
-    if (rank->exit_status == 0) {
-        if (state->alive > 0 || state->has_nodes) {
-            cddpi_job_add(step, CDDPI_JOB_TELL_END)->rank = step->event->rank;
-        }
-        return NOTHING;
+    if (rank->exit_status == 0 && (state->alive > 0 || state->has_nodes)) {
+        cddpi_job_add(step, CDDPI_JOB_TELL_END)->rank = step->event->rank;
     }
-    if (state->phase == CDDPI_JOB_AWAITS) { /* another follower, or the rank that is blamed */
-        return step->event->rank == cddpi_job_rank_of(state, state->follower)->culprit
-                   ? CAUSE_FAILED
-                   : NOTHING;
+    if (state->phase == CDDPI_JOB_AWAITS &&
+        step->event->rank == cddpi_job_rank_of(state, state->follower)->culprit) {
+        return rank->exit_status != 0 ? CAUSE_FAILED : CAUSE_ENDED;
+    }
+    if (rank->exit_status == 0 || state->phase == CDDPI_JOB_AWAITS) { /* or another follower */
+        return NOTHING;
     }
     if (state->asked_signal != 0 && (rank->exit_status == 128 + state->asked_signal ||
                                      rank->exit_status == CDDPI_STOPPED_EARLY)) {

@@ -14,6 +14,7 @@ enum job_input {
     RANK_FAILED,   /* a rank failed and blames no rank that still runs */
     RANK_FOLLOWED, /* a rank failed because of a rank that has not ended yet */
     CAUSE_FAILED,  /* AWAITS: the rank that we wait for has failed */
+    CAUSE_ENDED,   /* AWAITS: the rank that we wait for has ended with status 0 */
     RANK_OBEYED,   /* a rank ended as the signal requested */
     NONE_LEFT,     /* the last rank has ended */
     HANGUP,        /* SIGHUP; closing a terminal sends several */

@@ -174,6 +174,18 @@ static void stop_now(struct job_step *step)
     apply(step, KILL);
 }
 
+/* A signal asks the job to end while its ranks are ended after a failure. */
+static void forbid_restart(struct job_step *step)
+{
+    step->state->outcome.may_restart = false;
+}
+
+static void blame_follower_for_good(struct job_step *step)
+{
+    blame_follower(step);
+    forbid_restart(step);
+}
+
 static void blame_follower_and_stop_now(struct job_step *step)
 {
     blame_follower(step);
@@ -288,6 +300,7 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     UNDISTURBED(RANK_FOLLOWED, AWAITS, await_cause),
     LEADS(RANK_FOLLOWED, ASKED, FAILED, blame_this),
     LEADS(CAUSE_FAILED, AWAITS, FAILED, blame_this),
+    LEADS(CAUSE_ENDED, AWAITS, FAILED, blame_follower),
     LEADS(RANK_OBEYED, ASKED, OBEYED, note_obedience),
 
     EACH(ENDS, NONE_LEFT, NULL),
@@ -295,12 +308,15 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     ENDS(NONE_LEFT, KILLED, NULL),
 
     UNDISTURBED(HANGUP, ASKED, stop),
-    LEADS(HANGUP, AWAITS, FAILED, blame_follower),
+    LEADS(HANGUP, AWAITS, FAILED, blame_follower_for_good),
+    KEEPS(HANGUP, FAILED, forbid_restart),
+    KEEPS(HANGUP, KILLED, forbid_restart),
     KEEPS(HANGUP, OVER, refuse_restart),
 
     UNDISTURBED(END_REQUEST, ASKED, stop),
     LEADS(END_REQUEST, AWAITS, FAILED, blame_follower_and_stop_now),
     ENDING(KEEPS, END_REQUEST, stop_now),
+    KEEPS(END_REQUEST, KILLED, forbid_restart),
     KEEPS(END_REQUEST, OVER, refuse_restart),
 
     UNDISTURBED(FAILED_THERE, FAILED, end_as_told),
