@@ -110,6 +110,10 @@ static cddp_status encode_fields(const struct cddpi_field *fields, const void *o
             CDDPI_TRY(encode_text(field, object, out));
             continue;
         }
+        if (field->type == CDDPI_FIELD_BYTES) {
+            CDDPI_TRY(append(out, (const char *)object + field->at, field->bytes));
+            continue;
+        }
         number = number_of(field, object);
         if (number < field->low || number > field->high) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "%lld is not from %lld to %lld", (long long)number,
@@ -223,6 +227,15 @@ static cddp_status decode_fields(const struct cddpi_field *fields, struct messag
             CDDPI_TRY(decode_text(field, reader, object));
             continue;
         }
+        if (field->type == CDDPI_FIELD_BYTES) {
+            if (reader->left < field->bytes) {
+                return fail_format();
+            }
+            memcpy((char *)object + field->at, reader->at, field->bytes);
+            reader->at += field->bytes;
+            reader->left -= field->bytes;
+            continue;
+        }
         CDDPI_TRY(read_number(reader, field->low, field->high, &number));
         if (is_list(field)) {
             if ((size_t)number > reader->left / 8) { /* each element has a number or a text */
@@ -308,6 +321,35 @@ cddp_status cddpi_message_decode(const struct cddpi_message_form *form, const ui
     reader.at += CDDPI_MESSAGE_HEAD_BYTES;
     CDDPI_TRY(decode_fields(form->fields, &reader, out));
     return reader.left == 0 ? CDDP_OK : fail_format();
+}
+
+cddp_status cddpi_message_pack(const struct cddpi_message_form *form, const void *object,
+                               void *block, size_t bytes)
+{
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    cddp_status status = cddpi_message_encode(form, object, &message);
+
+    if (status == CDDP_OK && message.bytes > bytes) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "a message has more than %zu bytes", bytes);
+    }
+    if (status == CDDP_OK) {
+        memset(block, 0, bytes);
+        memcpy(block, message.data, message.bytes);
+    }
+    cddpi_buffer_fini(&message);
+    return status;
+}
+
+cddp_status cddpi_message_unpack(const struct cddpi_message_form *form, const void *block,
+                                 size_t bytes, void *out)
+{
+    size_t body_bytes = 0;
+
+    memset(out, 0, form->bytes);
+    CDDPI_TRY(cddpi_message_read_head(form, block, &body_bytes));
+    return body_bytes <= bytes - CDDPI_MESSAGE_HEAD_BYTES
+               ? cddpi_message_decode(form, block, CDDPI_MESSAGE_HEAD_BYTES + body_bytes, out)
+               : fail_format();
 }
 
 static void release_fields(const struct cddpi_field *fields, void *object)

@@ -28,12 +28,15 @@ enum cddpi_message_kind {
     CDDPI_MESSAGE_REFUSAL,      /* group/join/rendezvous_news.c */
     CDDPI_MESSAGE_MEMBER,       /* group/join/members.h */
     CDDPI_MESSAGE_MEMBER_HOSTS, /* group/join/members.h */
-    CDDPI_MESSAGE_SHARED_BLOCK  /* group/shm/handshake.c */
+    CDDPI_MESSAGE_SHARED_BLOCK, /* group/shm/handshake.c */
+    CDDPI_MESSAGE_ARRIVAL,      /* group/join/bootstrap.c */
+    CDDPI_MESSAGE_OFFER         /* group/join/bootstrap.c */
 };
 
 enum cddpi_field_type {
     CDDPI_FIELD_END,    /* end of a table */
     CDDPI_FIELD_NUMBER, /* an integer of any size, an enum or a bool */
+    CDDPI_FIELD_BYTES,  /* uint8_t[bytes] or a struct of that size, as it is */
     CDDPI_FIELD_TEXT,   /* char[bytes] */
     CDDPI_FIELD_STRING, /* char *; owned after decoding */
     CDDPI_FIELD_LIST,   /* element *, owned after decoding; its length is an int */
@@ -44,9 +47,9 @@ struct cddpi_field {
     enum cddpi_field_type type;
     size_t at;         /* offset in the struct */
     int64_t low, high; /* bounds of a number or of a list's length */
-    size_t bytes;      /* NUMBER: its size; TEXT, STRING: the most, including the NUL; LIST, ROWS:
-                          size of one element */
-    size_t length_at;  /* LIST, ROWS: offset of the length in the struct */
+    size_t bytes; /* NUMBER, BYTES: its size; TEXT, STRING: the most, including the NUL; LIST, ROWS:
+                     size of one element */
+    size_t length_at;                  /* LIST, ROWS: offset of the length in the struct */
     const struct cddpi_field *element; /* LIST, ROWS: the table of one element, which in ROWS must
                                           own nothing */
 };
@@ -60,6 +63,11 @@ struct cddpi_field {
 /* Any 64 bits. */
 #define CDDPI_FIELD_OF_U64(holder, member)                                                         \
     CDDPI_FIELD_OF_NUMBER(holder, member, INT64_MIN, INT64_MAX)
+#define CDDPI_FIELD_OF_BYTES(holder, member)                                                       \
+    {                                                                                              \
+        .type = CDDPI_FIELD_BYTES, .at = offsetof(holder, member),                                 \
+        .bytes = sizeof(((holder *)0)->member)                                                     \
+    }
 #define CDDPI_FIELD_OF_TEXT(holder, member)                                                        \
     {                                                                                              \
         .type = CDDPI_FIELD_TEXT, .at = offsetof(holder, member),                                  \
@@ -102,6 +110,13 @@ CDDP_CHECKED cddp_status cddpi_message_encode(const struct cddpi_message_form *f
  *          CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_message_decode(const struct cddpi_message_form *form,
                                               const uint8_t *data, size_t bytes, void *out);
+
+/** Encode @p object at the begin of a block of @p bytes bytes, the rest of which is zeroed, for an
+ *  exchange of blocks of one size; and decode it. Return as the functions above. */
+CDDP_CHECKED cddp_status cddpi_message_pack(const struct cddpi_message_form *form,
+                                            const void *object, void *block, size_t bytes);
+CDDP_CHECKED cddp_status cddpi_message_unpack(const struct cddpi_message_form *form,
+                                              const void *block, size_t bytes, void *out);
 
 /** Decode only the header, to learn how many bytes of body to read from a pipe. Returns as
  *  cddpi_message_decode(). */
