@@ -132,11 +132,11 @@ module cddp
             type(c_ptr), value :: ddp
             integer(c_size_t), value :: first, count
         end function
-        integer(c_int) function c_ddp_broadcast(ddp, root, params, buffers) bind(c, name="cddp_ddp_broadcast")
-            import :: c_bool, c_int, c_ptr
+        integer(c_int) function c_ddp_broadcast(ddp, root, flags) bind(c, name="cddp_ddp_broadcast")
+            import :: c_int, c_int32_t, c_ptr
             type(c_ptr), value :: ddp
             integer(c_int), value :: root
-            logical(c_bool), value :: params, buffers
+            integer(c_int32_t), value :: flags
         end function
         integer(c_int) function c_ddp_follow(ddp, everyone) bind(c, name="cddp_ddp_follow")
             import :: c_bool, c_int, c_ptr
@@ -345,7 +345,7 @@ contains
         type(c_ptr), intent(in) :: ddp
         integer, intent(in) :: root
 
-        status = c_ddp_broadcast(ddp, int(root, c_int), .true._c_bool, .false._c_bool)
+        status = c_ddp_broadcast(ddp, int(root, c_int), 1_c_int32_t) ! CDDP_BROADCAST_PARAMS
     end function
 
     ! For a rank that is through before others are: take part in one step of theirs, with nothing to

@@ -83,7 +83,7 @@ static int train(struct trainer *t, const struct scene *scene, int rank, int wor
 
 static int choice_rank(int rank, int world_size, void *argument)
 {
-    static const uint32_t order[COUNT] = {6, 5, 4, 3, 2, 1, 0};
+    static const size_t order[COUNT] = {6, 5, 4, 3, 2, 1, 0};
     const struct meeting *meeting = argument;
     const struct scene *scene = meeting->argument;
     bool by_hand = scene->bucket_bytes > 0;

@@ -95,7 +95,7 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_ddp_grads_ready(mine.ddp, 0, 1));
     FORK_GIVES(cddp_ddp_progress(mine.ddp));
     FORK_GIVES(cddp_ddp_follow(mine.ddp, &done));
-    FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, true, true));
+    FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, CDDP_BROADCAST_BUFFERS));
     FORK_GIVES(cddp_ddp_param_wait(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_params_wait(mine.ddp));
     FORK_GIVES(cddp_ddp_unshard(mine.ddp));
@@ -118,7 +118,7 @@ static void be_child(struct misuse_model *model, enum child how)
     case DESTROYS:
         destroy_all();
         destroy_all();
-        _exit(cddp_barrier(mine.group, NULL) != CDDP_ERR_STATE);
+        _exit(cddp_barrier(mine.group, NULL) != CDDP_ERR_CLOSED);
     case DESTROYS_AT_EXIT:
         (void)atexit(destroy_all);
         exit(call_all(model));

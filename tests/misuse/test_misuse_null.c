@@ -91,7 +91,7 @@ static void null_ddps_and_buckets_are_errors(void **state)
     NULL_GIVES(cddp_ddp_begin_samples(NULL, 1));
     NULL_GIVES(cddp_ddp_grads_ready(NULL, 0, 1));
     NULL_GIVES(cddp_ddp_progress(NULL));
-    NULL_GIVES(cddp_ddp_broadcast(NULL, 0, true, true));
+    NULL_GIVES(cddp_ddp_broadcast(NULL, 0, CDDP_BROADCAST_PARAMS));
     NULL_GIVES(cddp_ddp_follow(NULL, &all));
     NULL_GIVES(cddp_ddp_unshard(NULL));
     NULL_GIVES(cddp_ddp_gather_state(NULL, 0, &param, CDDP_F32, &param));
@@ -109,7 +109,8 @@ static void null_ddps_and_buckets_are_errors(void **state)
     assert_null(cddp_ddp_spans(NULL, 0, &count));
     assert_int_equal(count, 0);
     assert_null(cddp_ddp_spans(NULL, 0, NULL));
-    assert_null(cddp_ddp_mean(NULL, 0, 0, 1, &param));
+    assert_null(cddp_ddp_param_name(NULL, 0));
+    assert_int_equal(cddp_ddp_param_count(NULL), 0);
     cddp_ddp_destroy(NULL);
 }
 
