@@ -273,8 +273,8 @@ CDDP_NO_TAIL(cddp_step, sum);
 /** Set how the coming backward is synchronised. Call it before the first grad_ready of that
  *  backward. Without it, or with NULL, the result is the plain mean. @p step applies to one
  *  backward. All ranks must have the same no_sync and sum.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (weight is not finite), CDDP_ERR_STATE (in the middle of a
- *          backward), CDDP_ERR_CLOSED (an earlier call failed). */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (weight is not finite), CDDP_ERR_INCOMPLETE (in the
+ *          middle of a backward), CDDP_ERR_BROKEN (an earlier call failed). */
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
 
 /** Begin a backward whose gradients are a mean over @p samples samples of this rank. The result is
@@ -290,7 +290,7 @@ CDDP_CHECKED cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
  *  thread of the group moves the data. Otherwise data moves only inside calls of cddp such as this
  *  one: see cddp_ddp_progress(). $CDDP_COMM_THREAD (0 or 1) overrides the choice.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (the second call
- *          for this gradient in one backward), CDDP_ERR_CLOSED, or an error of the group or the
+ *          for this gradient in one backward), CDDP_ERR_BROKEN, or an error of the group or the
  *          hook. */
 CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);
 
@@ -304,15 +304,15 @@ CDDP_CHECKED cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_
  *  millisecond is enough, and costs about as much as reading the clock. If a background thread or a
  *  device moves the data, this call only checks for failures. It may be called at any time, even in
  *  a forward.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_progress(cddp_ddp *ddp);
 
 /** Wait until every gradient is the mean over ranks. After an error, the gradients are undefined,
- *  and all later calls on the handle return CDDP_ERR_CLOSED.
- *  @return CDDP_OK, CDDP_ERR_STATE (a parameter got no gradient on some rank and allow_unused is
- *          not set: every rank gets this error in this step, with the parameter's name; or no rank
- *          has samples), CDDP_ERR_MISMATCH (ranks disagree about no_sync), CDDP_ERR_NO_MEMORY,
- *          CDDP_ERR_CLOSED, or an error of the group or the hook. */
+ *  and all later calls on the handle return CDDP_ERR_BROKEN.
+ *  @return CDDP_OK, CDDP_ERR_INCOMPLETE (a parameter got no gradient on some rank and allow_unused
+ *          is not set: every rank gets this error in this step, with the parameter's name),
+ *          CDDP_ERR_STATE (no rank has samples), CDDP_ERR_MISMATCH (ranks disagree about no_sync),
+ *          CDDP_ERR_NO_MEMORY, CDDP_ERR_BROKEN, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
 
 /** For a rank that has no more batches while other ranks still train (PyTorch's Join): take part in
@@ -335,7 +335,7 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  The call takes part only in the collectives of cddp_ddp. With a sharded optimizer, the caller
  *  still calls cddp_ddp_params_start(). If the trainer has collectives of its own in each step,
  * this rank has to call those as well.
- *  @return as cddp_ddp_wait(); CDDP_ERR_STATE also in the middle of a backward. */
+ *  @return as cddp_ddp_wait(); CDDP_ERR_INCOMPLETE also in the middle of a backward. */
 CDDP_CHECKED cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all);
 
 /** What cddp_ddp_broadcast() sends; added up. */
@@ -352,8 +352,8 @@ enum {
  *  Collective: yes.
  *  @param flags  CDDP_BROADCAST_PARAMS, CDDP_BROADCAST_BUFFERS, or both; the same on all ranks.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank, or @p flags are 0 or unknown),
- *          CDDP_ERR_STATE (in the middle of a backward), CDDP_ERR_CLOSED, or an error of the group.
- */
+ *          CDDP_ERR_INCOMPLETE (in the middle of a backward), CDDP_ERR_BROKEN, or an error of
+ *          the group./
 CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, uint32_t flags);
 
 /** A range of a parameter that one rank updates, with a sharded optimizer (ZeRO stage 1).
@@ -400,13 +400,13 @@ CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
 CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
 
 /** Say that this rank has updated its spans. Collective, once after each update; does not wait.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_STATE (in the middle of a backward),
- *          CDDP_ERR_CLOSED, or an error of the group. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_INCOMPLETE (in the middle of a
+ *          backward), CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_params_start(cddp_ddp *ddp);
 
 /** Wait until parameter @p index has all ranks' updates. Call it before you read the parameter.
  *  cddp_ddp_begin() waits for all parameters.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index);
 /** Like cddp_ddp_param_wait(), for all parameters. */
 CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
@@ -415,8 +415,8 @@ CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
  *  cddp_ddp_create()), so that the caller can save or evaluate them from there. The optimizer stays
  *  sharded, so after the next update the copy is out of date. Collective. Without shards there is
  *  nothing to copy.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (in the middle of a backward),
- *          CDDP_ERR_CLOSED, or an error of the group. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_INCOMPLETE (in the middle of a backward),
+ *          CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
 
 /** Gather the state that a sharded optimizer keeps for one parameter (momentum ...) from all ranks,
@@ -428,7 +428,7 @@ CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
  *  @param type   The type of the state, which may differ from the parameter's.
  *  @param out    Room for as many elements as the parameter has, in the same kind of memory as
  *                @p own.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (also without shards), CDDP_ERR_CLOSED, CDDP_ERR_NO_MEMORY,
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (also without shards), CDDP_ERR_BROKEN, CDDP_ERR_NO_MEMORY,
  *          or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_gather_state(cddp_ddp *ddp, size_t index, const void *own,
                                                cddp_type type, void *out);
@@ -485,7 +485,7 @@ CDDP_NO_TAIL(cddp_ddp_stats, total_transfer_ns);
 /** Get the cost of the last synchronised step.
  *  @param out  Initialised with CDDP_DDP_STATS_INIT. Only fields within out->struct_size are
  *              written.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set); CDDP_ERR_STATE (another thread is
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set); CDDP_ERR_BUSY (another thread is
  *          in a call on the handle). */
 CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out);
 
@@ -514,7 +514,7 @@ CDDP_NO_TAIL(cddp_bucket_stats, end_ns);
  *  @param out  Initialised with CDDP_BUCKET_STATS_INIT. Only fields within out->struct_size are
  *              written.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set, or there was no such bucket);
- *          CDDP_ERR_STATE (another thread is in a call on the handle). */
+ *          CDDP_ERR_BUSY (another thread is in a call on the handle). */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,
                                                    cddp_bucket_stats *out);
 

@@ -2,7 +2,7 @@
  *  group.h - process groups: the ranks that train together, and their collectives.
  *
  *  One thread at a time (the one that drives compute) uses a group, its work handles and every
- *  cddp_ddp over it. A call from another thread meanwhile returns CDDP_ERR_STATE and does nothing.
+ *  cddp_ddp over it. A call from another thread meanwhile returns CDDP_ERR_BUSY and does nothing.
  *
  *  A group belongs to the process that created it. In a forked child, every call returns
  *  CDDP_ERR_STATE, and destroying a handle releases only the child's copy. A forked child inherits
@@ -10,13 +10,13 @@
  *  So the other ranks notice within seconds that a rank has died, even if a child of that rank
  *  lives on. (MPI and NCCL manage their own connections.)
  *
- *  For NULL or a destroyed handle, a call returns CDDP_ERR_ARGUMENT or CDDP_ERR_STATE; a function
- *  that does not return a status returns -1, NULL or 0.
+ *  For NULL, a call returns CDDP_ERR_ARGUMENT, and for a destroyed handle CDDP_ERR_CLOSED; a
+ *  function that does not return a status returns -1, NULL or 0.
  *
  *  All ranks of a group call the same collectives in the same order. Ranks that disagree get
  *  CDDP_ERR_MISMATCH; the text says which rank called what. If a peer dies or stays silent, every
  *  pending call fails with CDDP_ERR_PEER or CDDP_ERR_TIMEOUT. After such an error the group is
- *  broken: every further call returns CDDP_ERR_CLOSED with the text of the first error.
+ *  broken: every further call returns CDDP_ERR_BROKEN with the text of the first error.
  *
  *  Reductions are deterministic: every rank gets the same bits, in every run. The ranks' values are
  *  combined in a binary tree in rank order: first neighbours (ranks 0 and 1, 2 and 3, ...), then
@@ -250,10 +250,12 @@ CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements and may be 0. `in` and `out` may be the same pointer if both
  * have the same size. Any other overlap gives CDDP_ERR_ARGUMENT, and so does an address that is not
- * a multiple of the element's size. Ranks in arguments are ranks of this group. All return CDDP_OK,
- * CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH, CDDP_ERR_PEER, CDDP_ERR_TIMEOUT or
- * CDDP_ERR_CLOSED. On an error, the contents of `out` are undefined. With `work`, cddp_work_wait()
- * and cddp_work_test() return the errors of peers. */
+ * a multiple of the element's size. Ranks in arguments are ranks of this group. All return CDDP_OK;
+ * CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the group's device cannot do it), CDDP_ERR_STATE (a
+ * forked child), CDDP_ERR_BUSY or CDDP_ERR_CLOSED, and nothing was done; CDDP_ERR_NO_MEMORY;
+ * CDDP_ERR_MISMATCH, CDDP_ERR_PEER, CDDP_ERR_TIMEOUT, CDDP_ERR_DEVICE or CDDP_ERR_IO, and the group
+ * is broken; CDDP_ERR_BROKEN. On an error, the contents of `out` are undefined. With `work`,
+ * cddp_work_wait() and cddp_work_test() return the errors of peers. */
 
 /** out[i] = op over all ranks of in[i]. */
 CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,

@@ -114,13 +114,14 @@ CDDP_API void cddp_loader_destroy(cddp_loader *loader);
 /** Begin epoch @p epoch at batch @p batch (0: the first), and start loading. The rest of an earlier
  *  epoch is dropped.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (this process is a fork of the one that
- *          created @p loader). */
+ *          created @p loader), CDDP_ERR_BUSY, CDDP_ERR_CLOSED, CDDP_ERR_BROKEN (load has ended all
+ *          threads). */
 CDDP_CHECKED cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batch);
 
 /** Wait until this rank's share of the next batch is loaded. The batch before may be overwritten.
  *  @param out  Initialised with CDDP_BATCH_INIT.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (no epoch was begun), or the status that load
- *          returned. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (no epoch was begun), CDDP_ERR_BUSY,
+ *          CDDP_ERR_CLOSED, CDDP_ERR_BROKEN, or the status that load returned. */
 CDDP_CHECKED cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out);
 
 /** How many batches an epoch has; 0 if @p loader is NULL. */

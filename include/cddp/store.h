@@ -17,8 +17,9 @@
  *  been made. After CDDP_ERR_IO, a TCP handle can only be closed.
  *
  *  Besides the errors named below, every call on a handle may return CDDP_ERR_ARGUMENT (the key or
- *  the value is too long, or the key is empty), CDDP_ERR_STATE (a forked child), CDDP_ERR_TIMEOUT,
- *  CDDP_ERR_IO or CDDP_ERR_NO_MEMORY (in this process, or in the server). */
+ *  the value is too long, or the key is empty), CDDP_ERR_STATE (a forked child), CDDP_ERR_BUSY
+ *  (another thread is in a call), CDDP_ERR_CLOSED (closed before), CDDP_ERR_TIMEOUT, CDDP_ERR_IO or
+ * CDDP_ERR_NO_MEMORY (in this process, or in the server). */
 #ifndef CDDP_STORE_H
 #define CDDP_STORE_H
 

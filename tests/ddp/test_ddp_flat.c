@@ -43,11 +43,11 @@ static size_t shared_bytes(const void *memory)
 static int warnings;
 static int advice;
 
-static void count_warnings(void *state, cddp_log_level level, const char *line)
+static void count_warnings(void *state, const cddp_log_record *record)
 {
     (void)state;
-    if (level == CDDP_LOG_WARN && strstr(line, "2 to 3 times") != NULL) {
-        *(strstr(line, "options.share_flat_grads") != NULL ? &advice : &warnings) += 1;
+    if (record->level == CDDP_LOG_WARN && strstr(record->line, "2 to 3 times") != NULL) {
+        *(strstr(record->line, "options.share_flat_grads") != NULL ? &advice : &warnings) += 1;
     }
 }
 
@@ -180,11 +180,12 @@ struct order_scene {
 
 static int late_warnings;
 
-static void count_late_warnings(void *state, cddp_log_level level, const char *line)
+static void count_late_warnings(void *state, const cddp_log_record *record)
 {
     (void)state;
-    late_warnings += level == CDDP_LOG_WARN && strstr(line, "the first bucket of flat_grads could "
-                                                            "start only when 100 %") != NULL;
+    late_warnings += record->level == CDDP_LOG_WARN &&
+                     strstr(record->line, "the first bucket of flat_grads could "
+                                          "start only when 100 %") != NULL;
 }
 
 static int order_rank(int rank, int world_size, void *argument)

@@ -188,7 +188,7 @@ static int accumulate_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_follow(trainer.ddp, NULL) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_follow(NULL, &all) == CDDP_ERR_ARGUMENT);
     CHECK(full_backward(&trainer, rank, 0) == 0);
-    CHECK(cddp_ddp_follow(trainer.ddp, &all) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_follow(trainer.ddp, &all) == CDDP_ERR_INCOMPLETE);
     CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
     for (int i = 0; i < rank + 1; i++) { /* it ends in the middle of an accumulation */
         CHECK(cddp_ddp_begin(trainer.ddp, &alone) == CDDP_OK);
@@ -252,7 +252,7 @@ static int leave_early_rank(int rank, int world_size, void *argument)
         }
         CHECK(cddp_ddp_wait(trainer.ddp) != CDDP_OK);
         CHECK(advises(cddp_last_error()));
-        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_CLOSED);
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_BROKEN);
         CHECK(advises(cddp_last_error()));
     } else if (early->exits) {
         exit(0);

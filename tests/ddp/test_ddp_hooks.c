@@ -220,20 +220,24 @@ static void a_hook_may_finish_at_once(void **state)
 static cddp_status fail_on_rank_1(void *state, const cddp_bucket *bucket, int stage,
                                   cddp_work **out_work)
 {
-    (void)state;
     if (cddp_group_rank(bucket->group) == 1 && bucket->index == 1) {
-        return CDDP_ERR_TIMEOUT; /* which the group's own failures may be, too */
+        /* a status which the group's own failures may have, too */
+        return state == NULL ? CDDP_ERR_TIMEOUT : cddp_fail(CDDP_ERR_TIMEOUT, state);
     }
     return cddp_hook_identity(NULL, bucket, stage, out_work);
 }
 
 static int failing_rank(int rank, int world_size, void *argument)
 {
+    static char words[] = "the cable is cut";
+    const struct meeting *meeting = argument;
+    cddp_failure failure = CDDP_FAILURE_INIT;
     struct trainer t;
     cddp_status status = CDDP_OK;
 
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     t.model.options.hook = fail_on_rank_1;
+    t.model.options.hook_state = meeting->argument != NULL ? words : NULL;
     t.model.options.first_bucket_bytes = 256;
     t.model.options.bucket_bytes = 256;
     CHECK(watch(&t) == 0);
@@ -243,9 +247,10 @@ static int failing_rank(int rank, int world_size, void *argument)
     status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
     CHECK(status == (rank == 1 ? CDDP_ERR_TIMEOUT : CDDP_ERR_PEER));
     CHECK(strstr(cddp_last_error(), "bucket 1 of") != NULL);
-    CHECK(strstr(cddp_last_error(), "the deadline passed") != NULL);
-    CHECK(rank == 1 || strstr(cddp_last_error(), "rank 1") != NULL);
-    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
+    CHECK(strstr(cddp_last_error(), meeting->argument != NULL ? words : "the deadline passed"));
+    CHECK(cddp_last_failure(&failure) == CDDP_OK && failure.status == status);
+    CHECK(failure.rank == 1 && failure.culprit == 1 && failure.is_fatal);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_BROKEN);
     CHECK(strstr(cddp_last_error(), "an earlier call failed") != NULL);
     return leave(&t);
 }
@@ -253,6 +258,7 @@ static int failing_rank(int rank, int world_size, void *argument)
 static void a_hook_that_fails_on_one_rank_ends_the_step_on_all(void **state)
 {
     assert_int_equal(meet(*state, 3, failing_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 3, failing_rank, "in its own words", NULL), 0);
 }
 
 int main(void)

@@ -450,7 +450,7 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(ddp != NULL);
     CHECK(cddp_ddp_param_wait(ddp, SIZES) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
-    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_INCOMPLETE);
     CHECK(strstr(cddp_last_error(), "params_start in the middle of backward 0") != NULL);
     cddp_ddp_destroy(ddp);
     free_model(&model);
@@ -510,7 +510,7 @@ static int unweighted_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_MISMATCH);
     CHECK(strstr(cddp_last_error(), "disagree about the weight of backward 0: it is 5 on rank 0, "
                                     "-1 on rank 1") != NULL);
-    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_BROKEN);
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);
@@ -547,7 +547,7 @@ static int deserted_rank(int rank, int world_size, void *argument)
     CHECK(status == CDDP_ERR_PEER);
     CHECK(strstr(cddp_last_error(), "updated parameters of bucket") != NULL);
     CHECK(strstr(cddp_last_error(), "rank 1") != NULL);
-    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_BROKEN);
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);

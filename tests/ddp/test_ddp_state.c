@@ -79,7 +79,7 @@ static int broadcast_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_broadcast(ddp, 0, both + 1) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "the flags are 0x4: give CDDP_BROADCAST_PARAMS") != NULL);
     CHECK(cddp_ddp_grad_ready(ddp, 1) == CDDP_OK);
-    CHECK(cddp_ddp_broadcast(ddp, 0, both) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_broadcast(ddp, 0, both) == CDDP_ERR_INCOMPLETE);
     CHECK(cddp_ddp_grads_ready(ddp, 2, SIZES - 2) == CDDP_OK);
     CHECK(cddp_ddp_grads_ready(ddp, 0, 1) == CDDP_OK);
     CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
@@ -251,10 +251,11 @@ struct move_scene {
 
 static int advice;
 
-static void count_advice(void *state, cddp_log_level level, const char *line)
+static void count_advice(void *state, const cddp_log_record *record)
 {
     (void)state;
-    advice += level == CDDP_LOG_INFO && strstr(line, "options.may_move_grads allows it") != NULL;
+    advice += record->level == CDDP_LOG_INFO &&
+              strstr(record->line, "options.may_move_grads allows it") != NULL;
 }
 
 static int move_rank(int rank, int world_size, void *argument)
@@ -266,7 +267,7 @@ static int move_rank(int rank, int world_size, void *argument)
     void *before[SIZES];
     bool moved = false;
 
-    setenv("CDDP_LOG", "info", 1);
+    cddp_log_set_level(CDDP_LOG_INFO);
     cddp_log_set_sink(count_advice, NULL);
     CHECK(enter(&trainer, argument, rank, world_size,
                 scene->one_cannot && rank == 1 ? OWNED : scene->memory, SIZES, sizes, NULL) == 0);

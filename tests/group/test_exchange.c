@@ -339,7 +339,7 @@ static int stop_rank(int rank, int n, void *seed)
     cddp_group *group;
     bool stop = true;
 
-    cddp_stop_on_signals();
+    CHECK(cddp_stop_on_signals(NULL, 0) == CDDP_OK);
     CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     CHECK(cddp_should_stop(group, &stop) == CDDP_OK && !stop);
     CHECK(cddp_should_stop(group, NULL) == CDDP_ERR_ARGUMENT);

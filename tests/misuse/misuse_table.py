@@ -9,9 +9,9 @@ import re, sys
 FOLDER, OUT = sys.argv[1:]
 HEADERS = ["group", "ddp", "exchange", "store", "checkpoint", "loader", "sampler", "parallel", "spawn", "process", "types", "status"]
 # Functions that take nothing that could be wrong.
-NOTHING = {"cddp_stop_on_signals", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
+NOTHING = {"cddp_stop_request", "cddp_stop_requested", "cddp_log_set_level", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
 # What returns a pointer or a number for every argument.
-ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count"}
+ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_status_name", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count"}
 HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices", "work"]
 # (function, argument): what is no misuse: NULL means the default, or everything goes.
 NULL_IS_FINE = {"work", "options", "step", "metadata", "arg", "state", "reason", "stream", "buffers", "out_existed", "out_all",
@@ -47,8 +47,8 @@ RIGHT = {
     "tensors": "s->tensors", "metadata": "NULL", "name": '"a"', "snapshot": "&s->snapshot", "keep": "1", "out_path": "&s->text",
     "out_skipped": "&s->text", "out_json": "&s->text", "out_step": "&s->number", "into": "&s->snapshot", "epoch": "0", "batch": "0",
     "order": "CDDP_ORDER_SEQUENTIAL", "seed": "1", "position": "0", "world_size": "2", "drop_last": "false", "names": "s->names",
-    "rows": "8", "row_bytes": "8", "chunks": "s->chunks", "replicas": "1", "n": "1", "arg": "NULL", "fn": "no_rank", "nprocs": "1",
-    "allocator": "&s->allocator", "status": "CDDP_OK", "stage": "0", "state": "NULL", "stream": "NULL"}
+    "rows": "8", "row_bytes": "8", "chunks": "s->chunks", "replicas": "1", "n": "1", "arg": "NULL", "fn": "no_rank", "nprocs": "1", "text": '"it failed"',
+    "allocator": "&s->allocator", "status": "CDDP_ERR_IO", "stage": "0", "state": "NULL", "stream": "NULL"}
 
 
 def functions():
@@ -81,7 +81,7 @@ def right(function, kind, argument):
         if base == f"cddp_{handle}**" and argument == "out":
             return f"&s->made.{handle}"
     special = {"cddp_bucket*": "s->bucket", "void**": "&s->memory", "char***": "&s->list", "float***": "&s->replicas",
-               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
+               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
                "int*": "&s->small", "cddp_spawn_fn": "no_rank"}
     if (function, argument) in RIGHT:
         return RIGHT[function, argument]
@@ -116,7 +116,7 @@ def wrong(function, kind, argument, names):
             yield "overflowing", "s->too_many"
         if base == "cddp_message*":
             yield "misaligned inside", "s->odd_messages"
-        if argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap") or base == "cddp_bucket*" or base in ("cddp_batch*", "cddp_ddp_stats*",
+        if argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap") or base == "cddp_bucket*" or base in ("cddp_batch*", "cddp_ddp_stats*", "cddp_failure*",
                                                                                                    "cddp_bucket_stats*"):
             yield "of zeros", f"(void *)s->zeros"
         return

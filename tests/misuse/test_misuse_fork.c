@@ -118,7 +118,7 @@ static void be_child(struct misuse_model *model, enum child how)
     case DESTROYS:
         destroy_all();
         destroy_all();
-        _exit(cddp_barrier(mine.group, NULL) != CDDP_ERR_STATE);
+        _exit(cddp_barrier(mine.group, NULL) != CDDP_ERR_CLOSED);
     case DESTROYS_AT_EXIT:
         (void)atexit(destroy_all);
         exit(call_all(model));

@@ -50,6 +50,7 @@ struct scene {
     cddp_snapshot snapshot;
     cddp_step step;
     cddp_batch batch;
+    cddp_failure failure;
     cddp_ddp_stats stats;
     cddp_bucket_stats times;
     cddp_allocator allocator;
@@ -81,7 +82,7 @@ static void check_status(const char *what, cddp_status status)
 {
     expect(status < 0, what, "is accepted");
     expect(status >= 0 || cddp_last_error()[0] != '\0', what, "has no sentence");
-    expect(status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER && status != CDDP_ERR_CLOSED, what,
+    expect(status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER && status != CDDP_ERR_BROKEN, what,
            status < 0 ? cddp_last_error() : "");
 }
 

@@ -120,9 +120,10 @@ cddp_status cddpi_bucket_advance(struct cddpi_bucket *bucket)
     status = call_hook(bucket, &work);
     cddpi_group_name_bucket(ddp->group, -1);
     if (status != CDDP_OK) {
-        if (cddpi_last_failure()->status == CDDP_OK) {
-            (void)cddpi_fail(status, "hook, stage %d: %s", bucket->stage, cddp_status_text(status));
-        }
+        char what[32];
+
+        snprintf(what, sizeof what, "hook, stage %d", bucket->stage);
+        (void)cddpi_fail_callback(status, what);
         status = cddpi_bucket_failed(bucket, status);
         failure = *cddpi_last_failure();
         if (!cddpi_group_is_capturing(ddp->group)) {

@@ -170,7 +170,7 @@ cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call);
 /** Whether @p ddp is valid for @p call, which reads what never changes. Any thread may ask. */
 bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call);
 
-/** CDDP_OK, or CDDP_ERR_CLOSED with the failure that ended the handle. */
+/** CDDP_OK, or CDDP_ERR_BROKEN with the failure that ended the handle. */
 cddp_status cddpi_ddp_usable(const cddp_ddp *ddp);
 /** End the handle because of the stored failure. Returns @p status. */
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);

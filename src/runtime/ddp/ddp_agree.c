@@ -264,7 +264,7 @@ cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, uint32_t flags)
                           (unsigned)flags);
     }
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: broadcast in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: broadcast in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     status = broadcast_all(ddp, root, flags);

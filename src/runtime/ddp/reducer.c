@@ -16,7 +16,7 @@ static cddp_status begin_step(cddp_ddp *ddp, const cddp_step *step)
 
     CDDPI_TRY(cddpi_ddp_usable(ddp));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE,
+        return cddpi_fail(CDDP_ERR_INCOMPLETE,
                           "ddp: begin in the middle of backward %llu: %zu of %zu gradients are "
                           "ready, and wait was not called",
                           (unsigned long long)ddp->backward.number, ddp->backward.arrival_count,
@@ -96,7 +96,7 @@ static cddp_status await_failed_bucket(cddp_ddp *ddp)
 cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
-    cddp_status earlier = status == CDDP_ERR_CLOSED ? await_failed_bucket(ddp) : CDDP_OK;
+    cddp_status earlier = status == CDDP_ERR_BROKEN ? await_failed_bucket(ddp) : CDDP_OK;
 
     return earlier == CDDP_OK ? cddpi_fail_again(status, &failure) : earlier;
 }

@@ -109,7 +109,7 @@ cddp_status cddp_ddp_params_start(cddp_ddp *ddp)
     CDDPI_ENTER_DDP(ddp, "ddp_params_start");
     CDDPI_TRY(check_sharded(ddp));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: params_start in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: params_start in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     CDDPI_TRY(cddpi_shard_finish(ddp));
@@ -167,7 +167,7 @@ cddp_status cddp_ddp_unshard(cddp_ddp *ddp)
     CDDPI_ENTER_DDP(ddp, "ddp_unshard");
     CDDPI_TRY(cddpi_ddp_usable(ddp));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: unshard in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: unshard in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     CDDPI_TRY(cddpi_ddp_params_whole(ddp));

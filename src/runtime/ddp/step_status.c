@@ -240,7 +240,7 @@ cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all)
     CDDPI_TRY(out_all != NULL ? cddpi_ddp_usable(ddp)
                               : cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_follow: out_all is NULL"));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: follow in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: follow in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     if (ddp->shards != NULL) {
