@@ -57,6 +57,9 @@ typedef struct cddp_allocator {
  *          CDDP_ERR_STATE (cddp has already allocated memory). */
 CDDP_CHECKED cddp_status cddp_allocator_set(const cddp_allocator *allocator);
 
+/** Free memory that a call of cddp returned; NULL is accepted. Any thread. */
+CDDP_API void cddp_free(void *memory);
+
 /** Treat SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGUSR1 as requests to stop: cddp_should_stop() in
  *  exchange.h reports the request to all ranks. The first signal is only a request. A second
  *  SIGTERM, SIGINT or SIGQUIT, more than 200 ms later, ends the process as usual. SIGHUP and
