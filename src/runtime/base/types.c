@@ -80,6 +80,37 @@ cddp_status cddpi_struct_fill(const char *name, const char *init, const void *fr
     return CDDP_OK;
 }
 
+cddp_status cddpi_flags_check(uint32_t flags, uint64_t words)
+{
+    if (flags == 0 && words == 0) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                      flags != 0 ? "flags 0x%llx are not known to cddp %s (built for a newer one)"
+                                 : "a reserved word is 0x%llx, which cddp %s does not know (built "
+                                   "for a newer one)",
+                      (unsigned long long)(flags != 0 ? flags : words), cddp_version());
+}
+
+cddp_status cddp_tensors_of(const cddp_param *params, size_t count, cddp_tensor *out)
+{
+    if (count > 0 && (params == NULL || out == NULL)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "tensors_of: %s is NULL",
+                          params == NULL ? "params" : "out");
+    }
+    if (count > PTRDIFF_MAX / sizeof *params) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "tensors_of: %zu params are too many", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        out[i] = (cddp_tensor){.name = params[i].name,
+                               .type = params[i].type,
+                               .dims = params[i].dims,
+                               .data = params[i].data};
+        memcpy(out[i].shape, params[i].shape, sizeof out[i].shape);
+    }
+    return CDDP_OK;
+}
+
 size_t cddp_type_bytes(cddp_type type)
 {
     switch (type) {

@@ -23,4 +23,10 @@ cddp_status cddpi_reserved_check(const char *name, const void *reserved, size_t 
 cddp_status cddpi_struct_fill(const char *name, const char *init, const void *from, size_t known,
                               void *to);
 
+/** Check the flags and the reserved words of a struct without struct_size.
+ *  @param flags    Those that this version does not know.
+ *  @param words    All reserved words, joined by OR.
+ *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: a newer version may know what they ask for. */
+cddp_status cddpi_flags_check(uint32_t flags, uint64_t words);
+
 #endif
