@@ -8,14 +8,15 @@
  *      cddp_model_close()
  *
  *  Link it with `pkg-config --libs cddp-model`. A handle belongs to one thread at a time: a call
- *  while another thread is in one fails and does nothing. Several handles work in several threads
+ *  while another thread is in one is CDDP_ERR_BUSY, and does nothing. Several handles work in several threads
  *  at once. No group is needed, and no variable of a launcher is read, so a rank of a job may open
  *  a model, too. Nothing is printed but through the log (process.h). A fork cannot use its parent's
  *  models.
  *
  *  Every call can return CDDP_ERR_ARGUMENT (a handle that is NULL, an argument outside its range),
- *  CDDP_ERR_STATE (a closed handle) and CDDP_ERR_NO_MEMORY. cddp_last_error() has the text, which
- *  names the file and the key of train.conf.
+ *  CDDP_ERR_CLOSED (a closed handle), CDDP_ERR_STATE (in a fork, or called by a function that this
+ *  model has called) and CDDP_ERR_NO_MEMORY. cddp_last_error() has the text, which names the file
+ *  and the key of train.conf.
  *
  *  Collective: no, all of these. */
 #ifndef CDDP_MODEL_H
@@ -57,6 +58,7 @@ typedef struct cddp_model_options {
     /** 0. */
     uint16_t reserved;
 } cddp_model_options;
+CDDP_NO_TAIL(cddp_model_options, reserved);
 /** The defaults. */
 #define CDDP_MODEL_OPTIONS_INIT                                                                    \
     {                                                                                              \
@@ -103,6 +105,7 @@ typedef struct cddp_model_value {
     /** As mean. */
     float std[4];
 } cddp_model_value;
+CDDP_NO_TAIL(cddp_model_value, std);
 /** Empty. */
 #define CDDP_MODEL_VALUE_INIT                                                                      \
     {                                                                                              \
@@ -144,6 +147,7 @@ typedef struct cddp_model_info {
     /** 1: cddp_model_generate() works. */
     uint32_t writes_text;
 } cddp_model_info;
+CDDP_NO_TAIL(cddp_model_info, writes_text);
 /** Empty. */
 #define CDDP_MODEL_INFO_INIT                                                                       \
     {                                                                                              \
@@ -197,6 +201,7 @@ typedef struct cddp_generate_options {
     /** Draw from the so many most likely tokens. 0: from all. */
     uint32_t top_k;
 } cddp_generate_options;
+CDDP_NO_TAIL(cddp_generate_options, top_k);
 /** The defaults. */
 #define CDDP_GENERATE_OPTIONS_INIT                                                                 \
     {                                                                                              \
