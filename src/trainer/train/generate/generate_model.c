@@ -14,13 +14,13 @@ cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
     if (config->data.type != CDDPI_DATA_TEXT && config->data.vocabulary[0] == '\0') {
         return CDDP_OK;
     }
-    return cddpi_tokenizer_open(config->data.vocabulary, &trainer->tokenizer);
+    return cddpi_tokenizer_open(config->data.vocabulary, &trainer->data.tokenizer);
 }
 
 cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    int vocabulary = trainer->train.data.classes;
+    int vocabulary = trainer->data.train.data.classes;
 
     if (config->train.generate_top_k > vocabulary) {
         return cddpi_config_fail(config, "train.generate_top_k",
@@ -65,13 +65,13 @@ static cddp_status read_logits(void *context, const int32_t *tokens, int last, c
 static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reader *out)
 {
     struct cddpi_device *device = trainer->device;
-    size_t bytes = (size_t)trainer->predictions * sizeof *out->tokens;
+    size_t bytes = (size_t)trainer->models.predictions * sizeof *out->tokens;
     void *memory = NULL;
 
     *out = (struct reader){.model = trainer->model,
                            .device = device,
-                           .context = trainer->predictions,
-                           .vocabulary = trainer->train.data.classes,
+                           .context = trainer->models.predictions,
+                           .vocabulary = trainer->data.train.data.classes,
                            .step = trainer->cursor.step};
     out->logits = cddpi_zalloc_array((size_t)out->vocabulary, sizeof *out->logits);
     if (out->logits == NULL) {
@@ -96,9 +96,9 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
     struct cddpi_generator generator = {
         .logits = read_logits,
         .model = &reader,
-        .context = trainer->predictions,
+        .context = trainer->models.predictions,
         .vocabulary = reader.vocabulary,
-        .tokenizer = trainer->tokenizer,
+        .tokenizer = trainer->data.tokenizer,
         .sampling = {.temperature = config->train.generate_temperature,
                      .top_k = config->train.generate_top_k,
                      .seed = (uint64_t)config->train.seed,
@@ -163,7 +163,7 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
     record(trainer, &generated, (double)(cddpi_now_ns() - began) * 1e-6);
     snprintf(heading, sizeof heading, "step %llu: a text of %d tokens",
              (unsigned long long)trainer->cursor.step, generated.count);
-    text = cddpi_format("%s%s%s", generated.prompt, trainer->tokenizer == NULL ? " " : "",
+    text = cddpi_format("%s%s%s", generated.prompt, trainer->data.tokenizer == NULL ? " " : "",
                         generated.text);
     if (text != NULL) {
         cddpi_progress_text(&trainer->records.progress, heading, text);
