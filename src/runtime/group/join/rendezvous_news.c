@@ -15,7 +15,7 @@ enum { MISSING_BYTES = 256, SAYS_BYTES = 400 };
 #define REFUSAL struct cddpi_refusal
 
 static const struct cddpi_field refusal_fields[] = {
-    CDDPI_FIELD_OF_NUMBER(REFUSAL, status, CDDP_ERR_DEVICE, -1),
+    CDDPI_FIELD_OF_NUMBER(REFUSAL, status, CDDP_ERR_BROKEN, -1),
     CDDPI_FIELD_OF_NUMBER(REFUSAL, rank, -1, INT32_MAX),
     CDDPI_FIELD_OF_TEXT(REFUSAL, text),
     {.type = CDDPI_FIELD_END},

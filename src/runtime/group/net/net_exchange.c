@@ -248,7 +248,7 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
     }
     for (int host = 0; host < net->host_count; host++) {
         if (works[host] != NULL) {
-            cddp_status sent = cddp_work_wait(works[host], 0);
+            cddp_status sent = cddp_work_wait(works[host]);
 
             status = status == CDDP_OK ? sent : status;
             cddp_work_destroy(works[host]);
