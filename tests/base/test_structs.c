@@ -102,7 +102,7 @@ static cddp_status use_loader_options(const void *from)
 
 static cddp_status use_ddp_options(const void *from)
 {
-    cddp_param param = {.name = "w", .dims = 1, .shape = {4}, .data = values};
+    cddp_param param = {.name = "w", .type = CDDP_F32, .dims = 1, .shape = {4}, .data = values};
     cddp_ddp *made = NULL;
     cddp_status status = cddp_ddp_create(group, &param, 1, NULL, 0, from, &made);
 
@@ -408,6 +408,10 @@ static void every_struct_of_the_headers_is_tested_here(void **state)
         FILE *header = fopen(headers.gl_pathv[i], "r");
 
         assert_non_null(header);
+        if (strstr(headers.gl_pathv[i], "/model.h") != NULL) {
+            fclose(header); /* of a library of its own, which this program does not link */
+            continue;
+        }
         while (fgets(line, sizeof line, header) != NULL) {
             (void)sscanf(line, "typedef struct %99[a-z_] {", type);
             if (strncmp(line, "    size_t struct_size;", 23) == 0) {
@@ -426,7 +430,8 @@ static void every_struct_of_the_headers_is_tested_here(void **state)
 static int set_up(void **state)
 {
     static const char *const names[] = {"cpu"};
-    cddp_param param = {.name = "w", .dims = 1, .shape = {4}, .data = values, .grad = grads};
+    cddp_param param = {
+        .name = "w", .type = CDDP_F32, .dims = 1, .shape = {4}, .data = values, .grad = grads};
 
     (void)state;
     folder = support_mkdtemp();

@@ -5,6 +5,8 @@
 #ifndef CDDPI_BASE_TYPES_H
 #define CDDPI_BASE_TYPES_H
 
+#include "base/shared.h"
+
 #include <cddp/types.h>
 
 /** How many types and reductions there are. */
@@ -14,17 +16,17 @@ enum { CDDPI_TYPES = CDDP_BOOL + 1, CDDPI_OPS = CDDP_OP_XOR + 1 };
  *  defaults. @p known is the struct's size in this version, @p least its size in the first version.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT ("NAME: struct_size is 0: begin with INIT");
  *          CDDP_ERR_UNAVAILABLE (a field that this version does not know is not 0). */
-cddp_status cddpi_struct_read(const char *name, const char *init, const void *from, size_t known,
-                              size_t least, void *to);
+CDDPI_SHARED cddp_status cddpi_struct_read(const char *name, const char *init, const void *from,
+                                           size_t known, size_t least, void *to);
 
 /** Check that the @p bytes bytes of a field called reserved are 0.
  *  @return CDDP_OK, CDDP_ERR_UNAVAILABLE. */
-cddp_status cddpi_reserved_check(const char *name, const void *reserved, size_t bytes);
+CDDPI_SHARED cddp_status cddpi_reserved_check(const char *name, const void *reserved, size_t bytes);
 
 /** Fill the fields that the caller knows in @p to, except struct_size: no other bytes. A NULL @p to
  * is refused. */
-cddp_status cddpi_struct_fill(const char *name, const char *init, const void *from, size_t known,
-                              void *to);
+CDDPI_SHARED cddp_status cddpi_struct_fill(const char *name, const char *init, const void *from,
+                                           size_t known, void *to);
 
 /** Check the flags and the reserved words of a struct without struct_size.
  *  @param flags    Those that this version does not know.
