@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CDDPI_FAILURE_TEXT_BYTES = 4096, CDDPI_FAILURE_OPERATION_BYTES = 40 };
+enum { CDDPI_FAILURE_TEXT_BYTES = 4096, CDDPI_FAILURE_OPERATION_BYTES = 128 };
 
 /* A failure. Ranks also send it to each other in this form. */
 struct cddpi_failure {
