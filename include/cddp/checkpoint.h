@@ -78,6 +78,7 @@ typedef struct cddp_snapshot {
     {                                                                                              \
         sizeof(cddp_snapshot), 0, NULL, 0, NULL, 0, NULL                                           \
     }
+CDDP_NO_TAIL(cddp_snapshot, state_json);
 
 /** Write @p snapshot below @p dir, which is created if it does not exist. Then delete all snapshots
  *  but the newest @p keep (0: keep all), and files of crashed writers. If the disk is full,

@@ -70,7 +70,7 @@ static int mean_rank(int rank, int world_size, void *argument)
     const struct meeting *meeting = argument;
     const struct scene *scene = meeting->argument;
     cddp_group *group = join_group(meeting, rank, world_size);
-    uint32_t order[SIZES];
+    size_t order[SIZES];
     cddp_ddp *ddp;
     struct model model;
 
@@ -515,7 +515,7 @@ static int stats_rank(int rank, int world_size, void *argument)
 {
     cddp_group *group = join_group(argument, rank, world_size);
     static const size_t elements[] = {999, 2000, 3001}; /* there is padding between them */
-    static const uint32_t order[] = {2, 1, 0};
+    static const size_t order[] = {2, 1, 0};
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     uint64_t exposed = 0;
     uint64_t peers = 0;

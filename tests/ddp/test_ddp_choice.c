@@ -71,7 +71,7 @@ static int train(struct trainer *t, const struct scene *scene, int rank, int wor
         CHECK(full_backward(t, rank, step) == 0);
         CHECK(cddp_ddp_wait(t->ddp) == CDDP_OK);
         CHECK(is_right(t->ddp, &t->model, scene, rank, world_size, step) == 0);
-        CHECK(!scene->shard || cddp_ddp_updated(t->ddp) == CDDP_OK);
+        CHECK(!scene->shard || cddp_ddp_params_start(t->ddp) == CDDP_OK);
     }
     dup2(old, 2);
     close(old);
@@ -83,7 +83,7 @@ static int train(struct trainer *t, const struct scene *scene, int rank, int wor
 
 static int choice_rank(int rank, int world_size, void *argument)
 {
-    static const uint32_t order[COUNT] = {6, 5, 4, 3, 2, 1, 0};
+    static const size_t order[COUNT] = {6, 5, 4, 3, 2, 1, 0};
     const struct meeting *meeting = argument;
     const struct scene *scene = meeting->argument;
     bool by_hand = scene->bucket_bytes > 0;

@@ -42,10 +42,10 @@ static size_t shared_bytes(const void *memory)
 
 static int warnings;
 
-static void count_warnings(void *state, cddp_log_level level, const char *line)
+static void count_warnings(void *state, const cddp_log_record *record)
 {
     (void)state;
-    warnings += level == CDDP_LOG_WARN && strstr(line, "2 to 3 times") != NULL;
+    warnings += record->level == CDDP_LOG_WARN && strstr(record->line, "2 to 3 times") != NULL;
 }
 
 /* The block; @p out_whole is what is to be freed. */
@@ -161,11 +161,11 @@ static void other_memory_stays_as_it_is_and_the_log_says_so(void **state)
 
 enum { BLOCK = 8, BLOCK_ELEMENTS = 65536 }; /* of 256 KiB each */
 
-static const uint32_t in_turns[BLOCK] = {6, 4, 2, 0, 7, 5, 3, 1};
-static const uint32_t forward[BLOCK] = {0, 1, 2, 3, 4, 5, 6, 7};
+static const size_t in_turns[BLOCK] = {6, 4, 2, 0, 7, 5, 3, 1};
+static const size_t forward[BLOCK] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 struct order_scene {
-    const uint32_t *arrival;
+    const size_t *arrival;
     bool is_told; /* by ready_order */
     bool keeps_buckets;
     size_t buckets; /* in the last step */
@@ -174,11 +174,12 @@ struct order_scene {
 
 static int late_warnings;
 
-static void count_late_warnings(void *state, cddp_log_level level, const char *line)
+static void count_late_warnings(void *state, const cddp_log_record *record)
 {
     (void)state;
-    late_warnings += level == CDDP_LOG_WARN && strstr(line, "the first bucket of flat_grads could "
-                                                            "start only when 100 %") != NULL;
+    late_warnings += record->level == CDDP_LOG_WARN &&
+                     strstr(record->line, "the first bucket of flat_grads could "
+                                          "start only when 100 %") != NULL;
 }
 
 static int order_rank(int rank, int world_size, void *argument)

@@ -49,6 +49,7 @@ static int broadcast_rank(int rank, int world_size, void *argument)
     cddp_param buffers[2] = {
         {.name = "running", .type = CDDP_F64, .dims = 1, .shape = {3}, .data = running},
         {.name = "count", .type = CDDP_I64, .data = &count}};
+    uint32_t both = CDDP_BROADCAST_PARAMS | CDDP_BROADCAST_BUFFERS;
     int root = world_size - 1;
     struct trainer trainer;
     cddp_ddp *ddp;
@@ -60,19 +61,24 @@ static int broadcast_rank(int rank, int world_size, void *argument)
                           &trainer.model.options, &ddp) == CDDP_OK);
     trainer.ddp = ddp;
     CHECK(running[2] == 0 && count == 0);
+    CHECK(cddp_ddp_param_count(ddp) == SIZES && cddp_ddp_param_name(ddp, SIZES) == NULL);
+    CHECK(strcmp(cddp_ddp_param_name(ddp, FROZEN), trainer.model.params[FROZEN].name) == 0);
     running[1] = rank + 0.5;
     count = rank + 10;
     load(&trainer.model, ddp, rank);
-    CHECK(cddp_ddp_broadcast(ddp, root, false, true) == CDDP_OK);
+    CHECK(cddp_ddp_broadcast(ddp, root, CDDP_BROADCAST_BUFFERS) == CDDP_OK);
     CHECK(running[1] == root + 0.5 && count == root + 10);
     CHECK(params_are_of(&trainer.model, ddp, rank) == 0);
     count = rank;
-    CHECK(cddp_ddp_broadcast(ddp, root, true, false) == CDDP_OK);
+    CHECK(cddp_ddp_broadcast(ddp, root, CDDP_BROADCAST_PARAMS) == CDDP_OK);
     CHECK(params_are_of(&trainer.model, ddp, root) == 0 && count == rank);
-    CHECK(cddp_ddp_broadcast(ddp, world_size, true, true) == CDDP_ERR_ARGUMENT);
-    CHECK(cddp_ddp_broadcast(ddp, -1, true, true) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_broadcast(ddp, world_size, both) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_broadcast(ddp, -1, both) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_broadcast(ddp, 0, 0) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_broadcast(ddp, 0, both + 1) == CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "the flags are 0x4: give CDDP_BROADCAST_PARAMS") != NULL);
     CHECK(cddp_ddp_grad_ready(ddp, 1) == CDDP_OK);
-    CHECK(cddp_ddp_broadcast(ddp, 0, true, true) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_broadcast(ddp, 0, both) == CDDP_ERR_INCOMPLETE);
     CHECK(cddp_ddp_grads_ready(ddp, 2, SIZES - 2) == CDDP_OK);
     CHECK(cddp_ddp_grads_ready(ddp, 0, 1) == CDDP_OK);
     CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
@@ -115,7 +121,7 @@ static int unshard_rank(int rank, int world_size, void *argument)
             states[spans[s].param][i] = (float)loaded(1, spans[s].param, i);
         }
     }
-    CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_OK);
     CHECK(cddp_ddp_unshard(ddp) == CDDP_OK);
     for (size_t p = 0; p < SIZES; p++) {
         const float *own = states[p];

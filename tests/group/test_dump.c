@@ -81,7 +81,7 @@ static int one_rank_dies(int rank, int n, void *argument)
     CHECK(cddp_broadcast(group, data, 50, CDDP_F32, 0, NULL) == CDDP_OK ||
           cddp_broadcast(group, data, 50, CDDP_F32, 0, NULL) != CDDP_OK);
     CHECK(cddp_barrier(group, NULL) == CDDP_ERR_PEER ||
-          cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+          cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }
@@ -193,7 +193,7 @@ static int asked(int rank, int n, void *argument)
     if (rank != 0) {
         CHECK(cddp_all_reduce(group, &data, &data, 1, CDDP_I32, CDDP_OP_SUM, &work) == CDDP_OK);
     }
-    CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+    CHECK(cddp_work_wait(work) == CDDP_OK);
     cddp_work_destroy(work);
     cddp_group_destroy(part);
     cddp_group_destroy(group);

@@ -39,7 +39,7 @@ static int gather_once(cddp_group *group, cddp_type type, size_t scale, bool reg
     CHECK(cddp_all_gatherv(group, in_place ? out + own * element : in, out, counts, type,
                            with_handle ? &work : NULL) == CDDP_OK);
     if (with_handle) {
-        CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+        CHECK(cddp_work_wait(work) == CDDP_OK);
         cddp_work_destroy(work);
     }
     for (int r = 0, at = 0; r < n; at += (int)counts[r++]) {
@@ -108,7 +108,7 @@ static int disagree_rank(int rank, int n, void *argument)
     }
     status = cddp_all_gatherv(group, in, out, counts, CDDP_F32, &work);
     if (status == CDDP_OK) {
-        status = cddp_work_wait(work, 0);
+        status = cddp_work_wait(work);
         cddp_work_destroy(work);
     }
     CHECK(status == CDDP_ERR_MISMATCH);
@@ -215,7 +215,7 @@ static int messages_rank(int rank, int n, void *seed)
             int32_t *data = messages[i].out;
 
             if (way == 1) {
-                CHECK(cddp_work_wait(works[i], 0) == CDDP_OK);
+                CHECK(cddp_work_wait(works[i]) == CDDP_OK);
                 cddp_work_destroy(works[i]);
             }
             for (int k = 0; k < COUNT && messages[i].receives; k++) {
@@ -356,7 +356,7 @@ static int stop_rank(int rank, int n, void *seed)
     cddp_group *group;
     bool stop = true;
 
-    cddp_stop_on_signals();
+    CHECK(cddp_stop_on_signals(NULL, 0) == CDDP_OK);
     CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     CHECK(cddp_should_stop(group, &stop) == CDDP_OK && !stop);
     CHECK(cddp_should_stop(group, NULL) == CDDP_ERR_ARGUMENT);

@@ -29,7 +29,7 @@ static int recorded_rank(int rank, int n, void *argument)
     CHECK(cddpi_group_is_capturing(group));
     CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, &work) == CDDP_OK);
-    CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+    CHECK(cddp_work_wait(work) == CDDP_OK);
     cddp_work_destroy(work);
     CHECK(cddpi_group_capture_end(group, &captured) == CDDP_OK);
     for (int r = 0; r < n; r++) {

@@ -86,6 +86,7 @@ static int exchange_rank(int rank, int n, void *argument)
     cddp_work *received[4];
     void *in[4];
     cddp_group *group;
+    bool done;
 
     CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
     for (int i = 0; i < 3; i++) {
@@ -101,9 +102,9 @@ static int exchange_rank(int rank, int n, void *argument)
         }
         for (int r = n; r-- > 0;) {
             if (r != rank) {
-                CHECK(cddp_work_wait(received[r], 0) == CDDP_OK);
+                CHECK(cddp_work_wait(received[r]) == CDDP_OK);
                 CHECK(arrived(group, r, in[r], counts[i], CDDP_F32) == 0);
-                CHECK(cddp_work_wait(sent[r], SUPPORT_TIMEOUT_MS) == CDDP_OK);
+                CHECK(cddp_work_wait_host(sent[r], SUPPORT_TIMEOUT_MS, &done) == CDDP_OK && done);
                 cddp_work_destroy(received[r]);
                 cddp_work_destroy(sent[r]);
             }
@@ -144,7 +145,7 @@ static int ring_rank(int rank, int n, void *argument)
         }
         CHECK(fetch(group, &got, sum, sizeof got) == 0);
         CHECK(got == (float)n);
-        CHECK(cddp_work_wait(works[1], 0) == CDDP_OK);
+        CHECK(cddp_work_wait(works[1]) == CDDP_OK);
         CHECK(arrived(group, previous + i, in, count, CDDP_BF16) == 0);
         while (!done) {
             CHECK(cddp_work_test(works[0], &done) == CDDP_OK);
@@ -176,7 +177,7 @@ static int small_things_rank(int rank, int n, void *argument)
     if (n > 1) { /* no elements are nowhere: they go another way, and arrive */
         CHECK(cddp_send(group, there, 0, CDDP_F32, other, &work) == CDDP_OK);
         CHECK(cddp_recv(group, NULL, 0, CDDP_F32, (rank + n - 1) % n, NULL) == CDDP_OK);
-        CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+        CHECK(cddp_work_wait(work) == CDDP_OK);
         cddp_work_destroy(work);
     }
     if (n > 1 && cddpi_group_can_capture(group) == CDDP_OK) {
@@ -249,7 +250,7 @@ static int many_rank(int rank, int n, void *argument)
     for (int i = MANY; i-- > 0 && rank < 2;) {
         float value;
 
-        CHECK(cddp_work_wait(works[i], 0) == CDDP_OK);
+        CHECK(cddp_work_wait(works[i]) == CDDP_OK);
         cddp_work_destroy(works[i]);
         if (i % 50 == 0) {
             CHECK(fetch(group, &value, there + i, sizeof value) == 0);
@@ -360,7 +361,7 @@ static int mismatch_rank(int rank, int n, void *argument)
     CHECK(strstr(cddp_last_error(), stage->which == 0   ? "receives f32 x 999"
                                     : stage->which == 1 ? "receives f32 x 2000"
                                                         : "receives i32 x 1000") != NULL);
-    CHECK(cddp_recv(group, there, 1, CDDP_F32, (rank + 1) % n, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_recv(group, there, 1, CDDP_F32, (rank + 1) % n, NULL) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }
@@ -411,8 +412,8 @@ static int gone_rank(int rank, int n, void *argument)
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
     if (rank == 0) {
         CHECK(await_failure(group) == CDDP_ERR_PEER);
-        status = cddp_work_wait(work, 0);
-        CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_CLOSED);
+        status = cddp_work_wait(work);
+        CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_BROKEN);
         CHECK(strstr(cddp_last_error(), stage->which == 2
                                             ? "recv f32 x 1000 from rank 1, message #1 on the "
                                               "device, stage 2: rank 1 "
@@ -442,7 +443,7 @@ static int gone_midway_rank(int rank, int n, void *argument)
         CHECK(cddp_send(group, there, LARGE, CDDP_F32, 1, NULL) == CDDP_ERR_PEER);
         CHECK(strstr(cddp_last_error(), "send f32 x 150000 to rank 1, message #1 on the device: "
                                         "rank 1 (pid ") != NULL);
-        CHECK(cddp_send(group, there, 1, CDDP_F32, 1, NULL) == CDDP_ERR_CLOSED);
+        CHECK(cddp_send(group, there, 1, CDDP_F32, 1, NULL) == CDDP_ERR_BROKEN);
     }
     cddp_group_destroy(group);
     return 0;

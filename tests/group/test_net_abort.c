@@ -87,7 +87,7 @@ static int carry_rank(int rank, int world_size, void *argument)
     if (rank == 0) {
         result = compute(job);
     }
-    CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+    CHECK(cddp_work_wait(work) == CDDP_OK);
     CHECK(data[MANY - 1] == (float)(world_size * (world_size - 1) / 2));
     if (rank == world_size - 1) {
         atomic_store(&job->others_know, true);

@@ -141,7 +141,7 @@ static int absent_rank(int rank, int n, void *argument)
             CHECK(await_told(job, n - 1));
             for (int m = 0; m < MESSAGES; m++) {
                 for (int r = 1; r < n; r++) {
-                    CHECK(cddp_work_wait(works[m * n + r], 0) == CDDP_OK);
+                    CHECK(cddp_work_wait(works[m * n + r]) == CDDP_OK);
                     cddp_work_destroy(works[m * n + r]);
                 }
             }
@@ -187,7 +187,7 @@ static int mixed_rank(int rank, int n, void *argument)
         CHECK(cddp_send(group, memory, sizes[m], CDDP_U8, 1 + i / MESSAGES, waits ? NULL : &work) ==
               CDDP_OK);
         if (work != NULL) {
-            CHECK(cddp_work_wait(work, 0) == CDDP_OK);
+            CHECK(cddp_work_wait(work) == CDDP_OK);
             cddp_work_destroy(work);
         }
         memset(memory, 255, sizes[m]); /* ours again, whether it has been received or not */
@@ -238,7 +238,7 @@ static int greedy_rank(int rank, int n, void *argument)
         fill(memory, 3, BIG);
         CHECK(cddp_send(group, memory, BIG, CDDP_U8, 1, &works[0]) == CDDP_OK);
         CHECK(cddp_send(group, memory, MOST + 3, CDDP_U8, 2, &works[1]) == CDDP_OK);
-        CHECK(cddp_work_wait(works[1], 0) == CDDP_OK);
+        CHECK(cddp_work_wait(works[1]) == CDDP_OK);
         CHECK(await_told(job, 1));
     } else if (rank == 2) {
         CHECK(cddp_recv(group, memory, MOST + 3, CDDP_U8, 0, NULL) == CDDP_OK);
@@ -251,7 +251,7 @@ static int greedy_rank(int rank, int n, void *argument)
         CHECK(holds(memory, 3, BIG));
     }
     for (int i = 0; rank == 0 && i < 2; i++) {
-        CHECK(cddp_work_wait(works[i], 0) == CDDP_OK);
+        CHECK(cddp_work_wait(works[i]) == CDDP_OK);
         cddp_work_destroy(works[i]);
     }
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
@@ -283,7 +283,7 @@ static int gone_rank(int rank, int n, void *argument)
         fill(memory, 5, BIG);
         CHECK(cddp_send(group, memory, MOST, CDDP_U8, 1, &works[0]) == CDDP_OK);
         CHECK(cddp_send(group, memory, BIG, CDDP_U8, 1, &works[1]) == CDDP_OK);
-        CHECK(cddp_work_wait(works[0], 0) == CDDP_OK);
+        CHECK(cddp_work_wait(works[0]) == CDDP_OK);
         CHECK(tell(job));
         if (dies) {
             raise(SIGKILL);
@@ -300,7 +300,7 @@ static int gone_rank(int rank, int n, void *argument)
     }
     cddp_group_destroy(group);
     if (rank == 0) {
-        CHECK(cddp_work_wait(works[1], 0) != CDDP_OK);
+        CHECK(cddp_work_wait(works[1]) != CDDP_OK);
         cddp_work_destroy(works[0]);
         cddp_work_destroy(works[1]);
     }
@@ -337,7 +337,7 @@ static int dead_receiver_rank(int rank, int n, void *argument)
     }
     CHECK(cddp_send(group, memory, MOST, CDDP_U8, 1, NULL) == CDDP_OK);
     CHECK(cddp_send(group, memory, BIG, CDDP_U8, 1, &work) == CDDP_OK);
-    CHECK(cddp_work_wait(work, 0) == CDDP_ERR_PEER);
+    CHECK(cddp_work_wait(work) == CDDP_ERR_PEER);
     CHECK(strstr(cddp_last_error(), "died") != NULL);
     cddp_work_destroy(work);
     cddp_group_destroy(group);

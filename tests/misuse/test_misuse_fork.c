@@ -84,17 +84,18 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_group_alloc_host(mine.group, 8, &memory));
     FORK_GIVES(cddp_group_set_stream(mine.group, &memory));
     FORK_GIVES(cddp_work_test(mine.work, &done));
-    FORK_GIVES(cddp_work_wait(mine.work, 0));
+    FORK_GIVES(cddp_work_wait(mine.work));
+    FORK_GIVES(cddp_work_wait_host(mine.work, 1, &done));
     FORK_GIVES(cddp_ddp_create(mine.group, model->params, MISUSE_PARAMS, NULL, 0, NULL, &ddp));
     FORK_GIVES(cddp_ddp_begin(mine.ddp, NULL));
     FORK_GIVES(cddp_ddp_grad_ready(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_wait(mine.ddp));
-    FORK_GIVES(cddp_ddp_updated(mine.ddp));
+    FORK_GIVES(cddp_ddp_params_start(mine.ddp));
     FORK_GIVES(cddp_ddp_begin_samples(mine.ddp, 1));
     FORK_GIVES(cddp_ddp_grads_ready(mine.ddp, 0, 1));
     FORK_GIVES(cddp_ddp_progress(mine.ddp));
-    FORK_GIVES(cddp_ddp_join(mine.ddp, &done));
-    FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, true, true));
+    FORK_GIVES(cddp_ddp_follow(mine.ddp, &done));
+    FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, CDDP_BROADCAST_BUFFERS));
     FORK_GIVES(cddp_ddp_param_wait(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_params_wait(mine.ddp));
     FORK_GIVES(cddp_ddp_unshard(mine.ddp));
@@ -117,7 +118,7 @@ static void be_child(struct misuse_model *model, enum child how)
     case DESTROYS:
         destroy_all();
         destroy_all();
-        _exit(cddp_barrier(mine.group, NULL) != CDDP_ERR_STATE);
+        _exit(cddp_barrier(mine.group, NULL) != CDDP_ERR_CLOSED);
     case DESTROYS_AT_EXIT:
         (void)atexit(destroy_all);
         exit(call_all(model));
@@ -154,7 +155,7 @@ static int fork_rank(int rank, int size, void *argument)
         CHECK(waitpid(child, &status, 0) == child);
         CHECK(how == DIES ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
-    CHECK(cddp_work_wait(mine.work, 0) == CDDP_OK);
+    CHECK(cddp_work_wait(mine.work) == CDDP_OK);
     CHECK(misuse_reduce(mine.group) == 0);
     CHECK(misuse_step(&model) == 0);
     CHECK(misuse_reduce(mine.group) == 0);

@@ -50,6 +50,7 @@ struct scene {
     cddp_snapshot snapshot;
     cddp_step step;
     cddp_batch batch;
+    cddp_failure failure;
     cddp_ddp_stats stats;
     cddp_bucket_stats times;
     cddp_allocator allocator;
@@ -81,7 +82,7 @@ static void check_status(const char *what, cddp_status status)
 {
     expect(status < 0, what, "is accepted");
     expect(status >= 0 || cddp_last_error()[0] != '\0', what, "has no sentence");
-    expect(status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER && status != CDDP_ERR_CLOSED, what,
+    expect(status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER && status != CDDP_ERR_BROKEN, what,
            status < 0 ? cddp_last_error() : "");
 }
 
@@ -146,7 +147,7 @@ static cddp_status make(struct scene *s, struct handles *out, const cddp_ddp_opt
     status = status == CDDP_OK ? cddp_loader_create(&s->loads, &out->loader) : status;
     status = status == CDDP_OK ? cddp_devices_create(s->names, 1, &out->devices) : status;
     status = status == CDDP_OK ? cddp_barrier(s->group, &out->work) : status;
-    return status == CDDP_OK ? cddp_work_wait(out->work, 0) : status;
+    return status == CDDP_OK ? cddp_work_wait(out->work) : status;
 }
 
 static void destroy(struct handles *handles)
@@ -223,7 +224,7 @@ static int build(struct scene *s, const struct misuse *misuse, int rank, int siz
     CHECK(cddp_group_split(s->group, 0, 0, &s->dead.group) == CDDP_OK);
     CHECK(make(s, &s->dead, NULL) == CDDP_OK);
     destroy(&s->dead);
-    sharded.shard = sharded.reduce_late = true;
+    sharded.shard = true;
     CHECK(make(s, &living, &sharded) == CDDP_OK);
     s->ddp = living.ddp;
     s->store = living.store;
@@ -251,7 +252,8 @@ static int table_rank(int rank, int size, void *argument)
         }
         CHECK(misuse_reduce(scene.group) == 0);
     }
-    CHECK(cddp_ddp_updated(scene.ddp) == CDDP_OK && cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(scene.ddp) == CDDP_OK &&
+          cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
     living = (struct handles){scene.group,       scene.ddp,    scene.store,   scene.sampler,
                               scene.safetensors, scene.loader, scene.devices, scene.work};
     destroy(&living);

@@ -76,7 +76,7 @@ static int step_sharded(struct sharded *s, int rank, unsigned step)
         CHECK(cddpi_optim_device_rate(s->side.optim, grads, rate_of(step)) == CDDP_OK);
         CHECK(cddpi_optim_device_update(s->side.optim, NULL, NULL) == CDDP_OK);
     }
-    CHECK(cddp_ddp_updated(s->ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(s->ddp) == CDDP_OK);
     return 0;
 }
 

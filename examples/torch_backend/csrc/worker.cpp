@@ -218,7 +218,9 @@ void Worker::wait_for_one()
         one = pending_.front().started.back().get();
     }
     if (one != nullptr) {
-        (void)!cddp_work_wait(one, look_again_ms);
+        bool done = false;
+
+        (void)!cddp_work_wait_host(one, look_again_ms, &done);
     }
 }
 

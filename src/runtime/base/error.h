@@ -19,6 +19,7 @@ struct cddpi_failure {
     int32_t error_number; /* the errno that caused the failure; 0: none */
     int32_t is_stopped;   /* the process that was waited for is stopped by a signal or a debugger */
     int32_t has_left;     /* the culprit has left the group, as a rank does when it has finished */
+    int32_t is_fatal;     /* it broke the group, or the cddp_ddp, that it is kept in */
     uint32_t unnamed;     /* offset in the text of the part after the rank's name */
     char operation[CDDPI_FAILURE_OPERATION_BYTES]; /* the group operation, such as "all_reduce #12";
                                                       "": none */
@@ -61,6 +62,9 @@ cddp_status cddpi_fail_rank(cddp_status status, int rank, const char *format, ..
 cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/** Whether @p value, from another process, is the status of an error that this library knows. */
+bool cddpi_is_error(int32_t value);
+
 /** The errno of this thread's last failure, as cddpi_fail_errno() or cddpi_error_number() stored
  *  it. A prefix keeps it. 0: none. */
 int cddpi_last_errno(void);
@@ -87,6 +91,11 @@ cddp_status cddpi_fail_name(cddp_status status, int rank);
  *  Returns @p status. */
 cddp_status cddpi_fail_again(cddp_status status, const struct cddpi_failure *failure);
 
+/** After a function of the caller has returned @p status, which is not CDDP_OK: word the failure as
+ *  "WHAT: the status's text", unless it has words, from cddp_fail() or a call of cddp that failed
+ *  with this status. @p what "": only the text. */
+cddp_status cddpi_fail_callback(cddp_status status, const char *what);
+
 /** Forget the stored failure. */
 void cddpi_error_clear(void);
 
@@ -103,6 +112,8 @@ void cddpi_error_number(int error_number);
 void cddpi_error_stopped(void);
 /** The culprit has left the group. */
 void cddpi_error_left(void);
+/** The failure breaks the group, or the cddp_ddp, of the call. */
+void cddpi_error_fatal(void);
 /** The failure happened in this operation of a group. */
 void cddpi_error_during(const char *operation);
 

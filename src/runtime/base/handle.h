@@ -44,13 +44,13 @@ cddp_status cddpi_handle_check_life(const struct cddpi_handle *handle, enum cddp
 
 /** Check that @p handle may be used in this process, by any thread. @p call is the name of the
  *  public function for the text, without cddp_.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL, or not such a handle); CDDP_ERR_STATE (destroyed, or
- *          this process is a fork of the one that created it; handles that hold memory only may be
- *          used in a fork). */
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL, or not such a handle); CDDP_ERR_CLOSED
+ *          (destroyed); CDDP_ERR_STATE (this process is a fork of the one that created it; handles
+ *          that hold memory only may be used in a fork). */
 cddp_status cddpi_handle_check(const struct cddpi_handle *handle, enum cddpi_handle_kind kind,
                                const char *call);
 
-/** The same check, then keep other threads out until cddpi_handle_leave(). CDDP_ERR_STATE also if
+/** The same check, then keep other threads out until cddpi_handle_leave(). CDDP_ERR_BUSY if
  *  another thread is in a call; the call then does nothing. */
 cddp_status cddpi_handle_enter(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
                                const char *call);

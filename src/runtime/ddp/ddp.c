@@ -29,7 +29,7 @@ static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_option
     return CDDP_OK;
 }
 
-static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options)
+static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options, bool deferred)
 {
     if (options->flat_grads != NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: shard and flat_grads exclude each other");
@@ -39,7 +39,7 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     if (ddp->shards == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
     }
-    ddp->shards->deferred = options->reduce_late;
+    ddp->shards->deferred = deferred;
     return CDDP_OK;
 }
 
@@ -73,11 +73,11 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->planning.late_due = ddp->flat != NULL && !ddp->in_place;
     ddp->planning.order_is_assumed = options->keep_buckets && options->ready_order == NULL;
     if (options->shard) {
-        CDDPI_TRY(prepare_shards(ddp, options));
+        CDDPI_TRY(prepare_shards(ddp, options, copies != NULL && copies->reduce_late));
     }
     CDDPI_TRY(cddpi_ddp_register(ddp, model));
-    if (copies != NULL && ddp->shards != NULL && cddpi_device_is_async(ddp->device) &&
-        ddp->world_size > 1) {
+    if (copies != NULL && copies->counts != NULL && ddp->shards != NULL &&
+        cddpi_device_is_async(ddp->device) && ddp->world_size > 1) {
         cddpi_shard_plan_copies(ddp, copies->type, copies->counts);
     }
     return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->backward.arrivals : NULL,

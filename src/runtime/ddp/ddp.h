@@ -39,7 +39,7 @@ struct cddpi_ddp_slot {
     size_t backup;        /* offset of the slice's old contents in the backup, unless `copied` */
 };
 
-struct cddp_bucket {
+struct cddpi_bucket {
     cddp_ddp *ddp;
     size_t index;
     void *data;
@@ -59,7 +59,7 @@ struct cddp_bucket {
 /* A plan of buckets and their memory. */
 struct cddpi_layout {
     struct cddpi_bucket_plan *plan;
-    struct cddp_bucket *buckets;
+    struct cddpi_bucket *buckets;
     unsigned char *block; /* from cddp_group_alloc(), or the caller's flat block */
 };
 
@@ -82,8 +82,8 @@ struct cddpi_ddp_planning {
 /* The current backward: reset when its step ends, except `number` and the arrays. */
 struct cddpi_ddp_backward {
     bool begun;
-    bool
-        joined; /* this rank has no step of its own and takes part in the others': see ddp_join() */
+    bool joined; /* this rank has no step of its own and takes part in the others': see ddp_follow()
+                  */
     cddp_step step;
     uint64_t number;    /* how many there were before */
     size_t next_bucket; /* the first that was not started */
@@ -169,7 +169,7 @@ cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call);
 /** Whether @p ddp is valid for @p call, which reads what never changes. Any thread may ask. */
 bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call);
 
-/** CDDP_OK, or CDDP_ERR_CLOSED with the failure that ended the handle. */
+/** CDDP_OK, or CDDP_ERR_BROKEN with the failure that ended the handle. */
 cddp_status cddpi_ddp_usable(const cddp_ddp *ddp);
 /** End the handle because of the stored failure. Returns @p status. */
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);

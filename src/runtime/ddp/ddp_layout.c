@@ -202,7 +202,7 @@ static void place_buckets(cddp_ddp *ddp, struct cddpi_layout *layout)
 {
     for (size_t b = 0; b < layout->plan->bucket_count; b++) {
         const struct cddpi_bucket_plan_bucket *planned = &layout->plan->buckets[b];
-        struct cddp_bucket *bucket = &layout->buckets[b];
+        struct cddpi_bucket *bucket = &layout->buckets[b];
 
         bucket->ddp = ddp;
         bucket->index = b;

@@ -100,7 +100,7 @@ static void add_order(struct manifest_page *page, const struct cddpi_manifest *m
         count += (manifest->params[i].flags & CDDP_PARAM_FROZEN) == 0;
     }
     crypto_generichash(hash, sizeof hash, (const unsigned char *)manifest->options->ready_order,
-                       count * sizeof(uint32_t), NULL, 0);
+                       count * sizeof(size_t), NULL, 0);
     sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     add(page, "%d 6 ready_order\tone with the hash %s\n", (int)OPTIONS, hex);
 }
@@ -118,10 +118,7 @@ static void add_options(struct manifest_page *page, const struct cddpi_manifest 
         options->flat_grads != NULL ? "a block" : "none");
     add(page, "%d 5 hook\t%s\n", (int)OPTIONS, manifest->hook_name);
     add_order(page, manifest);
-    add(page, "%d 7 shard\t%s\n", (int)OPTIONS,
-        !options->shard        ? "false"
-        : options->reduce_late ? "true, reduced late"
-                               : "true");
+    add(page, "%d 7 shard\t%s\n", (int)OPTIONS, options->shard ? "true" : "false");
     add(page, "%d 8 keep_buckets\t%s\n", (int)OPTIONS, options->keep_buckets ? "true" : "false");
 }
 

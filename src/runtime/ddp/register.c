@@ -240,13 +240,13 @@ static cddp_status check_flat(const cddp_ddp *ddp)
 }
 
 /* Translate the caller's order of parameters to the plan's order of slots. */
-static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
+static cddp_status read_order(cddp_ddp *ddp, const size_t *ready_order)
 {
     for (size_t i = 0; i < ddp->slot_count && ready_order != NULL; i++) {
-        uint32_t param = ready_order[i];
+        size_t param = ready_order[i];
 
         if (param >= ddp->param_count || ddp->params[param].slot == UINT32_MAX) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: ready_order: entry %zu is %u, which is %s",
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: ready_order: entry %zu is %zu, which is %s",
                               i, param,
                               param >= ddp->param_count ? "no parameter" : "a frozen parameter");
         }

@@ -187,7 +187,7 @@ static void read_joined(cddp_ddp *ddp)
 cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
 {
     cddp_work *work = ddp->end.status_work;
-    cddp_status status = work != NULL ? cddp_work_wait(work, 0) : CDDP_OK;
+    cddp_status status = work != NULL ? cddp_work_wait(work) : CDDP_OK;
 
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: end of the step of backward %llu",
@@ -229,15 +229,15 @@ static cddp_step step_of_others(const cddp_ddp *ddp)
     return step;
 }
 
-cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all)
+cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all)
 {
     cddp_status status;
 
-    CDDPI_ENTER_DDP(ddp, "ddp_join");
+    CDDPI_ENTER_DDP(ddp, "ddp_follow");
     CDDPI_TRY(out_all != NULL ? cddpi_ddp_usable(ddp)
-                              : cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_join: out_all is NULL"));
+                              : cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_follow: out_all is NULL"));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: join in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: follow in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     if (ddp->shards != NULL) {

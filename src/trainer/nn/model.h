@@ -188,7 +188,7 @@ const cddp_param *cddpi_model_buffers(const struct cddpi_model *model, size_t *o
 bool cddpi_model_param_decays(const struct cddpi_model *model, size_t index);
 
 /** The order in which backward completes parameters: one index for each parameter. */
-const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model);
+const size_t *cddpi_model_ready_order(const struct cddpi_model *model);
 
 /** Let backward write gradient i to @p grads[i], memory of the caller. Any alignment is allowed. */
 void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);

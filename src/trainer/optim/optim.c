@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "ddp/copies.h"
 #include "optim/optim_impl.h"
 
 #include <math.h>
@@ -330,7 +331,7 @@ static void for_each_piece(const struct cddpi_optim *optim, void *const *grads, 
             for (int m = 0; m < CDDPI_OPTIM_MOMENTS; m++) {
                 piece.moments[m] = slot->moments[m] != NULL ? slot->moments[m] + at : NULL;
             }
-            grad = cddp_ddp_mean(optim->ddp, slot->index, slot->first + at, piece.count, scratch);
+            grad = cddpi_ddp_mean(optim->ddp, slot->index, slot->first + at, piece.count, scratch);
             use(optim, &piece, grad, context);
         }
     }

@@ -47,7 +47,7 @@ cddp_status cddpi_message_finish(cddp_work **work)
     cddp_status status = CDDP_OK;
 
     if (*work != NULL) {
-        status = cddp_work_wait(*work, 0);
+        status = cddp_work_wait(*work);
         cddp_work_destroy(*work);
         *work = NULL;
     }

@@ -11,10 +11,10 @@
 #include "checkpoint/snapshot.h"
 #include "ddp/copies.h"
 #include "group/device/group_device.h"
-#include "group/watch/stop.h"
 #include "train/device/host_copy.h"
 #include "train/engines/engine.h"
 
+#include <cddp/process.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -316,7 +316,7 @@ static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience,
                        enum cddpi_save_again why)
 {
     if (why == CDDPI_SAVE_NEVER || now_ns >= patience->end_ns ||
-        (cddpi_stop_requested() && !patience->was_stopped)) {
+        (cddp_stop_requested() && !patience->was_stopped)) {
         return false;
     }
     if (!patience->has_reported) {
@@ -337,7 +337,7 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
                             uint8_t *out_again)
 {
     static const struct timespec round = {.tv_nsec = ROUND_MS * 1000000L};
-    bool stops = cddpi_stop_requested() && !patience->was_stopped;
+    bool stops = cddp_stop_requested() && !patience->was_stopped;
     enum cddpi_save_again why = CDDPI_SAVE_NEVER;
     cddp_status status;
 
@@ -372,7 +372,7 @@ static cddp_status save_patiently(struct cddpi_trainer *trainer)
     struct patience patience = {
         .end_ns = cddpi_now_ns() + NS_OF_S(trainer->config->train.full_disk_seconds),
         .pause_ns = NS_OF_S(FIRST_PAUSE_S),
-        .was_stopped = cddpi_stop_requested(),
+        .was_stopped = cddp_stop_requested(),
     };
     uint8_t again = 1;
 

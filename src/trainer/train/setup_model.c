@@ -140,7 +140,6 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
     options.allow_unused = config->ddp.allow_unused;
     options.hook = hooks[config->ddp.wire];
     options.shard = config->ddp.shard_optimizer;
-    options.reduce_late = config->ddp.shard_optimizer && config->train.clip_norm == 0;
     options.config = text;
     return options;
 }
@@ -149,9 +148,11 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(trainer->config, trainer->model, text);
     size_t *counts = cddpi_zalloc_array(trainer->param_count, sizeof *counts);
-    uint32_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
+    size_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
     struct cddpi_ddp_copies copies = {cddpi_model_copy_type(trainer->model), counts,
-                                      .follows = trainer->engine->remakes_shards};
+                                      .follows = trainer->engine->remakes_shards,
+                                      .reduce_late = trainer->config->ddp.shard_optimizer &&
+                                                     trainer->config->train.clip_norm == 0};
     cddp_status status;
 
     if (counts == NULL || order == NULL) {

@@ -62,7 +62,7 @@ cddp_status cddpi_agreement_begin(struct cddpi_agreement *agreement, cddp_group 
 
 cddp_status cddpi_agreement_end(struct cddpi_agreement *agreement)
 {
-    CDDPI_TRY(cddp_work_wait(agreement->work, 0));
+    CDDPI_TRY(cddp_work_wait(agreement->work));
     cddpi_agreement_fini(agreement);
     return CDDP_OK;
 }

@@ -3,6 +3,7 @@
  * compare them, and their replays, which are operations of the group, too. */
 #include "group/device/group_device.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "group/engine/handles.h"
@@ -10,6 +11,8 @@
 #include "group/transports.h"
 
 #include <stdio.h>
+
+enum { WAIT_SLICE_MS = 50 };
 
 struct cddpi_device *cddpi_group_on_device(const cddp_group *group)
 {
@@ -212,27 +215,45 @@ cddp_status cddpi_group_device_test(cddp_work *work, bool *out_done)
     return status;
 }
 
-cddp_status cddpi_group_device_wait(cddp_work *work, uint32_t timeout_ms)
+cddp_status cddpi_group_device_order(cddp_work *work)
+{
+    bool over;
+
+    CDDPI_TRY(state_of(work, &over));
+    return cddpi_pending_order(work->group->device, work->pending);
+}
+
+cddp_status cddpi_group_device_wait(cddp_work *work, int64_t deadline_ns, bool *out_done)
 {
     struct cddpi_group_device *dev = work->group->device;
+    bool begun;
     bool over;
-    cddp_status status = state_of(work, &over);
 
-    if (status == CDDP_OK && timeout_ms != 0 && !over) {
-        CDDPI_TRY(cddpi_device_p2p_await(dev, work->pending, timeout_ms));
-        status = dev->device->ops->wait(dev->device, work->pending->done, timeout_ms);
-        if (status == CDDP_ERR_TIMEOUT) {
-            return cddpi_fail_rank(CDDP_ERR_TIMEOUT, work->group->rank,
-                                   "the work was not done within %u ms", timeout_ms);
+    *out_done = true; /* failed work is done, too */
+    CDDPI_TRY(cddpi_device_p2p_await(dev, work->pending, deadline_ns, &begun));
+    for (;;) {
+        cddp_status status = state_of(work, &over);
+        int64_t left_ms = deadline_ns != 0 ? cddpi_left_ms(deadline_ns) : WAIT_SLICE_MS;
+
+        if (over || status != CDDP_OK) {
+            return status;
         }
-        if (status != CDDP_OK) {
+        if (!begun || left_ms == 0) {
+            *out_done = false;
+            return CDDP_OK;
+        }
+        /* in slices, since the watchdog may end the operation without the device reaching it */
+        status = dev->device->ops->wait(
+            dev->device, work->pending->done,
+            (uint32_t)(left_ms < WAIT_SLICE_MS ? left_ms : WAIT_SLICE_MS));
+        if (status == CDDP_OK) {
+            cddpi_watchdog_check(dev); /* a failure may have aborted the work */
+            return state_of(work, &over);
+        }
+        if (status != CDDP_ERR_TIMEOUT) {
             return cddpi_pending_fail(dev, work->pending, status);
         }
-        cddpi_watchdog_check(dev); /* a failure may have aborted the work */
-        status = state_of(work, &over);
     }
-    CDDPI_TRY(status);
-    return cddpi_pending_order(dev, work->pending);
 }
 
 void cddpi_group_device_drop(cddp_work *work)

@@ -214,10 +214,10 @@ cddp_status cddpi_pending_fail(struct cddpi_group_device *dev, const struct cddp
  *  text. If the group's device has failed: the status and text of that failure. Any thread. */
 cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status);
 /** The status to return for an operation that ended with @p status because of @p failure: the
- *  failure's own status instead of CDDP_ERR_CLOSED, if no call has returned it yet. */
+ *  failure's own status instead of CDDP_ERR_BROKEN, if no call has returned it yet. */
 cddp_status cddpi_group_device_tell(struct cddpi_group_device *dev, cddp_status status,
                                     const struct cddpi_failure *failure);
-/** CDDP_OK, or the failure: its own status if no call has returned it yet, else CDDP_ERR_CLOSED. */
+/** CDDP_OK, or the failure: its own status if no call has returned it yet, else CDDP_ERR_BROKEN. */
 cddp_status cddpi_group_device_status(struct cddpi_group_device *dev);
 /** Fail with the failure that ended everything. Call it once `failed` is set, or with the mutex
  *  held. */
@@ -252,7 +252,10 @@ const char *cddpi_group_device_transport_name(const cddp_group *group);
 cddp_status cddpi_group_device_start(cddp_group *group, const struct cddpi_group_op *op,
                                      cddp_work **out);
 cddp_status cddpi_group_device_test(cddp_work *work, bool *out_done);
-cddp_status cddpi_group_device_wait(cddp_work *work, uint32_t timeout_ms);
+/** Make the compute stream wait for @p work. */
+cddp_status cddpi_group_device_order(cddp_work *work);
+/** Block the thread until @p work is done, or until @p deadline_ns; 0: its own deadline. */
+cddp_status cddpi_group_device_wait(cddp_work *work, int64_t deadline_ns, bool *out_done);
 /** Release the device part of the handle. */
 void cddpi_group_device_drop(cddp_work *work);
 
@@ -270,10 +273,11 @@ cddp_status cddpi_device_p2p_start(struct cddpi_group_device *dev, const struct 
                                    cddp_work **out);
 /** Make the compute stream wait for the end of @p pending. */
 cddp_status cddpi_pending_order(struct cddpi_group_device *dev, struct cddpi_pending *pending);
-/** Wait until the whole message is enqueued; at most @p timeout_ms, 0: no limit. A large message is
- *  fully enqueued only after the peer has taken its first pieces; other messages are at once. */
+/** Wait until the whole message is enqueued, or until @p deadline_ns; 0: its own deadline. A large
+ *  message is fully enqueued only after the peer has taken its first pieces; others are at once. */
 cddp_status cddpi_device_p2p_await(struct cddpi_group_device *dev,
-                                   const struct cddpi_pending *pending, uint32_t timeout_ms);
+                                   const struct cddpi_pending *pending, int64_t deadline_ns,
+                                   bool *out_begun);
 /** Wait until no message is in progress. */
 void cddpi_device_p2p_drain(struct cddpi_group_device *dev);
 /** Part of cddpi_watchdog_check(). @p query_device: false checks only peers and deadlines. */

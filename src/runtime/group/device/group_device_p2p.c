@@ -182,20 +182,18 @@ cddp_status cddpi_device_p2p_start(struct cddpi_group_device *dev, const struct 
 }
 
 cddp_status cddpi_device_p2p_await(struct cddpi_group_device *dev,
-                                   const struct cddpi_pending *pending, uint32_t timeout_ms)
+                                   const struct cddpi_pending *pending, int64_t deadline_ns,
+                                   bool *out_begun)
 {
-    int64_t until = timeout_ms != 0 ? cddpi_deadline_ns(timeout_ms) : INT64_MAX;
-
-    while (!atomic_load_explicit(&pending->begun, memory_order_acquire)) {
+    for (;;) {
+        *out_begun = atomic_load_explicit(&pending->begun, memory_order_acquire);
+        if (*out_begun || (deadline_ns != 0 && cddpi_now_ns() >= deadline_ns)) {
+            return CDDP_OK;
+        }
         cddpi_watchdog_check(dev); /* enqueues more pieces */
         CDDPI_TRY(cddpi_group_device_status(dev));
-        if (cddpi_now_ns() >= until) {
-            return cddpi_fail_rank(CDDP_ERR_TIMEOUT, dev->group->rank,
-                                   "the work was not done within %u ms", timeout_ms);
-        }
         backoff();
     }
-    return CDDP_OK;
 }
 
 void cddpi_device_p2p_drain(struct cddpi_group_device *dev)
@@ -370,8 +368,9 @@ cddp_status cddpi_device_p2p_check(struct cddpi_group_device *dev, bool query_de
 cddp_status cddpi_pending_order(struct cddpi_group_device *dev, struct cddpi_pending *pending)
 {
     cddp_status status;
+    bool begun;
 
-    CDDPI_TRY(cddpi_device_p2p_await(dev, pending, 0));
+    CDDPI_TRY(cddpi_device_p2p_await(dev, pending, 0, &begun));
     status = dev->device->ops->order(dev->device, CDDPI_STREAM_COMPUTE, pending->done);
     return status == CDDP_OK ? CDDP_OK : cddpi_pending_fail(dev, pending, status);
 }

@@ -95,7 +95,7 @@ static cddp_status do_all(cddp_group *group, const cddp_message *messages, size_
         return status;
     }
     for (size_t i = 0; i < count && status == CDDP_OK; i++) {
-        status = cddp_work_wait(works[i], 0);
+        status = cddp_work_wait(works[i]);
     }
     failure = *cddpi_last_failure();
     destroy_all(works, count);
@@ -319,7 +319,7 @@ cddp_status cddp_all_gatherv(cddp_group *group, const void *in, void *out, const
         *work = last;
         return CDDP_OK;
     }
-    status = cddp_work_wait(last, 0);
+    status = cddp_work_wait(last);
     cddp_work_destroy(last);
     return status;
 }

@@ -55,20 +55,33 @@ cddp_status cddp_work_test(cddp_work *work, bool *out_done)
     return result_of(work);
 }
 
-cddp_status cddp_work_wait(cddp_work *work, uint32_t timeout_ms)
+cddp_status cddp_work_wait(cddp_work *work)
+{
+    ENTER_WORK(work, "work_wait");
+    if (work->pending != NULL) {
+        return cddpi_group_device_order(work);
+    }
+    if (work->group != NULL) {
+        (void)cddpi_queue_wait(work->group, work, 0);
+    }
+    return result_of(work);
+}
+
+cddp_status cddp_work_wait_host(cddp_work *work, uint32_t timeout_ms, bool *out_done)
 {
     int64_t deadline;
 
-    ENTER_WORK(work, "work_wait");
+    ENTER_WORK(work, "work_wait_host");
+    if (out_done == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "work_wait_host: out_done is NULL");
+    }
+    /* without one, the operation's own deadline ends the wait */
+    deadline = timeout_ms != CDDP_TIMEOUT_DEFAULT ? cddpi_deadline_ns(timeout_ms) : 0;
     if (work->pending != NULL) {
-        return cddpi_group_device_wait(work, timeout_ms);
+        return cddpi_group_device_wait(work, deadline, out_done);
     }
-    deadline = timeout_ms != 0 ? cddpi_deadline_ns(timeout_ms) : 0;
-    if (work->group != NULL && !cddpi_queue_wait(work->group, work, deadline)) {
-        return cddpi_fail_rank(CDDP_ERR_TIMEOUT, work->group->rank,
-                               "the work was not done within %u ms", timeout_ms);
-    }
-    return result_of(work);
+    *out_done = work->group == NULL || cddpi_queue_wait(work->group, work, deadline);
+    return *out_done ? result_of(work) : CDDP_OK;
 }
 
 /* Destroy the handle of a group that still exists, which also ends the call. */

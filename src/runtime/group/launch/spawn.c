@@ -214,6 +214,7 @@ static cddp_status word(const struct spawn *spawn, int r)
     if (atomic_load(&end->returned) && end->result != 0) {
         end->failure.text[sizeof end->failure.text - 1] = '\0';
         if (end->failure.status != CDDP_OK) {
+            end->failure.is_fatal = 0; /* it broke what the rank had, and nothing here */
             (void)cddpi_fail_again((cddp_status)end->failure.status, &end->failure);
             return cddpi_fail_name((cddp_status)end->failure.status, r);
         }

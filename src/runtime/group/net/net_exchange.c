@@ -248,7 +248,7 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
     }
     for (int host = 0; host < net->host_count; host++) {
         if (works[host] != NULL) {
-            cddp_status sent = cddp_work_wait(works[host], 0);
+            cddp_status sent = cddp_work_wait(works[host]);
 
             status = status == CDDP_OK ? sent : status;
             cddp_work_destroy(works[host]);
@@ -347,10 +347,10 @@ void cddpi_net_exchange_end(struct net_exchange *exchange)
     snprintf(count, sizeof count, "net/%016llx/left", (unsigned long long)exchange->nonce);
     snprintf(all, sizeof all, "net/%016llx/all-left", (unsigned long long)exchange->nonce);
     if (net->rank == 0) {
-        char *value;
+        void *value;
 
         if (cddpi_rendezvous_await(rendezvous, all, net->leaders[net->host_count - 1],
-                                   rendezvous->deadline_ns, &value) == CDDP_OK) {
+                                   rendezvous->deadline_ns, &value, NULL) == CDDP_OK) {
             cddp_free(value);
         }
     } else {

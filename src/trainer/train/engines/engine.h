@@ -63,7 +63,7 @@ struct cddpi_engine {
     void (*bind_params)(struct cddpi_trainer *trainer, void *const *data, void *const *copies);
     bool (*param_decays)(const struct cddpi_trainer *trainer, size_t index);
     /* Write the order in which backward completes the gradients to @p out. */
-    void (*ready_order)(const struct cddpi_trainer *trainer, uint32_t *out);
+    void (*ready_order)(const struct cddpi_trainer *trainer, size_t *out);
     bool remakes_shards; /* can bind all parameters again after the reducer has moved them */
 
     /* --- a step --- */

@@ -5,7 +5,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/watch/stop.h"
+
+#include <cddp/process.h>
 
 cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
 {
@@ -105,7 +106,7 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
                      .step = trainer->cursor.step},
         .count = config->train.generate_tokens,
         .deadline_ns = deadline_ns,
-        .must_stop = cddpi_stop_requested,
+        .must_stop = cddp_stop_requested,
     };
     cddp_status ended;
 
@@ -156,7 +157,7 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
     CDDPI_TRY(cddpi_config_name_key(
         trainer->config, "train.generate_prompt",
         cddpi_trainer_continue(trainer, prompt, began + half_ms * 1000000, &generated)));
-    if (generated.late && cddpi_stop_requested()) {
+    if (generated.late && cddp_stop_requested()) {
         cddpi_generated_fini(&generated); /* asked to stop: the checkpoint comes first */
         return CDDP_OK;
     }

@@ -153,16 +153,16 @@ bool cddpi_single_param_decays(const struct cddpi_trainer *trainer, size_t index
 }
 
 /* The last model's parameters come first. */
-void cddpi_single_ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+void cddpi_single_ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
     for (int m = trainer->model_count - 1; m >= 0; m--) {
         const struct cddpi_trainer_model *own = &trainer->models[m];
-        const uint32_t *inside = cddpi_model_ready_order(own->model);
+        const size_t *inside = cddpi_model_ready_order(own->model);
         size_t count;
 
         cddpi_model_params(own->model, &count);
         for (size_t i = 0; i < count; i++) {
-            *out++ = (uint32_t)(own->first + inside[i]);
+            *out++ = own->first + inside[i];
         }
     }
 }

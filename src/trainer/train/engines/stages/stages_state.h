@@ -95,7 +95,7 @@ CDDP_CHECKED cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer,
 CDDP_CHECKED cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer,
                                                const struct cddpi_batch *batch,
                                                struct cddpi_loss_result *out);
-void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, uint32_t *out);
+void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out);
 CDDP_CHECKED cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double *known,
                                                  double *out);
 void cddpi_stages_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all);

@@ -1,5 +1,5 @@
-/* node_message.c - encodes and decodes the messages between cddp-runs. */
-#include "launcher/nodes/node_message.h"
+/* message.c - encodes and decodes the messages of message.h. */
+#include "store/message.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -11,7 +11,7 @@
 static cddp_status append(struct cddpi_wire_buffer *out, const void *data, size_t bytes)
 {
     if (!cddpi_buffer_reserve(out, bytes)) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for what another cddp-run is told");
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a message");
     }
     cddpi_buffer_append(out, data, bytes);
     return CDDP_OK;
@@ -43,13 +43,16 @@ static int64_t number_of(const struct cddpi_field *field, const void *object)
 {
     const char *member = (const char *)object + (is_list(field) ? field->length_at : field->at);
 
-    switch (field->type) {
-    case CDDPI_FIELD_INT64:
-        return *(const int64_t *)(const void *)member;
-    case CDDPI_FIELD_BOOL:
-        return *(const bool *)(const void *)member;
+    switch (is_list(field) ? sizeof(int) : field->bytes) {
+    case 1:
+        return *(const uint8_t *)member;
+    case 2:
+        return *(const uint16_t *)(const void *)member;
+    case 4:
+        return field->low < 0 ? *(const int32_t *)(const void *)member
+                              : (int64_t) * (const uint32_t *)(const void *)member;
     default:
-        return *(const int *)(const void *)member;
+        return *(const int64_t *)(const void *)member;
     }
 }
 
@@ -57,15 +60,18 @@ static void set_number(const struct cddpi_field *field, int64_t number, void *ob
 {
     char *member = (char *)object + (is_list(field) ? field->length_at : field->at);
 
-    switch (field->type) {
-    case CDDPI_FIELD_INT64:
-        *(int64_t *)(void *)member = number;
+    switch (is_list(field) ? sizeof(int) : field->bytes) {
+    case 1:
+        *(uint8_t *)member = (uint8_t)number;
         break;
-    case CDDPI_FIELD_BOOL:
-        *(bool *)(void *)member = number == 1;
+    case 2:
+        *(uint16_t *)(void *)member = (uint16_t)number;
+        break;
+    case 4:
+        *(uint32_t *)(void *)member = (uint32_t)number;
         break;
     default:
-        *(int *)(void *)member = (int)number;
+        *(int64_t *)(void *)member = number;
         break;
     }
 }
@@ -104,6 +110,10 @@ static cddp_status encode_fields(const struct cddpi_field *fields, const void *o
             CDDPI_TRY(encode_text(field, object, out));
             continue;
         }
+        if (field->type == CDDPI_FIELD_BYTES) {
+            CDDPI_TRY(append(out, (const char *)object + field->at, field->bytes));
+            continue;
+        }
         number = number_of(field, object);
         if (number < field->low || number > field->high) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "%lld is not from %lld to %lld", (long long)number,
@@ -124,8 +134,7 @@ cddp_status cddpi_message_encode(const struct cddpi_message_form *form, const vo
     size_t begin = out->bytes;
     size_t body_bytes;
 
-    cddpi_put_u64(head, MAGIC);
-    cddpi_put_u32(head + 8, CDDPI_MESSAGE_VERSION);
+    cddpi_greeting_put(MAGIC, CDDPI_MESSAGE_VERSION, head);
     cddpi_put_u32(head + 12, form->kind);
     cddpi_put_u64(head + 16, 0);
     CDDPI_TRY(append(out, head, sizeof head));
@@ -146,7 +155,7 @@ struct message_reader {
 
 static cddp_status fail_format(void)
 {
-    return cddpi_fail(CDDP_ERR_FORMAT, "it is damaged, or not from cddp-run");
+    return cddpi_fail(CDDP_ERR_FORMAT, "it is damaged, or not from cddp 0.2 or later");
 }
 
 static cddp_status read_number(struct message_reader *reader, int64_t low, int64_t high,
@@ -218,8 +227,20 @@ static cddp_status decode_fields(const struct cddpi_field *fields, struct messag
             CDDPI_TRY(decode_text(field, reader, object));
             continue;
         }
+        if (field->type == CDDPI_FIELD_BYTES) {
+            if (reader->left < field->bytes) {
+                return fail_format();
+            }
+            memcpy((char *)object + field->at, reader->at, field->bytes);
+            reader->at += field->bytes;
+            reader->left -= field->bytes;
+            continue;
+        }
         CDDPI_TRY(read_number(reader, field->low, field->high, &number));
         if (is_list(field)) {
+            if ((size_t)number > reader->left / 8) { /* each element has a number or a text */
+                return fail_format();
+            }
             CDDPI_TRY(make_list(field, number, object));
         }
         set_number(field, number, object);
@@ -241,16 +262,47 @@ cddp_status cddpi_message_read_head(const struct cddpi_message_form *form,
         return fail_format();
     }
     if (version != CDDPI_MESSAGE_VERSION) {
-        return cddpi_fail(CDDP_ERR_MISMATCH,
-                          "it is from another version of cddp-run, whose messages have version %u; "
-                          "those of this one have version %d",
-                          version, CDDPI_MESSAGE_VERSION);
+        return cddpi_fail(
+            CDDP_ERR_MISMATCH,
+            "it is from another version of cddp, whose messages have version %u; those "
+            "of this one have version %d",
+            version, CDDPI_MESSAGE_VERSION);
     }
     if (cddpi_get_u32(head + 12) != form->kind || body_bytes > form->most_bytes) {
         return fail_format();
     }
     *out_body_bytes = (size_t)body_bytes;
     return CDDP_OK;
+}
+
+bool cddpi_message_is(const struct cddpi_message_form *form, const uint8_t *data, size_t bytes)
+{
+    return bytes >= CDDPI_MESSAGE_HEAD_BYTES && cddpi_get_u64(data) == MAGIC &&
+           cddpi_get_u32(data + 12) == form->kind;
+}
+
+cddp_status cddpi_message_set_first(cddp_store *store, const char *key,
+                                    const struct cddpi_message_form *form, const void *object,
+                                    bool *out_is_first, void **out_value, size_t *out_bytes)
+{
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    cddp_status status;
+
+    CDDPI_TRY_GOTO(out, status, cddpi_message_encode(form, object, &message));
+    status = out_is_first == NULL
+                 ? cddp_store_set(store, key, message.data, message.bytes)
+                 : cddp_store_compare_set(store, key, NULL, 0, message.data, message.bytes,
+                                          out_is_first, out_value, out_bytes);
+
+out:
+    cddpi_buffer_fini(&message);
+    return status;
+}
+
+cddp_status cddpi_message_set(cddp_store *store, const char *key,
+                              const struct cddpi_message_form *form, const void *object)
+{
+    return cddpi_message_set_first(store, key, form, object, NULL, NULL, NULL);
 }
 
 cddp_status cddpi_message_decode(const struct cddpi_message_form *form, const uint8_t *data,
@@ -269,6 +321,35 @@ cddp_status cddpi_message_decode(const struct cddpi_message_form *form, const ui
     reader.at += CDDPI_MESSAGE_HEAD_BYTES;
     CDDPI_TRY(decode_fields(form->fields, &reader, out));
     return reader.left == 0 ? CDDP_OK : fail_format();
+}
+
+cddp_status cddpi_message_pack(const struct cddpi_message_form *form, const void *object,
+                               void *block, size_t bytes)
+{
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    cddp_status status = cddpi_message_encode(form, object, &message);
+
+    if (status == CDDP_OK && message.bytes > bytes) {
+        status = cddpi_fail(CDDP_ERR_ARGUMENT, "a message has more than %zu bytes", bytes);
+    }
+    if (status == CDDP_OK) {
+        memset(block, 0, bytes);
+        memcpy(block, message.data, message.bytes);
+    }
+    cddpi_buffer_fini(&message);
+    return status;
+}
+
+cddp_status cddpi_message_unpack(const struct cddpi_message_form *form, const void *block,
+                                 size_t bytes, void *out)
+{
+    size_t body_bytes = 0;
+
+    memset(out, 0, form->bytes);
+    CDDPI_TRY(cddpi_message_read_head(form, block, &body_bytes));
+    return body_bytes <= bytes - CDDPI_MESSAGE_HEAD_BYTES
+               ? cddpi_message_decode(form, block, CDDPI_MESSAGE_HEAD_BYTES + body_bytes, out)
+               : fail_format();
 }
 
 static void release_fields(const struct cddpi_field *fields, void *object)
