@@ -464,7 +464,8 @@ static int rebuild_rank(int rank, int world_size, void *argument)
 
     CHECK(group != NULL);
     make_model(&model, rank, OWNED, 6, elements, NULL);
-    CHECK(cddp_ddp_create(group, model.params, 6, NULL, 0, NULL, &ddp) == CDDP_OK);
+    model.options.may_move_grads = true;
+    CHECK(cddp_ddp_create(group, model.params, 6, NULL, 0, &model.options, &ddp) == CDDP_OK);
     for (size_t p = 0; p < 6; p++) {
         before[p] = cddp_ddp_grad(ddp, p);
         CHECK(((float *)(void *)before[p])[15] == 0);

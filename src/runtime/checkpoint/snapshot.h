@@ -9,6 +9,7 @@
 #ifndef CDDPI_CHECKPOINT_SNAPSHOT_H
 #define CDDPI_CHECKPOINT_SNAPSHOT_H
 
+#include "base/shared.h"
 #include "checkpoint/safetensors.h"
 
 #include <jansson.h>
@@ -56,7 +57,7 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
 /** Whether the folder @p dir holds snapshots, complete or broken. False if it does not exist or is
  *  not a folder; an error if it cannot be read.
  *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_NO_MEMORY. */
-cddp_status cddpi_snapshot_any(const char *dir, bool *out);
+CDDPI_SHARED cddp_status cddpi_snapshot_any(const char *dir, bool *out);
 
 /** Delete the folder @p name, unless it is a link or contains files that are not a snapshot's. If
  *  it stays, a warning in the log says why. */

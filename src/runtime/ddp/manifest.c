@@ -119,7 +119,10 @@ static void add_options(struct manifest_page *page, const struct cddpi_manifest 
     add(page, "%d 5 hook\t%s\n", (int)OPTIONS, manifest->hook_name);
     add_order(page, manifest);
     add(page, "%d 7 shard\t%s\n", (int)OPTIONS, options->shard ? "true" : "false");
-    add(page, "%d 8 keep_buckets\t%s\n", (int)OPTIONS, options->keep_buckets ? "true" : "false");
+    add(page, "%d 8 may_move_grads\t%s\n", (int)OPTIONS,
+        options->may_move_grads ? "true" : "false");
+    add(page, "%d 9 share_flat_grads\t%s\n", (int)OPTIONS,
+        options->share_flat_grads ? "true" : "false");
 }
 
 static void add_config(struct manifest_page *page, const char *config)
