@@ -102,7 +102,7 @@ static cddp_status use_loader_options(const void *from)
 
 static cddp_status use_ddp_options(const void *from)
 {
-    cddp_param param = {"w", CDDP_F32, 1, {4}, values, NULL, false};
+    cddp_param param = {.name = "w", .dims = 1, .shape = {4}, .data = values};
     cddp_ddp *made = NULL;
     cddp_status status = cddp_ddp_create(group, &param, 1, NULL, 0, from, &made);
 
@@ -115,15 +115,15 @@ static cddp_status use_step(const void *from)
     return cddp_ddp_begin(ddp, from);
 }
 
-static int run_rank(int rank, void *argument)
+static cddp_status run_rank(void *state, int rank)
 {
-    (void)rank, (void)argument;
-    return 0;
+    (void)rank, (void)state;
+    return CDDP_OK;
 }
 
 static cddp_status use_spawn_options(const void *from)
 {
-    return cddp_spawn(run_rank, 1, NULL, from);
+    return cddp_spawn(1, run_rank, NULL, from);
 }
 
 static cddp_status use_snapshot(const void *from)
@@ -131,10 +131,10 @@ static cddp_status use_snapshot(const void *from)
     return cddp_snapshot_write(folder, from, 0);
 }
 
-static int compute(const cddp_replica *replica, void *argument)
+static cddp_status compute(void *state, const cddp_replica *replica)
 {
-    (void)replica, (void)argument;
-    return 0;
+    (void)replica, (void)state;
+    return CDDP_OK;
 }
 
 static cddp_status use_data_parallel_options(const void *from)
@@ -420,7 +420,7 @@ static void every_struct_of_the_headers_is_tested_here(void **state)
 static int set_up(void **state)
 {
     static const char *const names[] = {"cpu"};
-    cddp_param param = {"w", CDDP_F32, 1, {4}, values, grads, false};
+    cddp_param param = {.name = "w", .dims = 1, .shape = {4}, .data = values, .grad = grads};
 
     (void)state;
     folder = support_mkdtemp();

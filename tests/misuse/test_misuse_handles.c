@@ -18,14 +18,14 @@ static cddp_status no_sample(void *state, uint64_t index, void *out)
     return CDDP_OK;
 }
 
-static int no_rank(int rank, void *argument)
+static cddp_status no_rank(void *argument, int rank)
 {
     (void)rank;
     (void)argument;
     return 0;
 }
 
-static int no_replica(const cddp_replica *replica, void *argument)
+static cddp_status no_replica(void *argument, const cddp_replica *replica)
 {
     (void)replica;
     (void)argument;
@@ -45,7 +45,7 @@ static int zeros_without_a_group(void)
     const char *name = "cpu";
 
     ZEROS_GIVE(cddp_allocator_set(&allocator), "CDDP_ALLOCATOR_INIT");
-    ZEROS_GIVE(cddp_spawn(no_rank, 1, NULL, &spawn_options), "CDDP_SPAWN_OPTIONS_INIT");
+    ZEROS_GIVE(cddp_spawn(1, no_rank, NULL, &spawn_options), "CDDP_SPAWN_OPTIONS_INIT");
     ZEROS_GIVE(cddp_loader_create(&zeros, &loader), "CDDP_LOADER_OPTIONS_INIT");
     options.samples = options.batch_size = 1;
     options.sample_bytes = 4;

@@ -41,7 +41,7 @@ struct scene {
     cddp_param params[1];
     cddp_span span;
     cddp_tensor tensors[2];
-    cddp_chunk chunks[CDDP_PARALLEL_DEVICES];
+    cddp_chunk chunks[CDDP_MAX_PARALLEL_DEVICES];
     cddp_group_options join;
     cddp_store_options open;
     cddp_loader_options loads;
@@ -91,19 +91,20 @@ static void check_status(const char *what, cddp_status status)
 #define CHECK_NOTHING(what, call) expect((int64_t)(call) <= 0, what, "gives a number")
 #define CALL(what, call) (void)(call)
 
-static int no_rank(int rank, void *arg)
+static cddp_status no_rank(void *arg, int rank)
 {
     (void)arg;
-    return rank;
+    return rank == 0 ? CDDP_OK : CDDP_ERR_PEER;
 }
 
-static int no_apply(int device, void *arg)
+static cddp_status no_apply(void *arg, int device)
 {
     (void)arg;
-    return device * 0;
+    (void)device;
+    return CDDP_OK;
 }
 
-static int no_replica(const cddp_replica *replica, void *arg)
+static cddp_status no_replica(void *arg, const cddp_replica *replica)
 {
     (void)replica;
     (void)arg;
