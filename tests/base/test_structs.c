@@ -128,7 +128,14 @@ static cddp_status use_spawn_options(const void *from)
 
 static cddp_status use_snapshot(const void *from)
 {
-    return cddp_snapshot_write(folder, from, 0);
+    return cddp_snapshot_write(folder, from, NULL, NULL);
+}
+
+static cddp_status use_snapshot_options(const void *from)
+{
+    cddp_snapshot what = CDDP_SNAPSHOT_INIT;
+
+    return cddp_snapshot_write(folder, &what, from, NULL);
 }
 
 static cddp_status compute(void *state, const cddp_replica *replica)
@@ -153,6 +160,7 @@ static const cddp_ddp_options ddp_options = CDDP_DDP_OPTIONS_INIT;
 static const cddp_step step = CDDP_STEP_INIT;
 static const cddp_spawn_options spawn_options = CDDP_SPAWN_OPTIONS_INIT;
 static const cddp_snapshot snapshot = {CDDP_SIZED(cddp_snapshot), .state_json = "{}"};
+static const cddp_snapshot_options snapshot_options = CDDP_SNAPSHOT_OPTIONS_INIT;
 static const cddp_data_parallel_options data_parallel_options = {
     CDDP_SIZED(cddp_data_parallel_options), .in = values, .rows = 4, .in_row_bytes = 4};
 
@@ -179,6 +187,7 @@ static const struct input {
     IN(cddp_spawn_options, spawn_options, grace_ms),
     IN(cddp_snapshot, snapshot, struct_size),
     IN(cddp_data_parallel_options, data_parallel_options, output_device),
+    IN(cddp_snapshot_options, snapshot_options, flags),
 };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 

@@ -177,8 +177,8 @@ static void null_snapshots_are_errors(void **state)
     uint64_t step;
 
     (void)state;
-    NULL_GIVES(cddp_snapshot_write(NULL, &snapshot, 0));
-    NULL_GIVES(cddp_snapshot_write("folder", NULL, 0));
+    NULL_GIVES(cddp_snapshot_write(NULL, &snapshot, NULL, NULL));
+    NULL_GIVES(cddp_snapshot_write("folder", NULL, NULL, NULL));
     NULL_GIVES(cddp_snapshot_find(NULL, &path, NULL));
     NULL_GIVES(cddp_snapshot_find("folder", NULL, NULL));
     NULL_GIVES(cddp_snapshot_recover(NULL, &path, NULL));
