@@ -102,7 +102,7 @@ static cddp_status use_loader_options(const void *from)
 
 static cddp_status use_ddp_options(const void *from)
 {
-    cddp_param param = {.name = "w", .dims = 1, .shape = {4}, .data = values};
+    cddp_param param = {.name = "w", .type = CDDP_F32, .dims = 1, .shape = {4}, .data = values};
     cddp_ddp *made = NULL;
     cddp_status status = cddp_ddp_create(group, &param, 1, NULL, 0, from, &made);
 
@@ -115,33 +115,26 @@ static cddp_status use_step(const void *from)
     return cddp_ddp_begin(ddp, from);
 }
 
-static cddp_status run_rank(void *state, int rank)
+static int run_rank(int rank, void *argument)
 {
-    (void)rank, (void)state;
-    return CDDP_OK;
+    (void)rank, (void)argument;
+    return 0;
 }
 
 static cddp_status use_spawn_options(const void *from)
 {
-    return cddp_spawn(1, run_rank, NULL, from);
+    return cddp_spawn(run_rank, 1, NULL, from);
 }
 
 static cddp_status use_snapshot(const void *from)
 {
-    return cddp_snapshot_write(folder, from, NULL, NULL);
+    return cddp_snapshot_write(folder, from, 0);
 }
 
-static cddp_status use_snapshot_options(const void *from)
+static int compute(const cddp_replica *replica, void *argument)
 {
-    cddp_snapshot what = CDDP_SNAPSHOT_INIT;
-
-    return cddp_snapshot_write(folder, &what, from, NULL);
-}
-
-static cddp_status compute(void *state, const cddp_replica *replica)
-{
-    (void)replica, (void)state;
-    return CDDP_OK;
+    (void)replica, (void)argument;
+    return 0;
 }
 
 static cddp_status use_data_parallel_options(const void *from)
@@ -160,7 +153,6 @@ static const cddp_ddp_options ddp_options = CDDP_DDP_OPTIONS_INIT;
 static const cddp_step step = CDDP_STEP_INIT;
 static const cddp_spawn_options spawn_options = CDDP_SPAWN_OPTIONS_INIT;
 static const cddp_snapshot snapshot = {CDDP_SIZED(cddp_snapshot), .state_json = "{}"};
-static const cddp_snapshot_options snapshot_options = CDDP_SNAPSHOT_OPTIONS_INIT;
 static const cddp_data_parallel_options data_parallel_options = {
     CDDP_SIZED(cddp_data_parallel_options), .in = values, .rows = 4, .in_row_bytes = 4};
 
@@ -187,7 +179,6 @@ static const struct input {
     IN(cddp_spawn_options, spawn_options, grace_ms),
     IN(cddp_snapshot, snapshot, struct_size),
     IN(cddp_data_parallel_options, data_parallel_options, output_device),
-    IN(cddp_snapshot_options, snapshot_options, flags),
 };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
@@ -429,7 +420,8 @@ static void every_struct_of_the_headers_is_tested_here(void **state)
 static int set_up(void **state)
 {
     static const char *const names[] = {"cpu"};
-    cddp_param param = {.name = "w", .dims = 1, .shape = {4}, .data = values, .grad = grads};
+    cddp_param param = {
+        .name = "w", .type = CDDP_F32, .dims = 1, .shape = {4}, .data = values, .grad = grads};
 
     (void)state;
     folder = support_mkdtemp();
