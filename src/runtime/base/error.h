@@ -98,6 +98,10 @@ CDDPI_SHARED cddp_status cddpi_fail_again(cddp_status status, const struct cddpi
  *  with this status. @p what "": only the text. */
 cddp_status cddpi_fail_callback(cddp_status status, const char *what);
 
+/** The same for the function of a rank or of a device's thread, where C programs return any number.
+ *  One that is no error gives the thread's last failure; if there is none, @p otherwise. */
+cddp_status cddpi_fail_returned(cddp_status status, cddp_status otherwise);
+
 /** Forget the stored failure. */
 void cddpi_error_clear(void);
 
