@@ -71,8 +71,8 @@
       "them; unset: 1 if the rank has a core to spare, else, over several machines by TCP, the "   \
       "thread in turn with the compute thread, which runs them while it waits")                    \
     X(SHARE_GRADS, "CDDP_SHARE_GRADS", "",                                                         \
-      "0: a gradient block of the caller's (flat_grads) is copied at each step; unset or "         \
-      "1: ranks of one machine share its pages where they are, if it is private memory")           \
+      "0: a gradient block of the caller's (flat_grads) is copied at each step, also where the "   \
+      "caller lets ranks share its pages (share_flat_grads); unset or 1: as the caller says")      \
     X(AVAILABLE_CORES, "CDDP_AVAILABLE_CORES", "",                                                 \
       "cores that cddp-run --nproc auto has found, when it asks cddp-train how many ranks make "   \
       "sense; set by cddp-run")                                                                    \

@@ -96,11 +96,19 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
                                  const struct cddpi_snapshot_source *source, unsigned keep,
                                  unsigned spare, struct cddpi_snapshot_room *out_room);
 
+/* The tensors of a snapshot as memory to load into. */
+struct cddpi_snapshot_params {
+    const cddp_param *model;
+    size_t model_count;
+    const cddp_param *optimizer;
+    size_t optimizer_count;
+};
+
 /** Open the data files of the snapshot at @p path. Check their checksums, and that their tensors
  *  have the names, types and shapes of those in @p into. Does not use the memory of @p into.
  *  @param out  The model's and the optimizer's file; release with cddp_safetensors_close(). NULL on
  *              error. */
-cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
+cddp_status cddpi_snapshot_open(const char *path, const struct cddpi_snapshot_params *into,
                                 cddp_safetensors *out[CDDPI_SNAPSHOT_DATA_FILES]);
 
 /** Whether this thread's last failure was a full disk or an exceeded quota. */

@@ -103,6 +103,7 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
     options.allow_unused = config->ddp.allow_unused;
     options.hook = hooks[config->ddp.wire];
     options.shard = config->ddp.shard_optimizer;
+    options.may_move_grads = true; /* see cddpi_trainer_bind_again() */
     options.config = text;
     return options;
 }
