@@ -168,6 +168,9 @@ static void a_batch_of_another_type_or_shape_is_refused(void **state)
     bad.data = NULL;
     expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT,
                 "the data of the input \"images\" are NULL");
+    bad = in;
+    bad.flags = 1;
+    expect_told(forward(&bad, &out), CDDP_ERR_UNAVAILABLE, "model_forward: ");
     bad_out.shape[1] = CLASSES + 1;
     expect_told(forward(&in, &bad_out), CDDP_ERR_ARGUMENT,
                 "the output \"logits\" has shape 2 x 5, but must be batch x 4");
