@@ -7,6 +7,7 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/types.h"
+#include "checkpoint/snapshot.h"
 #include "nn/cpu/threads.h"
 
 #include <errno.h>
@@ -111,7 +112,7 @@ static cddp_status find_newest(const char *folder, char **out)
 {
     char *skipped = NULL;
 
-    CDDPI_TRY(cddp_snapshot_find(folder, out, &skipped));
+    CDDPI_TRY(cddpi_snapshot_find_model(folder, out, &skipped));
     if (skipped != NULL && skipped[0] != '\0') {
         cddpi_log(CDDPI_LOG_WARN, "model_open: passed over: %s", skipped);
     }
