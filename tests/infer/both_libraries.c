@@ -45,8 +45,8 @@ int main(int argc, char **argv)
     if (argc != 2 || cddp_group_create(NULL, &group) != CDDP_OK) {
         return fail("group");
     }
-    if (cddp_model_open("/no/such/run", NULL, &model) != CDDP_ERR_NOT_FOUND ||
-        strstr(cddp_last_error(), "/no/such/run") == NULL ||
+    if (cddp_model_open("no-such-run", NULL, &model) != CDDP_ERR_NOT_FOUND ||
+        strstr(cddp_last_error(), "no-such-run") == NULL ||
         cddp_last_failure(&failure) != CDDP_OK || failure.status != CDDP_ERR_NOT_FOUND) {
         return fail("the failure of a model is not the runtime's");
     }
