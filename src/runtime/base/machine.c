@@ -2,6 +2,8 @@
  * tests can set. A file that cannot be read sets no limit. */
 #include "base/machine.h"
 
+#include "base/alloc.h"
+
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -9,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = CDDPI_CONTROL_GROUP_BYTES, LINE_BYTES = 4096, MAX_CPUS = 8192 };
+enum { PATH_BYTES = CDDPI_CONTROL_GROUP_BYTES, LINE_BYTES = 4096 };
 
 static const char *files_root = "";
 
@@ -170,17 +172,31 @@ bool cddpi_control_group_leave(struct cddpi_control_group *group)
     return true;
 }
 
-/* The mask must be as long as the kernel's, which may have more than 1024 CPUs. */
-static int count_allowed(void)
+int cddpi_allowed_cpus(int **out)
 {
-    cpu_set_t *mask = CPU_ALLOC(MAX_CPUS);
-    size_t bytes = CPU_ALLOC_SIZE(MAX_CPUS);
+    /* as long as the kernel's mask, which may have more than 1024 CPUs */
+    cpu_set_t masks[CDDPI_MAX_CPUS / CPU_SETSIZE];
+    int *cpus = NULL;
     int count = 0;
 
-    if (mask != NULL && sched_getaffinity(0, bytes, mask) == 0) {
-        count = CPU_COUNT_S(bytes, mask);
+    if (sched_getaffinity(0, sizeof masks, masks) == 0) {
+        cpus = cddpi_zalloc_array((size_t)CPU_COUNT_S(sizeof masks, masks) + 1, sizeof *cpus);
     }
-    CPU_FREE(mask);
+    for (int cpu = 0; cpus != NULL && cpu < CDDPI_MAX_CPUS; cpu++) {
+        if (CPU_ISSET_S(cpu, sizeof masks, masks)) {
+            cpus[count++] = cpu;
+        }
+    }
+    *out = cpus;
+    return count;
+}
+
+static int count_allowed(void)
+{
+    int *cpus;
+    int count = cddpi_allowed_cpus(&cpus);
+
+    cddpi_free(cpus);
     if (count < 1) {
         count = (int)sysconf(_SC_NPROCESSORS_ONLN);
     }
