@@ -31,21 +31,14 @@
 
 #define EVENT struct cddpi_node_event
 
-static const struct cddpi_field fields[] = {
-    CDDPI_FIELD_OF_NUMBER(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_SAVING),
-    CDDPI_FIELD_OF_NUMBER(EVENT, generation, 0, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(EVENT, node, -1, CDDPI_MAX_NODES - 1),
-    CDDPI_FIELD_OF_NUMBER(EVENT, rank, -1, CDDPI_MAX_WORLD_SIZE - 1),
-    CDDPI_FIELD_OF_NUMBER(EVENT, number, 0, 65535),
-    CDDPI_FIELD_OF_NUMBER(EVENT, exit_status, 0, 255),
-    CDDPI_FIELD_OF_NUMBER(EVENT, may_restart, 0, 1),
-    CDDPI_FIELD_OF_NUMBER(EVENT, has_saved, 0, 1),
-    CDDPI_FIELD_OF_TEXT(EVENT, text),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_node_event_form = {CDDPI_MESSAGE_EVENT, sizeof(EVENT),
-                                                         sizeof(EVENT) + 128, fields};
+CDDPI_MESSAGE_FORM(cddpi_node_event_form, EVENT, EVENT, sizeof(EVENT) + 128,
+                   CDDPI_NUMBER(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_SAVING),
+                   CDDPI_NUMBER(EVENT, generation, 0, INT32_MAX),
+                   CDDPI_NUMBER(EVENT, node, -1, CDDPI_MAX_NODES - 1),
+                   CDDPI_NUMBER(EVENT, rank, -1, CDDPI_MAX_WORLD_SIZE - 1),
+                   CDDPI_NUMBER(EVENT, number, 0, 65535), CDDPI_NUMBER(EVENT, exit_status, 0, 255),
+                   CDDPI_NUMBER(EVENT, may_restart, 0, 1), CDDPI_NUMBER(EVENT, has_saved, 0, 1),
+                   CDDPI_TEXT(EVENT, text));
 
 cddp_status cddpi_node_event_decode(const uint8_t *data, size_t bytes, int count,
                                     struct cddpi_node_event *out)

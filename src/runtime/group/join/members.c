@@ -21,31 +21,19 @@ enum { POLL_MS = 20, STALE_MS = 1000, GRACE_MS = 2000 };
 #define RUN struct cddpi_host_run
 #define HOSTS struct cddpi_member_hosts
 
-static const struct cddpi_field member_fields[] = {
-    CDDPI_FIELD_OF_NUMBER(MEMBER, world_size, 1, INT32_MAX),
-    CDDPI_FIELD_OF_TEXT(MEMBER, host_id),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_member_form = {CDDPI_MESSAGE_MEMBER, sizeof(MEMBER),
-                                                     sizeof(MEMBER) + 64, member_fields};
+CDDPI_MESSAGE_FORM(cddpi_member_form, MEMBER, MEMBER, sizeof(MEMBER) + 64,
+                   CDDPI_NUMBER(MEMBER, world_size, 1, INT32_MAX), CDDPI_TEXT(MEMBER, host_id));
 
 static const struct cddpi_field run_fields[] = {
-    CDDPI_FIELD_OF_NUMBER(RUN, host, 0, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(RUN, ranks, 1, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(RUN, hosts, 1, INT32_MAX),
+    CDDPI_NUMBER(RUN, host, 0, INT32_MAX),
+    CDDPI_NUMBER(RUN, ranks, 1, INT32_MAX),
+    CDDPI_NUMBER(RUN, hosts, 1, INT32_MAX),
     {.type = CDDPI_FIELD_END},
 };
 
-static const struct cddpi_field hosts_fields[] = {
-    CDDPI_FIELD_OF_NUMBER(HOSTS, world_size, 1, INT32_MAX),
-    CDDPI_FIELD_OF_U64(HOSTS, nonce),
-    CDDPI_FIELD_OF_LIST(HOSTS, runs, count, INT32_MAX, run_fields),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_member_hosts_form = {
-    CDDPI_MESSAGE_MEMBER_HOSTS, sizeof(HOSTS), CDDP_STORE_VALUE_BYTES, hosts_fields};
+CDDPI_MESSAGE_FORM(cddpi_member_hosts_form, MEMBER_HOSTS, HOSTS, CDDP_STORE_VALUE_BYTES,
+                   CDDPI_NUMBER(HOSTS, world_size, 1, INT32_MAX), CDDPI_U64(HOSTS, nonce),
+                   CDDPI_LIST(HOSTS, runs, count, INT32_MAX, run_fields));
 
 cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)
 {

@@ -21,17 +21,10 @@ enum { GRACE_MS = 2000, POLL_MS = 20, STALE_MS = 1000, KEY_BYTES = 48 };
 
 #define BLOCK struct shm_block_place
 
-static const struct cddpi_field block_fields[] = {
-    CDDPI_FIELD_OF_U64(BLOCK, nonce),
-    CDDPI_FIELD_OF_U64(BLOCK, start_time),
-    CDDPI_FIELD_OF_NUMBER(BLOCK, pid, 1, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(BLOCK, fd, 0, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(BLOCK, world_size, 1, INT32_MAX),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_shm_block_form = {CDDPI_MESSAGE_SHARED_BLOCK, sizeof(BLOCK),
-                                                        sizeof(BLOCK) + 64, block_fields};
+CDDPI_MESSAGE_FORM(cddpi_shm_block_form, SHARED_BLOCK, BLOCK, sizeof(BLOCK) + 64,
+                   CDDPI_U64(BLOCK, nonce), CDDPI_U64(BLOCK, start_time),
+                   CDDPI_NUMBER(BLOCK, pid, 1, INT32_MAX), CDDPI_NUMBER(BLOCK, fd, 0, INT32_MAX),
+                   CDDPI_NUMBER(BLOCK, world_size, 1, INT32_MAX));
 
 struct handshake {
     const struct cddpi_members *members;
