@@ -265,8 +265,8 @@ static uint64_t parameters_hash(const struct cddpi_trainer *trainer)
     uint64_t hash = cddpi_hash_start;
 
     for (; trainer != NULL; trainer = trainer->next) {
-        for (size_t i = 0; i < trainer->models.param_count; i++) {
-            const cddp_param *param = &trainer->models.params[i];
+        for (size_t i = 0; i < trainer->params.count; i++) {
+            const cddp_param *param = &trainer->params.list[i];
             const uint32_t *words = trainer->models.host_copy != NULL ? trainer->models.host_copy[i]
                                                                       : param->data;
             size_t count = cddpi_elements(param->dims, param->shape) *

@@ -184,7 +184,7 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
     }
     status = cddpi_user_path(path, &expanded);
     if (status == CDDP_OK) {
-        status = cddpi_arrivals_open(expanded, trainer->models.params, trainer->models.param_count,
+        status = cddpi_arrivals_open(expanded, trainer->params.list, trainer->params.count,
                                      &trainer->records.arrivals);
     }
     cddpi_free(expanded);

@@ -75,13 +75,13 @@ static void drop_times(struct cddpi_device_step *step, struct device_step_times 
  * sharded optimizer, ranks all-gather these copies (ddp/copies.h). */
 static cddp_status bind_copies(const struct cddpi_trainer *trainer)
 {
-    void **copies = cddpi_zalloc_array(trainer->models.param_count, sizeof *copies);
+    void **copies = cddpi_zalloc_array(trainer->params.count, sizeof *copies);
 
     if (copies == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters",
-                          trainer->models.param_count);
+                          trainer->params.count);
     }
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         copies[i] = cddpi_model_param_copy(trainer->model, i);
     }
     cddpi_optim_device_copies(trainer->step.optim, cddpi_model_copy_type(trainer->model), copies);

@@ -112,20 +112,19 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
     size_t elements = 0;
     float *next;
 
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
-        elements += elements_of(&trainer->models.params[i]);
+    for (size_t i = 0; i < trainer->params.count; i++) {
+        elements += elements_of(&trainer->params.list[i]);
     }
-    gan->unwanted_grads = cddpi_zalloc_array(trainer->models.param_count,
-                                             sizeof *gan->unwanted_grads);
+    gan->unwanted_grads = cddpi_zalloc_array(trainer->params.count, sizeof *gan->unwanted_grads);
     if (gan->unwanted_grads == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu parameters",
-                          trainer->models.param_count);
+                          trainer->params.count);
     }
     CDDPI_TRY(make_floats(trainer, elements, &gan->unwanted));
     next = gan->unwanted;
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         gan->unwanted_grads[i] = next;
-        next += elements_of(&trainer->models.params[i]);
+        next += elements_of(&trainer->params.list[i]);
     }
     return CDDP_OK;
 }

@@ -252,8 +252,8 @@ cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
             .model = cddpi_placed_model(placed->model, s), .trainer = trainer};
     }
     trainer->model = trainer->models.list[0].model;
-    trainer->models.params = cddpi_placed_params(placed->model, &trainer->models.param_count);
-    trainer->models.buffers = cddpi_placed_buffers(placed->model, &trainer->models.buffer_count);
+    trainer->params.list = cddpi_placed_params(placed->model, &trainer->params.count);
+    trainer->buffers.list = cddpi_placed_buffers(placed->model, &trainer->buffers.count);
     return CDDP_OK;
 }
 

@@ -57,8 +57,8 @@ cddp_status cddpi_single_create_model(struct cddpi_trainer *trainer,
                                  &trainer->model));
     trainer->models.list[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
     trainer->models.count = 1;
-    trainer->models.params = cddpi_model_params(trainer->model, &trainer->models.param_count);
-    trainer->models.buffers = cddpi_model_buffers(trainer->model, &trainer->models.buffer_count);
+    trainer->params.list = cddpi_model_params(trainer->model, &trainer->params.count);
+    trainer->buffers.list = cddpi_model_buffers(trainer->model, &trainer->buffers.count);
     return CDDP_OK;
 }
 
@@ -292,7 +292,7 @@ void cddpi_single_add_memory(const struct cddpi_trainer *trainer, struct cddpi_h
     for (int m = 0; m < trainer->models.count; m++) {
         cddpi_held_memory_add_model(all, trainer->models.list[m].model);
     }
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         cddpi_trainer_add_param_memory(trainer, i, all);
     }
 }

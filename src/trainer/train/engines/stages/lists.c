@@ -72,7 +72,7 @@ static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_
 {
     size_t done = 0;
 
-    CDDPI_TRY(allocate_list(out, trainer->models.param_count + trainer->models.buffer_count, 0));
+    CDDPI_TRY(allocate_list(out, trainer->params.count + trainer->buffers.count, 0));
     for (int buffers = 0; buffers < 2; buffers++) {
         for (int c = 0; c < trainer->models.count; c++) {
             const struct cddpi_model *model = trainer->models.list[c].model;

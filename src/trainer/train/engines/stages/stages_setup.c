@@ -93,13 +93,13 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer)
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     size_t first = 0;
 
-    stages->params = join_tensors(trainer, false, &trainer->models.param_count);
-    stages->buffers = join_tensors(trainer, true, &trainer->models.buffer_count);
+    stages->params = join_tensors(trainer, false, &trainer->params.count);
+    stages->buffers = join_tensors(trainer, true, &trainer->buffers.count);
     if (stages->params == NULL || stages->buffers == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu parameters",
-                          trainer->models.param_count);
+                          trainer->params.count);
     }
-    if (trainer->models.param_count == 0) {
+    if (trainer->params.count == 0) {
         return cddpi_config_fail(trainer->config,
                                  trainer->config->parallel.stages.count > 0 ? "parallel.stages"
                                                                             : "parallel.pipeline",
@@ -107,8 +107,8 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer)
                                  "that learns",
                                  trainer->rank);
     }
-    trainer->models.params = stages->params;
-    trainer->models.buffers = stages->buffers;
+    trainer->params.list = stages->params;
+    trainer->buffers.list = stages->buffers;
     for (int m = 0; m < trainer->models.count; m++) {
         size_t count;
 
