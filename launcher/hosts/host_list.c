@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "base/utf8.h"
 
@@ -270,9 +271,7 @@ cddp_status cddpi_hosts_read(const char *path, struct cddpi_hosts *out)
     } else {
         status = cddpi_hosts_parse_text(text, bytes, path, out);
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     cddpi_free(text);
     return status;
 }

@@ -63,6 +63,21 @@ int cddpi_file_fsync(int fd)
     return 0;
 }
 
+void cddpi_fd_close(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+    *fd = -1;
+}
+
+void cddpi_stream_close(FILE *stream)
+{
+    if (stream != NULL) {
+        fclose(stream);
+    }
+}
+
 const char *cddpi_file_kind_text(mode_t mode)
 {
     switch (mode & S_IFMT) {

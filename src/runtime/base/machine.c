@@ -1,6 +1,7 @@
 /* machine.c - reads the kernel's files about this machine and its control groups, below a root that
  * tests can set. A file that cannot be read sets no limit. */
 #include "base/machine.h"
+#include "base/file.h"
 
 #include "base/alloc.h"
 
@@ -21,9 +22,7 @@ void cddpi_machine(char out[CDDPI_MACHINE_BYTES])
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t bytes = fd >= 0 ? read(fd, id, sizeof id - 1) : -1;
 
-    if (fd >= 0) {
-        close(fd);
-    }
+    cddpi_fd_close(&fd);
     if (bytes <= 0) {
         (void)gethostname(id, sizeof id - 1);
     }
@@ -65,9 +64,7 @@ bool cddpi_kernel_file_number(const char *folder, const char *name, const char *
             *out = is_found ? value : *out;
         }
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     return is_found;
 }
 
@@ -103,9 +100,7 @@ static bool find_mount(bool is_v2, const char *controller, char mount[PATH_BYTES
                    (is_v2 ? strcmp(type, "cgroup2") == 0
                           : strcmp(type, "cgroup") == 0 && has_word(options, controller));
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     return is_found;
 }
 
@@ -128,9 +123,7 @@ static bool find_membership(bool is_v2, const char *controller, char out[PATH_BY
         is_found = (is_v2 ? strcmp(line, "0:") == 0 : has_word(kinds + 1, controller)) &&
                    snprintf(out, PATH_BYTES, "%s", path) < PATH_BYTES;
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     return is_found;
 }
 
@@ -215,9 +208,7 @@ static double read_max(const char *folder)
     if (file == NULL || fgets(line, sizeof line, file) == NULL) {
         line[0] = '\0';
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     quota = strtod(line, &end);
     if (end == line) {
         return 0;

@@ -1,5 +1,6 @@
 /* replace.c - replaces files atomically. */
 #include "base/replace.h"
+#include "base/file.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -83,9 +84,7 @@ static cddp_status check_place(int dir, const char *path)
 
 static void release(struct cddpi_replacement *replacement)
 {
-    if (replacement->dir >= 0) {
-        close(replacement->dir);
-    }
+    cddpi_fd_close(&replacement->dir);
     cddpi_free(replacement->path);
     cddpi_free(replacement->temporary);
     *replacement = (struct cddpi_replacement){0};
@@ -189,9 +188,7 @@ void cddpi_replacement_sweep(const char *path)
     DIR *stream = open_parent(path, &dir) == CDDP_OK ? fdopendir(dir) : NULL;
 
     if (stream == NULL) {
-        if (dir >= 0) {
-            close(dir);
-        }
+        cddpi_fd_close(&dir);
         return;
     }
     while ((entry = readdir(stream)) != NULL) {

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/replace.h"
@@ -208,9 +209,7 @@ cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name 
     if (file != NULL && ferror(file)) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", path);
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     cddpi_free(line);
     cddpi_free(path);
     return status;
@@ -300,9 +299,7 @@ void cddpi_metrics_close(struct cddpi_metrics *metrics)
     }
     cddpi_tfevents_close(metrics->events);
     cddpi_prometheus_close(metrics->prometheus);
-    if (metrics->fd >= 0) {
-        close(metrics->fd);
-    }
+    cddpi_fd_close(&metrics->fd);
     cddpi_free(metrics->path);
     cddpi_free(metrics);
 }

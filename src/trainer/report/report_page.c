@@ -174,9 +174,7 @@ static cddp_status read_metrics(const char *dir, json_t *run)
     }
 
 out:
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     cddpi_free(rows.rows);
     cddpi_free(line);
     cddpi_free(path);

@@ -184,9 +184,7 @@ void cddpi_tfevents_close(struct cddpi_tfevents *events)
     if (events == NULL) {
         return;
     }
-    if (events->fd >= 0) {
-        close(events->fd);
-    }
+    cddpi_fd_close(&events->fd);
     cddpi_free(events->path);
     cddpi_free(events);
 }

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "group/join/group_agree.h"
 #include "group/join/rendezvous.h"
@@ -189,9 +190,7 @@ cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_bac
     if (status == CDDP_OK && members->local_rank == 0 && !env->hosts_store && !env->removes_file) {
         cddpi_rendezvous_delete(handshake.rendezvous, handshake.reply);
     }
-    if (handshake.fd >= 0) {
-        close(handshake.fd);
-    }
+    cddpi_fd_close(&handshake.fd);
     CDDPI_TRY(status);
     *out = &shm->base;
     return CDDP_OK;
@@ -237,9 +236,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
         }
         status = cddpi_agree(group, own);
     }
-    if (mine.fd >= 0) {
-        close(mine.fd);
-    }
+    cddpi_fd_close(&mine.fd);
     cddpi_free(offers);
     if (status == CDDP_OK) {
         *out = backend != NULL ? &backend->base : NULL;

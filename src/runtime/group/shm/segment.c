@@ -1,6 +1,7 @@
 /* segment.c - owns memory from cddp_group_alloc(): one memfd per rank, which all ranks map. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "group/shm/shm.h"
 
@@ -184,9 +185,7 @@ void cddpi_shm_alloc_drop(struct cddpi_backend *backend, struct cddpi_group_op *
     if (allocation == NULL) {
         return;
     }
-    if (allocation->fd >= 0) {
-        close(allocation->fd);
-    }
+    cddpi_fd_close(&allocation->fd);
     segment_destroy(allocation->segment, shm->size);
     cddpi_free(allocation);
     progress->scratch = NULL;
