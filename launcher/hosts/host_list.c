@@ -33,9 +33,7 @@ static cddp_status grow_hosts(struct cddpi_hosts *hosts)
     int capacity = hosts->capacity > 0 ? 2 * hosts->capacity : 16;
     struct cddpi_host *grown = cddpi_realloc(hosts->hosts, (size_t)capacity * sizeof *grown);
 
-    if (grown == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d hosts", capacity);
-    }
+    CDDPI_TRY_MEMORY(grown != NULL, "no memory for %d hosts", capacity);
     hosts->hosts = grown;
     hosts->capacity = capacity;
     return CDDP_OK;

@@ -157,9 +157,8 @@ static cddp_status open_stores(struct cddpi_node_link *link,
 
     link->url = cddpi_strdup(options->store);
     link->token = cddpi_strdup(options->token != NULL ? options->token : "");
-    if (link->url == NULL || link->token == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the connection of nodes");
-    }
+    CDDPI_TRY_MEMORY(link->url != NULL && link->token != NULL,
+                     "no memory for the connection of nodes");
     link->options = (cddp_store_options)CDDP_STORE_OPTIONS_INIT;
     link->options.url = link->url;
     link->options.token = link->token;
@@ -191,9 +190,7 @@ cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
     struct cddpi_node_link *link = cddpi_zalloc(sizeof *link);
     cddp_status status;
 
-    if (link == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the connection of nodes");
-    }
+    CDDPI_TRY_MEMORY(link != NULL, "no memory for the connection of nodes");
     link->self = options->self;
     link->count = options->count;
     link->pipe[0] = link->pipe[1] = -1;

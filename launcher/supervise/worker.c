@@ -182,10 +182,7 @@ static cddp_status merge_environment(char *const *own, char ***out)
         count++;
     }
     merged = cddpi_zalloc_array(count + MAX_VARIABLES + 1, sizeof *merged);
-    if (merged == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for an environment of %zu variables",
-                          count);
-    }
+    CDDPI_TRY_MEMORY(merged != NULL, "no memory for an environment of %zu variables", count);
     for (size_t i = 0; i < count; i++) {
         if (!is_named_in(environ[i], own)) {
             merged[used++] = environ[i];

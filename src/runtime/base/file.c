@@ -203,9 +203,7 @@ cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *
     unsigned char *buffer = cddpi_alloc_aligned(BUFFER_BYTES);
     int fd;
 
-    if (buffer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d bytes", shown, BUFFER_BYTES);
-    }
+    CDDPI_TRY_MEMORY(buffer != NULL, "%s: no memory for %d bytes", shown, BUFFER_BYTES);
     fd = refused("open") ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         cddpi_free(buffer);

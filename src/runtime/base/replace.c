@@ -37,9 +37,7 @@ static cddp_status open_parent(const char *path, int *out)
         return cddpi_fail(CDDP_ERR_ARGUMENT, "\"%s\" is not a file name", path);
     }
     folder = bytes == 0 ? cddpi_strdup(".") : cddpi_format("%.*s", (int)bytes, path);
-    if (folder == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
-    }
+    CDDPI_TRY_MEMORY(folder != NULL, "%s: no memory for %zu bytes", path, strlen(path));
     dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder of %s", path);
@@ -95,9 +93,7 @@ cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *o
     struct cddpi_replacement opened = {.path = cddpi_strdup(path), .dir = -1};
     cddp_status status;
 
-    if (opened.path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
-    }
+    CDDPI_TRY_MEMORY(opened.path != NULL, "%s: no memory for %zu bytes", path, strlen(path));
     CDDPI_TRY_GOTO(fail, status, open_parent(path, &opened.dir));
     CDDPI_TRY_GOTO(fail, status, check_place(opened.dir, path));
     opened.temporary = temporary_name(opened.dir, base_of(path));

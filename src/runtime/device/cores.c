@@ -153,9 +153,7 @@ static cddp_status open_all(const char *const *names, int count, struct gpus *gp
                           (const void *)names, CDDP_PARALLEL_DEVICES);
     }
     devices = cddpi_zalloc(sizeof *devices + (size_t)count * sizeof *devices->cores);
-    if (devices == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "devices: no memory for %d", count);
-    }
+    CDDPI_TRY_MEMORY(devices != NULL, "devices: no memory for %d", count);
     cddpi_handle_init(&devices->handle, CDDPI_HANDLE_DEVICES);
     devices->bytes = sizeof *devices + (size_t)count * sizeof *devices->cores;
     allowed_count = cddpi_allowed_cpus(&allowed);

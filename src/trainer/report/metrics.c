@@ -186,9 +186,7 @@ static cddp_status open_lines(const char *path, FILE **out_file, char **out_line
     cddp_status status;
 
     *out_line = cddpi_zalloc(CDDPI_METRICS_LINE_BYTES);
-    if (*out_line == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
-    }
+    CDDPI_TRY_MEMORY(*out_line != NULL, "metrics: no memory");
     status = cddpi_file_stream(path, "r", out_file);
     return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
 }
@@ -254,9 +252,7 @@ cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
     struct cddpi_metrics *metrics = cddpi_zalloc(sizeof *metrics);
     cddp_status status;
 
-    if (metrics == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
-    }
+    CDDPI_TRY_MEMORY(metrics != NULL, "metrics: no memory");
     metrics->fd = -1;
     metrics->path = cddpi_format("%s/metrics.jsonl", dir);
     if (metrics->path == NULL) {

@@ -153,9 +153,7 @@ cddp_status cddpi_tfevents_open(const char *dir, uint64_t first_step, struct cdd
     char host[256] = "";
     cddp_status status;
 
-    if (events == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tfevents: no memory");
-    }
+    CDDPI_TRY_MEMORY(events != NULL, "tfevents: no memory");
     events->fd = -1;
     (void)gethostname(host, sizeof host - 1);
     events->path = cddpi_format("%s/events.out.tfevents.%lld.%s.%ld", dir, (long long)time(NULL),

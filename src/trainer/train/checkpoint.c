@@ -106,9 +106,7 @@ cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot, const cddp_t
     size_t before = snapshot->optimizer_count;
     cddp_tensor *all = cddpi_zalloc_array(before + count + 1, sizeof *all);
 
-    if (all == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-    }
+    CDDPI_TRY_MEMORY(all != NULL, "checkpoint: no memory");
     for (size_t i = 0; i < before + count; i++) {
         all[i] = i < before ? snapshot->optimizer[i] : tensors[i - before];
     }
@@ -224,9 +222,7 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
 
     *out_why_again = CDDPI_SAVE_NEVER;
     trainer->folder.saved_ns = cddpi_now_ns();
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "checkpoint: no memory");
     status = cddpi_trainer_keep_run_dir(trainer);
     trainer->folder.lost = false; /* if this save fails, the next regular checkpoint replaces it */
     if (status == CDDP_OK) {

@@ -179,9 +179,7 @@ cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer)
     void **data = cddpi_zalloc_array(2 * trainer->params.count + 1, sizeof *data);
     void **copies = data != NULL ? data + trainer->params.count : NULL;
 
-    if (data == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
-    }
+    CDDPI_TRY_MEMORY(data != NULL, "ddp: no memory");
     for (size_t i = 0; i < trainer->params.count; i++) {
         data[i] = cddp_ddp_param(trainer->ddp, i);
         copies[i] = cddpi_ddp_param_copy(trainer->ddp, i);
@@ -217,9 +215,7 @@ cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
     bool *decays = cddpi_zalloc_array(trainer->params.count, sizeof *decays);
     cddp_status status;
 
-    if (decays == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory");
-    }
+    CDDPI_TRY_MEMORY(decays != NULL, "optimizer: no memory");
     for (size_t i = 0; i < trainer->params.count; i++) {
         decays[i] = trainer->engine->param_decays(trainer, i);
     }

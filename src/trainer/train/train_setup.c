@@ -288,9 +288,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
 
     *out = trainer;
-    if (trainer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
-    }
+    CDDPI_TRY_MEMORY(trainer != NULL, "trainer: no memory");
     trainer->config = config;
     trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;

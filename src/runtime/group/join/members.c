@@ -95,9 +95,7 @@ static cddp_status take_members(struct cddpi_members *members)
     struct cddpi_member_values values;
     cddp_status status;
 
-    if (firsts == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
-    }
+    CDDPI_TRY_MEMORY(firsts != NULL, "joining: no memory");
     status = cddpi_rendezvous_await_members(rendezvous,
                                             (struct cddpi_member_check){check_sizes, members},
                                             rendezvous->deadline_ns, &values);
@@ -130,9 +128,7 @@ static cddp_status give_members(struct cddpi_members *members)
     cddp_status status;
 
     answer.runs = cddpi_zalloc_array((size_t)answer.world_size, sizeof *answer.runs);
-    if (answer.runs == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
-    }
+    CDDPI_TRY_MEMORY(answer.runs != NULL, "joining: no memory");
     randombytes_buf(&members->nonce, sizeof members->nonce);
     answer.nonce = members->nonce;
     for (int rank = 0; rank < answer.world_size;) {
@@ -260,9 +256,7 @@ static cddp_status place_self(struct cddpi_members *members)
     int world_size = members->env->world_size;
 
     members->locals = cddpi_zalloc_array((size_t)world_size, sizeof *members->locals);
-    if (members->locals == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", world_size);
-    }
+    CDDPI_TRY_MEMORY(members->locals != NULL, "joining: no memory for %d ranks", world_size);
     members->host = members->host_of[rank];
     members->host_count = 0;
     members->local_size = 0;
@@ -287,9 +281,7 @@ cddp_status cddpi_members_gather(const struct cddpi_launch_env *env,
     cddp_status status;
 
     members.host_of = cddpi_zalloc_array((size_t)env->world_size, sizeof *members.host_of);
-    if (members.host_of == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", env->world_size);
-    }
+    CDDPI_TRY_MEMORY(members.host_of != NULL, "joining: no memory for %d ranks", env->world_size);
     if (rendezvous != NULL) {
         CDDPI_TRY_GOTO(fail, status, exchange_hosts(&members));
     }

@@ -98,9 +98,8 @@ static cddp_status prepare(struct spawn *spawn)
 
     spawn->ranks = cddpi_zalloc_array(count, sizeof *spawn->ranks);
     spawn->polled = cddpi_zalloc_array(count, sizeof *spawn->polled);
-    if (spawn->ranks == NULL || spawn->polled == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "spawn: no memory for %zu ranks", count);
-    }
+    CDDPI_TRY_MEMORY(spawn->ranks != NULL && spawn->polled != NULL,
+                     "spawn: no memory for %zu ranks", count);
     for (size_t r = 0; r < count; r++) {
         spawn->polled[r].fd = -1;
     }

@@ -113,20 +113,14 @@ cddp_status cddpi_shm_alloc_own(struct shm_backend *shm, struct cddpi_group_op *
     struct shm_segment *segment;
     cddp_status status;
 
-    if (allocation == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
-    }
+    CDDPI_TRY_MEMORY(allocation != NULL, "group_alloc: no memory");
     progress->scratch = allocation;
     allocation->fd = -1;
     segment = allocation->segment = cddpi_zalloc(sizeof *segment);
-    if (segment == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
-    }
+    CDDPI_TRY_MEMORY(segment != NULL, "group_alloc: no memory");
     segment->bytes = op->count > 0 ? op->count : 1;
     segment->at = cddpi_zalloc_array((size_t)shm->size, sizeof *segment->at);
-    if (segment->at == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
-    }
+    CDDPI_TRY_MEMORY(segment->at != NULL, "group_alloc: no memory");
     status = cddpi_process_share("cddp-memory", bytes, &allocation->fd);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "group_alloc");

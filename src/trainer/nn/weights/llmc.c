@@ -247,9 +247,7 @@ static cddp_status put_padding(const struct llmc_content *content, struct cddpi_
     void *zeros = cddpi_zalloc(bytes);
     cddp_status status;
 
-    if (zeros == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", writer->shown, bytes);
-    }
+    CDDPI_TRY_MEMORY(zeros != NULL, "%s: no memory for %zu bytes", writer->shown, bytes);
     status = cddpi_writer_put(writer, zeros, bytes);
     cddpi_free(zeros);
     return status;

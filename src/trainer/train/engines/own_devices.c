@@ -155,9 +155,8 @@ static cddp_status add_name(const struct cddpi_config *config, const char *key, 
         return cddpi_config_fail(config, key, "names more than %d devices", CDDP_PARALLEL_DEVICES);
     }
     out->values[out->count] = cddpi_strdup(name);
-    if (out->values[out->count] == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for the names of devices");
-    }
+    CDDPI_TRY_MEMORY(out->values[out->count] != NULL,
+                     "parallel: no memory for the names of devices");
     out->count++;
     return CDDP_OK;
 }

@@ -115,9 +115,7 @@ cddp_status cddpi_trainer_generate(const struct cddpi_config *config, const char
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
     cddp_status status = CDDP_OK;
 
-    if (trainer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
-    }
+    CDDPI_TRY_MEMORY(trainer != NULL, "generate: no memory");
     trainer->config = config;
     trainer->engine = &cddpi_engine_single; /* whatever engine trained it */
     status = cddpi_run_folder_init(&trainer->folder, config->train.run_dir, cddpi_now_ns());

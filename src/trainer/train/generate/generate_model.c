@@ -75,9 +75,7 @@ static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reade
                            .vocabulary = trainer->data.train.data.classes,
                            .step = trainer->cursor.step};
     out->logits = cddpi_zalloc_array((size_t)out->vocabulary, sizeof *out->logits);
-    if (out->logits == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
-    }
+    CDDPI_TRY_MEMORY(out->logits != NULL, "generate: no memory");
     CDDPI_TRY(device->ops->alloc(device, bytes, "labels of a text", &memory));
     out->labels = memory;
     CDDPI_TRY(device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes));

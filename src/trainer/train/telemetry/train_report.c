@@ -92,11 +92,8 @@ cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
-    if (all == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                          "trainer: no memory to describe the devices of %d ranks",
-                          trainer->world_size);
-    }
+    CDDPI_TRY_MEMORY(all != NULL, "trainer: no memory to describe the devices of %d ranks",
+                     trainer->world_size);
     memcpy(own.unique, trainer->device->unique, sizeof own.unique);
     own.flops = cddpi_peak_flops(trainer->device->title,
                                  (enum cddpi_precision)trainer->config->train.precision);

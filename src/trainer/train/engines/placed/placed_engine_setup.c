@@ -234,9 +234,7 @@ cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
                           "not the same in every run, and is not written down; unset it");
     }
     placed = cddpi_zalloc(sizeof *placed);
-    if (placed == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes", sizeof *placed);
-    }
+    CDDPI_TRY_MEMORY(placed != NULL, "parallel: no memory for %zu bytes", sizeof *placed);
     trainer->engine_state = placed;
     placed->pipelined = config->parallel.micro_batches > 1;
     status = find_placement(config, spec, trainer->group, samples, &placed->own.devices, &segments,

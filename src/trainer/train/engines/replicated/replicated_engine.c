@@ -97,10 +97,8 @@ static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model
     struct cddpi_replicated *replicated;
 
     trainer->engine_state = cddpi_zalloc(sizeof(struct replicated_engine));
-    if (trainer->engine_state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes",
-                          sizeof(struct replicated_engine));
-    }
+    CDDPI_TRY_MEMORY(trainer->engine_state != NULL, "parallel: no memory for %zu bytes",
+                     sizeof(struct replicated_engine));
     CDDPI_TRY(create_replicas(trainer, spec));
     replicated = model_of(trainer);
     cddpi_replicated_trace(replicated, trainer->group);

@@ -178,9 +178,7 @@ static cddp_status read_weights(const struct cddpi_trainer *trainer)
     cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
     cddp_status status;
 
-    if (tensors == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
-    }
+    CDDPI_TRY_MEMORY(tensors != NULL, "model: no memory");
     status = trainer->models.heads > 0
                  ? cddpi_weights_load(path, trainer->models.heads, tensors, count)
                  : cddp_safetensors_load(path, tensors, count);
@@ -208,9 +206,7 @@ cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer, cddp_snapsh
     out->step = trainer->cursor.step;
     out->model = cddpi_trainer_model_tensors(trainer);
     out->model_count = cddpi_trainer_model_tensor_count(trainer);
-    if (out->model == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-    }
+    CDDPI_TRY_MEMORY(out->model != NULL, "checkpoint: no memory");
     CDDPI_TRY_GOTO(fail, status, cddpi_checkpoint_add_optimizer(out, tensors, count));
     if (cddpi_checkpoint_has_scale(trainer)) {
         tensors = cddpi_loss_scale_tensors(&trainer->step.loss_scale, &count);

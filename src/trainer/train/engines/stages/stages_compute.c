@@ -122,10 +122,7 @@ static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64
             continue;
         }
         part = part != NULL ? part : cddpi_zalloc_array(count, sizeof *part);
-        if (part == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for the gradient of %s",
-                              param->name);
-        }
+        CDDPI_TRY_MEMORY(part != NULL, "pipeline: no memory for the gradient of %s", param->name);
         status = cddp_recv(stages->group, part, count, CDDP_F32, stage, NULL);
         for (size_t i = 0; status == CDDP_OK && i < count; i++) {
             sum[i] += part[i];
@@ -175,10 +172,7 @@ cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double 
     cddp_status status;
 
     (void)known; /* it includes parameters that other stages share */
-    if (grads == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu gradients",
-                          trainer->params.count);
-    }
+    CDDPI_TRY_MEMORY(grads != NULL, "pipeline: no memory for %zu gradients", trainer->params.count);
     for (size_t i = 0; i < trainer->params.count; i++) {
         bool is_later = first_owner(stages, hash_of(&trainer->params.list[i])) < stages->stage;
 
