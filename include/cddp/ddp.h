@@ -36,33 +36,8 @@
 extern "C" {
 #endif
 
-enum { CDDP_MAX_DIMS = 8 /**< the most dimensions of a tensor */ };
-
 /** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;
-
-/** One tensor of the model. The caller owns all memory, which outlives the handle and does not
- *  move. Callers pass arrays of this struct, so it has no struct_size and will never change. */
-typedef struct cddp_param {
-    /** Unique among parameters and buffers; copied. */
-    const char *name;
-    /** CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16 for parameters; any for buffers. */
-    cddp_type type;
-    /** 0 to CDDP_MAX_DIMS; 0 is a scalar. */
-    int dims;
-    /** Row-major. */
-    int64_t shape[CDDP_MAX_DIMS];
-    /** The tensor's values: as many as the product of shape. In a group on a device, they may be in
-     *  CPU memory or in device memory; with a sharded optimizer, in device memory only. */
-    void *data;
-    /** Where backward writes the gradient, which has the parameter's shape and type. NULL: in
-     *  memory that cddp allocates, which saves copies; see cddp_ddp_grad(). Not used for buffers.
-     */
-    void *grad;
-    /** The parameter has no gradient: it is compared and broadcast, but never reduced. */
-    bool frozen;
-
-} cddp_param;
 
 /** What becomes of the ranks' gradients in a step: see cddp_step. */
 typedef enum cddp_step_kind {
@@ -152,14 +127,16 @@ typedef struct cddp_ddp_options {
      *  part_bytes for all ranks, so that little is left to send when backward ends. It computes
      *  them from the latency and bandwidth of the network, measured when the group was formed. It
      *  chooses when the handle is created and, without `shard`, again in the first cddp_ddp_wait(),
-     *  when it knows at what times gradients become ready. $CDDP_LOG=info shows the sizes. On one
+     *  when it knows at what times gradients become ready, if these may move (see
+     *  `may_move_grads`). $CDDP_LOG=info shows the sizes. On one
      *  host, on a device, or if one of the three is given, 0 means 25 MiB. Results are the same to
      *  the bit with all sizes. */
     size_t bucket_bytes;
     /** The order in which backward completes gradients: the indices of all parameters that are not
      *  frozen, borrowed for the call. NULL: reverse registration order; after the first backward,
-     *  the buckets are rebuilt once, in the order in which rank 0's gradients arrived. If cddp
-     *  chooses the sizes and `shard` is not set, buckets are rebuilt even if an order is given. */
+     *  the buckets are rebuilt once, in the order in which rank 0's gradients arrived, if gradients
+     *  may move (see `may_move_grads`). If cddp chooses the sizes and `shard` is not set, buckets
+     *  are rebuilt even if an order is given. */
     const size_t *ready_order;
     /** In a step, some parameters may have no gradient (find_unused_parameters in PyTorch): they
      *  contribute zero. A parameter without a gradient on all ranks keeps its old gradient. */
@@ -168,12 +145,9 @@ typedef struct cddp_ddp_options {
      *  frozen, in registration order, back to back, of one type. It is never rearranged. NULL: no
      *  such block.
      *
-     *  Memory from cddp_group_alloc() is reduced in place. Private CPU memory (malloc) is, too, if
-     *  all ranks are on one machine: the ranks then share its whole pages, at the same address,
-     *  until the handle is destroyed. So a forked child must not write there, and no other device
-     *  or library may have registered the pages. $CDDP_SHARE_GRADS=0 turns the sharing off. Any
-     *  other memory is copied at each step, which takes 2 to 3 times as long (19 instead of 9 ms
-     *  for 62 MB); the log says so.
+     *  Memory from cddp_group_alloc() is reduced in place; so are pages that `share_flat_grads`
+     *  lets ranks share. Any other memory is copied at each step, which takes 2 to 3 times as long
+     *  (19 instead of 9 ms for 62 MB); the log says so once.
      *
      *  Buckets are ranges of the block. A bucket starts when its last gradient is ready. If
      *  neighbouring gradients become ready at very different times, the block is also cut between
@@ -181,6 +155,12 @@ typedef struct cddp_ddp_options {
      *  log says once if the first bucket cannot start before more than half of all other gradients
      *  are ready. */
     void *flat_grads;
+    /** Let the ranks of one machine share the pages of `flat_grads`, if it is private CPU memory
+     *  (malloc): until the handle is destroyed, shared memory replaces its whole pages, at the same
+     *  addresses and with their contents. Then a forked child must not write there, and no other
+     *  device or library may have registered the pages. $CDDP_SHARE_GRADS=0 forbids it. The same on
+     *  all ranks. */
+    bool share_flat_grads;
     /** Replaces the reduction of every bucket; NULL: cddp_hook_identity(). */
     cddp_hook_fn hook;
     /** Passed to the hook. */
@@ -191,10 +171,12 @@ typedef struct cddp_ddp_options {
     /** Use a sharded optimizer: each rank updates a shard of the parameters (see cddp_span). Then
      *  buckets are never rebuilt, and `flat_grads` is not possible. */
     bool shard;
-    /** 1: never rebuild buckets, so that the results of cddp_ddp_grad() never change. Without
-     *  `ready_order`, buckets stay in reverse registration order. (64 bits for the reason given at
-     *  cddp_step.sum.) */
-    uint64_t keep_buckets;
+    /** The first cddp_ddp_wait() may move the gradients in cddp's memory, so the caller asks
+     *  cddp_ddp_grad() again after it. Buckets can then be rebuilt as backward needs them (see
+     *  `ready_order` and `bucket_bytes`). false: the results of cddp_ddp_grad() never change; at
+     *  $CDDP_LOG=info the log says if a rebuild would help. If every `grad` is the caller's,
+     *  nothing of the caller's moves, and buckets are rebuilt anyway. */
+    bool may_move_grads;
     /** A larger gradient is cut into parts of about this many bytes, at most 64, each in a bucket
      *  of its own: while one part is sent, the next one is copied or cast. 0: gradients are not
      *  cut, unless cddp chooses the sizes (see bucket_bytes). Never used with `shard`, because a
@@ -206,7 +188,8 @@ typedef struct cddp_ddp_options {
 /** The defaults of cddp_ddp_options. */
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, 0, 0           \
+        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, false, NULL, NULL, NULL, false, false,  \
+            0                                                                                      \
     }
 CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
 
@@ -214,13 +197,19 @@ CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
  *  @p buffers, and plan the buckets. Collective: every rank succeeds or every rank fails, with the
  *  same text.
  *  @param group    May be destroyed before the handle, which keeps it alive.
- *  @param params   At least one of them is not frozen.
- *  @param buffers  State without a gradient (running means ...), which is only broadcast here; may
- *                  be NULL.
+ *  @param params   Of CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16. At least one is not frozen. Names
+ *                  are copied. The memory of `data` and `grad` outlives the handle and does not
+ *                  move. In a group on a device, `data` may be in CPU memory or in device memory;
+ *                  with a sharded optimizer, in device memory only. `grad` NULL: in memory that
+ *                  cddp allocates, which saves copies; see cddp_ddp_grad().
+ *  @param buffers  State without a gradient (running means ...) of any type, which is only
+ *                  broadcast here; may be NULL. No flags.
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_ddp_destroy(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH (the text is a diff of
- *          the models or options), or an error of the group. */
+ *          the models or options), CDDP_ERR_UNAVAILABLE (an unknown flag), or an error of the
+ * group.
+ */
 CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params,
                                          size_t param_count, const cddp_param *buffers,
                                          size_t buffer_count, const cddp_ddp_options *options,
@@ -232,9 +221,10 @@ CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
 /** Where the gradient of parameter @p index is: the caller's `grad`, or cddp's memory in a bucket,
  *  which is 64-byte aligned and zero at first. NULL for a frozen parameter.
  *
- *  cddp's memory may move once, with its contents, when buckets are rebuilt in the first
- *  cddp_ddp_wait(). So call this function again after it. While another thread is in a call on the
- *  handle, the result is NULL, and cddp_last_error() says why. */
+ *  It stays there until the handle is destroyed. Only with options.may_move_grads, cddp's memory
+ * may move once, with its contents, in the first cddp_ddp_wait(): then call this function again
+ * after it. While another thread is in a call on the handle, the result is NULL, and
+ * cddp_last_error() says why. Collective: no. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
 /** How the coming backward is synchronised. */

@@ -21,7 +21,8 @@ enum {
     CDDPI_STEP_ZERO_FILLED = 1,
     CDDPI_STEP_ORDER_KNOWN = 2,
     CDDPI_STEP_SUM = 4,
-    CDDPI_STEP_JOINED = 8 /* the rank has no more steps of its own, and only takes part */
+    CDDPI_STEP_MAY_MOVE = 16, /* the rank's gradients may move to other buckets */
+    CDDPI_STEP_JOINED = 8     /* the rank has no more steps of its own, and only takes part */
 };
 
 /* reducer.c */
