@@ -86,7 +86,7 @@ void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t ind
 
     if (cddpi_device_is_async(devices->cores[device].device)) {
         device = devices->count;
-        all[device].parameters += cddpi_tensors_bytes(&trainer->models.params[index], 1);
+        all[device].parameters += cddpi_tensors_bytes(&trainer->params.list[index], 1);
     }
     cddpi_trainer_add_param_memory(trainer, index, &all[device]);
 }
@@ -156,9 +156,8 @@ static cddp_status add_name(const struct cddpi_config *config, const char *key, 
                                  CDDP_MAX_PARALLEL_DEVICES);
     }
     out->values[out->count] = cddpi_strdup(name);
-    if (out->values[out->count] == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for the names of devices");
-    }
+    CDDPI_TRY_MEMORY(out->values[out->count] != NULL,
+                     "parallel: no memory for the names of devices");
     out->count++;
     return CDDP_OK;
 }
