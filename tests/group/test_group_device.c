@@ -238,7 +238,7 @@ static int memory_rank(int rank, int n, void *argument)
     cddp_group_free(group, shm_block);
     cddp_group_free(group, block);
     CHECK(cddp_all_reduce(group, there, there, 4, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
-    CHECK(strcmp(cddp_group_backend(group), n > 1 ? "deferred" : "solo") == 0);
+    CHECK(strcmp(group_info(group).backend, n > 1 ? "deferred" : "solo") == 0);
     cddp_group_destroy(group);
     return 0;
 }

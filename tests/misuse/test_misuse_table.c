@@ -52,6 +52,7 @@ struct scene {
     cddp_batch batch;
     cddp_ddp_stats stats;
     cddp_bucket_stats times;
+    cddp_group_info info;
     cddp_allocator allocator;
     const char *names[1];
     char path[4200];
@@ -192,6 +193,7 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
     s->batch = (cddp_batch)CDDP_BATCH_INIT;
     s->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     s->times = (cddp_bucket_stats)CDDP_BUCKET_STATS_INIT;
+    s->info = (cddp_group_info)CDDP_GROUP_INFO_INIT;
     s->names[0] = "cpu";
     s->chunks[0] = (cddp_chunk){s->data, 8};
     snprintf(s->path, sizeof s->path, "%s/tensors-%d", misuse->folder, rank);

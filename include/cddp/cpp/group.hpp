@@ -120,6 +120,14 @@ class group
     {
         return handle_;
     }
+    /** What the group is now, in one piece. */
+    cddp_group_info info() const
+    {
+        cddp_group_info now = CDDP_GROUP_INFO_INIT;
+
+        check(cddp_group_get_info(get(), &now));
+        return now;
+    }
     /** This process's rank. */
     int rank() const
     {
@@ -133,37 +141,37 @@ class group
     /** This process's rank on its machine. */
     int local_rank() const
     {
-        return cddp_group_local_rank(get());
+        return info().local_rank;
     }
     /** How many ranks of the group are on this machine. */
     int local_world_size() const
     {
-        return cddp_group_local_world_size(get());
+        return info().local_world_size;
     }
     /** The generation of the job in which the group was created. */
     std::uint32_t generation() const
     {
-        return cddp_group_generation(get());
+        return info().generation;
     }
     /** The time limit of each collective. */
     std::uint32_t timeout_ms() const
     {
-        return cddp_group_timeout_ms(get());
+        return info().timeout_ms;
     }
     /** The name of the backend. */
     std::string backend() const
     {
-        return cddp_group_backend(get());
+        return info().backend;
     }
     /** The number of the device; -1: the CPU. */
     int device() const
     {
-        return cddp_group_device(get());
+        return info().device;
     }
     /** The compute stream, a cudaStream_t. */
     void *stream() const
     {
-        return cddp_group_stream(get());
+        return info().stream;
     }
     /** Make @p stream the compute stream. */
     void set_stream(void *stream)

@@ -191,34 +191,6 @@ void cddp_group_destroy(cddp_group *group)
     }
 }
 
-const char *cddp_group_backend(const cddp_group *group)
-{
-    if (!cddpi_group_may_ask(group, "group_backend")) {
-        return NULL;
-    }
-    return cddpi_group_has_device(group) ? cddpi_group_device_transport_name(group)
-                                         : group->transport->name;
-}
-
-int cddp_group_device(const cddp_group *group)
-{
-    if (!cddpi_group_may_ask(group, "group_device")) {
-        return -1;
-    }
-    return cddpi_group_has_device(group) ? cddpi_group_on_device(group)->index : -1;
-}
-
-void *cddp_group_stream(const cddp_group *group)
-{
-    struct cddpi_device *device;
-
-    if (!cddpi_group_may_ask(group, "group_stream")) {
-        return NULL;
-    }
-    device = cddpi_group_on_device(group);
-    return device->ops->compute_stream(device);
-}
-
 cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
 {
     struct cddpi_device *device;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/device.h"
+#include "group/group_info.h"
 #include "group/join/link.h"
 #include "group/on_device.h"
 #include "programs/bench/bench_collectives.h"
@@ -148,7 +149,7 @@ static struct cddpi_bench_call make_call(const struct cddpi_bench *bench, int64_
 
 static cddp_status finish_device(const struct cddpi_bench *bench)
 {
-    return bench->device->ops->finish(bench->device, cddp_group_timeout_ms(bench->group));
+    return bench->device->ops->finish(bench->device, cddpi_group_timeout_ms(bench->group));
 }
 
 static cddp_status repeat_call(const struct cddpi_bench *bench, const struct cddpi_bench_call *call,
