@@ -13,7 +13,7 @@ module cddp
     public :: cddp_group_create, cddp_group_destroy, cddp_group_rank, cddp_group_world_size
     public :: cddp_all_reduce, cddp_broadcast, cddp_all_gather, cddp_barrier
     public :: cddp_param_of, cddp_ddp_create, cddp_ddp_begin, cddp_ddp_grad_ready, cddp_ddp_wait
-    public :: cddp_ddp_grads_ready, cddp_ddp_broadcast, cddp_ddp_join
+    public :: cddp_ddp_grads_ready, cddp_ddp_broadcast, cddp_ddp_follow
     public :: cddp_ddp_destroy, cddp_share_of, cddp_last_error, cddp_must
     public :: cddp_sampler_create, cddp_sampler_destroy, cddp_sampler_set_epoch, cddp_sampler_at
 
@@ -30,13 +30,14 @@ module cddp
         integer(c_int64_t) :: first, count
     end type
 
-    ! cddp_param of ddp.h.
+    ! cddp_param of types.h.
     type, bind(c) :: c_param
         type(c_ptr) :: name
         integer(c_int) :: kind, dims
         integer(c_int64_t) :: shape(8)
         type(c_ptr) :: values, grad
-        logical(c_bool) :: frozen
+        integer(c_int32_t) :: flags, reserved
+        integer(c_int64_t) :: reserved2(2)
     end type
 
     ! cddp_step of ddp.h.
@@ -132,13 +133,13 @@ module cddp
             type(c_ptr), value :: ddp
             integer(c_size_t), value :: first, count
         end function
-        integer(c_int) function c_ddp_broadcast(ddp, root, params, buffers) bind(c, name="cddp_ddp_broadcast")
-            import :: c_bool, c_int, c_ptr
+        integer(c_int) function c_ddp_broadcast(ddp, root, flags) bind(c, name="cddp_ddp_broadcast")
+            import :: c_int, c_int32_t, c_ptr
             type(c_ptr), value :: ddp
             integer(c_int), value :: root
-            logical(c_bool), value :: params, buffers
+            integer(c_int32_t), value :: flags
         end function
-        integer(c_int) function c_ddp_join(ddp, everyone) bind(c, name="cddp_ddp_join")
+        integer(c_int) function c_ddp_follow(ddp, everyone) bind(c, name="cddp_ddp_follow")
             import :: c_bool, c_int, c_ptr
             type(c_ptr), value :: ddp
             logical(c_bool), intent(out) :: everyone
@@ -266,7 +267,9 @@ contains
         end if
         param%c%values = c_null_ptr
         param%c%grad = c_null_ptr
-        param%c%frozen = .false.
+        param%c%flags = 0
+        param%c%reserved = 0
+        param%c%reserved2 = 0
         if (all(fits) .and. len_trim(name) <= len(text)) then
             param%c%values = values
             param%c%grad = grad
@@ -345,16 +348,16 @@ contains
         type(c_ptr), intent(in) :: ddp
         integer, intent(in) :: root
 
-        status = c_ddp_broadcast(ddp, int(root, c_int), .true._c_bool, .false._c_bool)
+        status = c_ddp_broadcast(ddp, int(root, c_int), 1_c_int32_t) ! CDDP_BROADCAST_PARAMS
     end function
 
     ! For a rank that is through before others are: take part in one step of theirs, with nothing to
     ! contribute. everyone: all ranks were through.
-    integer(c_int) function cddp_ddp_join(ddp, everyone) result(status)
+    integer(c_int) function cddp_ddp_follow(ddp, everyone) result(status)
         type(c_ptr), intent(in) :: ddp
         logical(c_bool), intent(out) :: everyone
 
-        status = c_ddp_join(ddp, everyone)
+        status = c_ddp_follow(ddp, everyone)
     end function
 
     integer(c_int) function all_reduce_real32(group, values, op) result(status)

@@ -8,14 +8,15 @@
  *        progress        (optional) during long compute without another call
  *        wait            until all gradients are the mean over ranks
  *      at the end:
- *        join            (optional) if ranks have unequal numbers of steps: until all are finished
+ *        follow          (optional) if ranks have unequal numbers of steps: until all are finished
  *
  *  Gradients are collected in buckets. The reduction of a bucket (an all-reduce; a reduce-scatter
  *  with `shard`) starts as soon as this bucket and all buckets before it are complete, so every
- *  rank starts them in the same order. With `reduce_late`, cddp_ddp_mean() may do it instead.
+ *  rank starts them in the same order.
  *
- *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param() and
- *  cddp_ddp_spans(), since their results never change after cddp_ddp_create().
+ *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param_count(),
+ *  cddp_ddp_param_name(), cddp_ddp_param() and cddp_ddp_spans(), since their results never change
+ *  after cddp_ddp_create().
  *
  *  In a group on a device, gradients are in device memory, and no call waits for the device. The
  *  calls then refer to the compute stream: grad_ready(i) says that the work that completes gradient
@@ -35,36 +36,47 @@
 extern "C" {
 #endif
 
-enum { CDDP_MAX_DIMS = 8 /**< the most dimensions of a tensor */ };
-
 /** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;
 
-/** One tensor of the model. The caller owns all memory, which outlives the handle and does not
- *  move. Callers pass arrays of this struct, so it has no struct_size and will never change. */
-typedef struct cddp_param {
-    /** Unique among parameters and buffers; copied. */
-    const char *name;
-    /** CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16 for parameters; any for buffers. */
-    cddp_type type;
-    /** 0 to CDDP_MAX_DIMS; 0 is a scalar. */
-    int dims;
-    /** Row-major. */
-    int64_t shape[CDDP_MAX_DIMS];
-    /** The tensor's values: as many as the product of shape. In a group on a device, they may be in
-     *  CPU memory or in device memory; with a sharded optimizer, in device memory only. */
+/** What becomes of the ranks' gradients in a step: see cddp_step. */
+typedef enum cddp_step_kind {
+    CDDP_STEP_BY_SAMPLES = 0, /**< the mean over the samples of all ranks */
+    CDDP_STEP_BY_RANKS = 1,   /**< the plain mean over ranks */
+    CDDP_STEP_SUM = 2,        /**< the sum */
+    CDDP_STEP_KIND_MAX_ENUM_ = 0x7fffffff
+
+} cddp_step_kind;
+
+/** Gradients that are reduced together, as a hook sees them. cddp makes it; it is valid only during
+ *  the call of the hook. A newer cddp may add fields at the end. */
+typedef struct cddp_bucket {
+    /** Tells the hook which fields this cddp has set. */
+    size_t struct_size;
+    /** cddp's own. */
+    struct cddpi_bucket *inside;
+    /** The handle's group, for the hook's collectives. */
+    cddp_group *group;
+    /** 0, 1, ... in the order in which buckets start. */
+    size_t index;
+    /** Whether this is the last bucket of the step. */
+    bool is_last;
+    /** 0. */
+    uint32_t reserved;
+    /** The gradients: `count` elements of `type`, 64-byte aligned unless they are in the caller's
+     *  `flat_grads`. The hook may read and write them. */
     void *data;
-    /** Where backward writes the gradient, which has the parameter's shape and type. NULL: in
-     *  memory that cddp allocates, which saves copies; see cddp_ddp_grad(). Not used for buffers.
-     */
-    void *grad;
-    /** The parameter has no gradient: it is compared and broadcast, but never reduced. */
-    bool frozen;
+    /** How many elements there are, including the padding between parameters. */
+    size_t count;
+    /** The type of the elements. */
+    cddp_type type;
+    /** What the hook has to make of the ranks' gradients. */
+    cddp_step_kind kind;
+    /** The number of this rank's samples in the step (CDDP_STEP_BY_SAMPLES): its gradients are the
+     *  mean over them. */
+    uint64_t samples;
 
-} cddp_param;
-
-/** Gradients that are reduced together. Valid only during the call of a hook. */
-typedef struct cddp_bucket cddp_bucket;
+} cddp_bucket;
 
 /** A communication hook: replaces the reduction of a bucket. Hooks are called in bucket order, in
  *  the thread that drives compute.
@@ -72,48 +84,34 @@ typedef struct cddp_bucket cddp_bucket;
  *  When the bucket is complete, cddp calls the hook with @p stage 0. The hook starts at most one
  *  collective on the group, and stores its handle in @p out_work; cddp owns the handle from then
  *  on. When that collective is done, cddp_ddp_wait() calls the hook with the next stage, and so on,
- *  until the hook stores NULL: then the bucket is finished, and its data must be the mean over
- *  ranks. On a device, the hook puts all work on the data into the compute stream. */
-typedef cddp_status (*cddp_hook_fn)(void *state, cddp_bucket *bucket, int stage,
+ *  until the hook stores NULL: then the bucket is finished, and its data must be what bucket->kind
+ *  says. On a device, the hook puts all work on the data into the compute stream.
+ *
+ *  May call: anything of this group, but nothing of the cddp_ddp. */
+typedef cddp_status (*cddp_hook_fn)(void *state, const cddp_bucket *bucket, int stage,
                                     cddp_work **out_work);
 
-/* What a hook may ask about its bucket. */
-/** The handle's group, for the hook's collectives. */
-CDDP_API cddp_group *cddp_bucket_group(cddp_bucket *bucket);
-/** The bucket's index: 0, 1, ... in the order in which buckets start. */
-CDDP_API size_t cddp_bucket_index(const cddp_bucket *bucket);
-/** Whether this is the last bucket of the step. */
-CDDP_API bool cddp_bucket_is_last(const cddp_bucket *bucket);
-/** The gradients: cddp_bucket_count() elements of cddp_bucket_type(), 64-byte aligned unless they
- *  are in the caller's `flat_grads`. */
-CDDP_API void *cddp_bucket_data(cddp_bucket *bucket);
-/** How many elements the bucket has, including the padding between parameters. */
-CDDP_API size_t cddp_bucket_count(const cddp_bucket *bucket);
-/** The type of the bucket's elements. */
-CDDP_API cddp_type cddp_bucket_type(const cddp_bucket *bucket);
-/** This rank's weight in the step (see cddp_step); < 0: the mean is the plain mean over ranks. */
-CDDP_API double cddp_bucket_weight(const cddp_bucket *bucket);
-/** Whether the step's gradients are added up, without a mean (see cddp_step). */
-CDDP_API bool cddp_bucket_is_sum(const cddp_bucket *bucket);
-/** Scratch memory for a hook. The first call allocates it with cddp_group_alloc() and is
- *  collective; later calls for this bucket return the same pointer.
+/** Scratch memory for a hook. The first call for a bucket allocates it with cddp_group_alloc();
+ *  later calls return the same pointer.
+ *
+ *  Collective: first call.
  *  @param bytes  The size, the same on all ranks and in all calls for this bucket.
  *  @param out    The bucket owns the memory, until the buckets are rebuilt.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (another size than at first), CDDP_ERR_NO_MEMORY, or an error
  *          of the group. */
-CDDP_CHECKED cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out);
+CDDP_CHECKED cddp_status cddp_bucket_scratch(const cddp_bucket *bucket, size_t bytes, void **out);
 
 /** The built-in hook that reduces a bucket as it is, which is the default. Its state is NULL. */
-CDDP_API cddp_status cddp_hook_identity(void *, cddp_bucket *, int, cddp_work **);
+CDDP_API cddp_status cddp_hook_identity(void *, const cddp_bucket *, int, cddp_work **);
 /** The built-in hook that sends f32 buckets as bf16, accumulated in f32 and rounded once. It does
  *  not change buckets of other types. Its state is NULL. A step sends half the bytes of f32.
  *
  *  With a sharded optimizer, gradients are sent in 16 bits, too, but updated parameters are sent in
  *  their own type: the next update starts from them, and without rounding they stay equal on all
  *  ranks. Then a step sends 3/4 of the bytes of f32. */
-CDDP_API cddp_status cddp_hook_bf16(void *, cddp_bucket *, int, cddp_work **);
+CDDP_API cddp_status cddp_hook_bf16(void *, const cddp_bucket *, int, cddp_work **);
 /** Like cddp_hook_bf16(), but with f16. */
-CDDP_API cddp_status cddp_hook_fp16(void *, cddp_bucket *, int, cddp_work **);
+CDDP_API cddp_status cddp_hook_fp16(void *, const cddp_bucket *, int, cddp_work **);
 
 /** How gradients are reduced; zero means default. */
 typedef struct cddp_ddp_options {
@@ -129,15 +127,17 @@ typedef struct cddp_ddp_options {
      *  part_bytes for all ranks, so that little is left to send when backward ends. It computes
      *  them from the latency and bandwidth of the network, measured when the group was formed. It
      *  chooses when the handle is created and, without `shard`, again in the first cddp_ddp_wait(),
-     *  when it knows at what times gradients become ready. $CDDP_LOG=info shows the sizes. On one
+     *  when it knows at what times gradients become ready, if these may move (see
+     *  `may_move_grads`). $CDDP_LOG=info shows the sizes. On one
      *  host, on a device, or if one of the three is given, 0 means 25 MiB. Results are the same to
      *  the bit with all sizes. */
     size_t bucket_bytes;
     /** The order in which backward completes gradients: the indices of all parameters that are not
      *  frozen, borrowed for the call. NULL: reverse registration order; after the first backward,
-     *  the buckets are rebuilt once, in the order in which rank 0's gradients arrived. If cddp
-     *  chooses the sizes and `shard` is not set, buckets are rebuilt even if an order is given. */
-    const uint32_t *ready_order;
+     *  the buckets are rebuilt once, in the order in which rank 0's gradients arrived, if gradients
+     *  may move (see `may_move_grads`). If cddp chooses the sizes and `shard` is not set, buckets
+     *  are rebuilt even if an order is given. */
+    const size_t *ready_order;
     /** In a step, some parameters may have no gradient (find_unused_parameters in PyTorch): they
      *  contribute zero. A parameter without a gradient on all ranks keeps its old gradient. */
     bool allow_unused;
@@ -145,12 +145,9 @@ typedef struct cddp_ddp_options {
      *  frozen, in registration order, back to back, of one type. It is never rearranged. NULL: no
      *  such block.
      *
-     *  Memory from cddp_group_alloc() is reduced in place. Private CPU memory (malloc) is, too, if
-     *  all ranks are on one machine: the ranks then share its whole pages, at the same address,
-     *  until the handle is destroyed. So a forked child must not write there, and no other device
-     *  or library may have registered the pages. $CDDP_SHARE_GRADS=0 turns the sharing off. Any
-     *  other memory is copied at each step, which takes 2 to 3 times as long (19 instead of 9 ms
-     *  for 62 MB); the log says so.
+     *  Memory from cddp_group_alloc() is reduced in place; so are pages that `share_flat_grads`
+     *  lets ranks share. Any other memory is copied at each step, which takes 2 to 3 times as long
+     *  (19 instead of 9 ms for 62 MB); the log says so once.
      *
      *  Buckets are ranges of the block. A bucket starts when its last gradient is ready. If
      *  neighbouring gradients become ready at very different times, the block is also cut between
@@ -158,6 +155,12 @@ typedef struct cddp_ddp_options {
      *  log says once if the first bucket cannot start before more than half of all other gradients
      *  are ready. */
     void *flat_grads;
+    /** Let the ranks of one machine share the pages of `flat_grads`, if it is private CPU memory
+     *  (malloc): until the handle is destroyed, shared memory replaces its whole pages, at the same
+     *  addresses and with their contents. Then a forked child must not write there, and no other
+     *  device or library may have registered the pages. $CDDP_SHARE_GRADS=0 forbids it. The same on
+     *  all ranks. */
+    bool share_flat_grads;
     /** Replaces the reduction of every bucket; NULL: cddp_hook_identity(). */
     cddp_hook_fn hook;
     /** Passed to the hook. */
@@ -168,13 +171,12 @@ typedef struct cddp_ddp_options {
     /** Use a sharded optimizer: each rank updates a shard of the parameters (see cddp_span). Then
      *  buckets are never rebuilt, and `flat_grads` is not possible. */
     bool shard;
-    /** With `shard`: the caller promises to read gradients only with cddp_ddp_mean(). That call may
-     *  then reduce them, if that is faster (never on a device). */
-    bool reduce_late;
-    /** 1: never rebuild buckets, so that the results of cddp_ddp_grad() never change. Without
-     *  `ready_order`, buckets stay in reverse registration order. (64 bits for the reason given at
-     *  cddp_step.sum.) */
-    uint64_t keep_buckets;
+    /** The first cddp_ddp_wait() may move the gradients in cddp's memory, so the caller asks
+     *  cddp_ddp_grad() again after it. Buckets can then be rebuilt as backward needs them (see
+     *  `ready_order` and `bucket_bytes`). false: the results of cddp_ddp_grad() never change; at
+     *  $CDDP_LOG=info the log says if a rebuild would help. If every `grad` is the caller's,
+     *  nothing of the caller's moves, and buckets are rebuilt anyway. */
+    bool may_move_grads;
     /** A larger gradient is cut into parts of about this many bytes, at most 64, each in a bucket
      *  of its own: while one part is sent, the next one is copied or cast. 0: gradients are not
      *  cut, unless cddp chooses the sizes (see bucket_bytes). Never used with `shard`, because a
@@ -186,20 +188,28 @@ typedef struct cddp_ddp_options {
 /** The defaults of cddp_ddp_options. */
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0, 0    \
+        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, false, NULL, NULL, NULL, false, false,  \
+            0                                                                                      \
     }
+CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
 
 /** Check that all ranks have the same model and options, broadcast rank 0's @p params and
  *  @p buffers, and plan the buckets. Collective: every rank succeeds or every rank fails, with the
  *  same text.
  *  @param group    May be destroyed before the handle, which keeps it alive.
- *  @param params   At least one of them is not frozen.
- *  @param buffers  State without a gradient (running means ...), which is only broadcast here; may
- *                  be NULL.
+ *  @param params   Of CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16. At least one is not frozen. Names
+ *                  are copied. The memory of `data` and `grad` outlives the handle and does not
+ *                  move. In a group on a device, `data` may be in CPU memory or in device memory;
+ *                  with a sharded optimizer, in device memory only. `grad` NULL: in memory that
+ *                  cddp allocates, which saves copies; see cddp_ddp_grad().
+ *  @param buffers  State without a gradient (running means ...) of any type, which is only
+ *                  broadcast here; may be NULL. No flags.
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_ddp_destroy(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH (the text is a diff of
- *          the models or options), or an error of the group. */
+ *          the models or options), CDDP_ERR_UNAVAILABLE (an unknown flag), or an error of the
+ * group.
+ */
 CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params,
                                          size_t param_count, const cddp_param *buffers,
                                          size_t buffer_count, const cddp_ddp_options *options,
@@ -211,9 +221,10 @@ CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
 /** Where the gradient of parameter @p index is: the caller's `grad`, or cddp's memory in a bucket,
  *  which is 64-byte aligned and zero at first. NULL for a frozen parameter.
  *
- *  cddp's memory may move once, with its contents, when buckets are rebuilt in the first
- *  cddp_ddp_wait(). So call this function again after it. While another thread is in a call on the
- *  handle, the result is NULL, and cddp_last_error() says why. */
+ *  It stays there until the handle is destroyed. Only with options.may_move_grads, cddp's memory
+ * may move once, with its contents, in the first cddp_ddp_wait(): then call this function again
+ * after it. While another thread is in a call on the handle, the result is NULL, and
+ * cddp_last_error() says why. Collective: no. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
 /** How the coming backward is synchronised. */
@@ -238,12 +249,13 @@ typedef struct cddp_step {
     {                                                                                              \
         sizeof(cddp_step), -1.0, false, 0                                                          \
     }
+CDDP_NO_TAIL(cddp_step, sum);
 
 /** Set how the coming backward is synchronised. Call it before the first grad_ready of that
  *  backward. Without it, or with NULL, the result is the plain mean. @p step applies to one
  *  backward. All ranks must have the same no_sync and sum.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (weight is not finite), CDDP_ERR_STATE (in the middle of a
- *          backward), CDDP_ERR_CLOSED (an earlier call failed). */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (weight is not finite), CDDP_ERR_INCOMPLETE (in the
+ *          middle of a backward), CDDP_ERR_BROKEN (an earlier call failed). */
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
 
 /** Begin a backward whose gradients are a mean over @p samples samples of this rank. The result is
@@ -259,7 +271,7 @@ CDDP_CHECKED cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
  *  thread of the group moves the data. Otherwise data moves only inside calls of cddp such as this
  *  one: see cddp_ddp_progress(). $CDDP_COMM_THREAD (0 or 1) overrides the choice.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (the second call
- *          for this gradient in one backward), CDDP_ERR_CLOSED, or an error of the group or the
+ *          for this gradient in one backward), CDDP_ERR_BROKEN, or an error of the group or the
  *          hook. */
 CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);
 
@@ -273,15 +285,15 @@ CDDP_CHECKED cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_
  *  millisecond is enough, and costs about as much as reading the clock. If a background thread or a
  *  device moves the data, this call only checks for failures. It may be called at any time, even in
  *  a forward.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_progress(cddp_ddp *ddp);
 
 /** Wait until every gradient is the mean over ranks. After an error, the gradients are undefined,
- *  and all later calls on the handle return CDDP_ERR_CLOSED.
- *  @return CDDP_OK, CDDP_ERR_STATE (a parameter got no gradient on some rank and allow_unused is
- *          not set: every rank gets this error in this step, with the parameter's name; or no rank
- *          has samples), CDDP_ERR_MISMATCH (ranks disagree about no_sync), CDDP_ERR_NO_MEMORY,
- *          CDDP_ERR_CLOSED, or an error of the group or the hook. */
+ *  and all later calls on the handle return CDDP_ERR_BROKEN.
+ *  @return CDDP_OK, CDDP_ERR_INCOMPLETE (a parameter got no gradient on some rank and allow_unused
+ *          is not set: every rank gets this error in this step, with the parameter's name),
+ *          CDDP_ERR_STATE (no rank has samples), CDDP_ERR_MISMATCH (ranks disagree about no_sync),
+ *          CDDP_ERR_NO_MEMORY, CDDP_ERR_BROKEN, or an error of the group or the hook. */
 CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
 
 /** For a rank that has no more batches while other ranks still train (PyTorch's Join): take part in
@@ -289,7 +301,7 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  gradients as the others, so it updates its parameters as they do, and all replicas stay equal:
  *
  *      while (next_batch()) { forward(); backward(); cddp_ddp_wait(ddp); update(); }
- *      while (cddp_ddp_join(ddp, &all) == CDDP_OK && !all) { update(); }
+ *      while (cddp_ddp_follow(ddp, &all) == CDDP_OK && !all) { update(); }
  *
  *  Every rank calls it until @p out_all is true. It becomes true on all ranks in the same call,
  *  when no rank has trained in that step. Then there is nothing to update, and another epoch may
@@ -302,18 +314,28 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  cddp_ddp_begin_samples(ddp, 0) first if the steps are weighted.
  *
  *  The call takes part only in the collectives of cddp_ddp. With a sharded optimizer, the caller
- *  still calls cddp_ddp_updated(). If the trainer has collectives of its own in each step, this
- *  rank has to call those as well.
- *  @return as cddp_ddp_wait(); CDDP_ERR_STATE also in the middle of a backward. */
-CDDP_CHECKED cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all);
+ *  still calls cddp_ddp_params_start(). If the trainer has collectives of its own in each step,
+ * this rank has to call those as well.
+ *  @return as cddp_ddp_wait(); CDDP_ERR_INCOMPLETE also in the middle of a backward. */
+CDDP_CHECKED cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all);
 
-/** Broadcast the parameters (including frozen ones), the buffers, or both from rank @p root: after
- *  @p root has loaded a checkpoint, or for buffers before each forward. With a sharded optimizer,
- *  the parameters are those of cddp_ddp_param(). Collective, between backward passes. On a device,
- *  it runs in the order of the compute stream.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank), CDDP_ERR_STATE (in the middle of a
- *          backward), CDDP_ERR_CLOSED, or an error of the group. */
-CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers);
+/** What cddp_ddp_broadcast() sends; added up. */
+enum {
+    CDDP_BROADCAST_PARAMS = 1, /**< the parameters, including frozen ones */
+    CDDP_BROADCAST_BUFFERS = 2 /**< the buffers */
+};
+
+/** Broadcast the parameters, the buffers, or both from rank @p root: after @p root has loaded a
+ *  checkpoint, or for buffers before each forward. With a sharded optimizer, the parameters are
+ *  those of cddp_ddp_param(). Call it between backward passes. On a device, it runs in the order of
+ *  the compute stream.
+ *
+ *  Collective: yes.
+ *  @param flags  CDDP_BROADCAST_PARAMS, CDDP_BROADCAST_BUFFERS, or both; the same on all ranks.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank, or @p flags are 0 or unknown),
+ *          CDDP_ERR_INCOMPLETE (in the middle of a backward), CDDP_ERR_BROKEN, or an error of
+ *          the group. */
+CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, uint32_t flags);
 
 /** A range of a parameter that one rank updates, with a sharded optimizer (ZeRO stage 1).
  *
@@ -323,7 +345,7 @@ CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params
  *      wait              gradients are the mean over ranks inside this rank's spans, and undefined
  *                        elsewhere
  *      (the optimizer updates the parameters inside this rank's spans)
- *      updated           starts to send this rank's updates to all ranks
+ *      params_start      starts to send this rank's updates to all ranks
  *      param_wait(i)     before the next forward reads parameter i: it has all ranks' updates
  *
  *  cddp_ddp_create() moves the parameters that are not frozen to memory that cddp allocates, and
@@ -339,6 +361,15 @@ typedef struct cddp_span {
 
 } cddp_span;
 
+/** How many parameters the handle has, including frozen ones: what cddp_ddp_create() was given. 0
+ * if
+ *  @p ddp is no handle. Collective: no. */
+CDDP_API size_t cddp_ddp_param_count(const cddp_ddp *ddp);
+
+/** The name of parameter @p index. The handle owns the text. NULL if there is no such parameter.
+ *  Collective: no. */
+CDDP_API const char *cddp_ddp_param_name(const cddp_ddp *ddp, size_t index);
+
 /** Where parameter @p index is: in the caller's `data`, or with shards in cddp's memory, 64-byte
  *  aligned. NULL if there is no such parameter. */
 CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
@@ -349,23 +380,14 @@ CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
  *  @return The spans; NULL without shards. */
 CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
 
-/** The mean over ranks of elements [first, first + count) of the gradient of parameter @p index.
- *  They have to be inside one of this rank's spans. Call it between wait and updated. With
- *  options.reduce_late this call may do the reduction, reading other ranks' memory; so ask for
- *  pieces that fit into the cache.
- *  @param scratch  Room for @p count elements, 64-byte aligned, which the call may use.
- *  @return The mean, in the gradient itself or in @p scratch; NULL if there is no such gradient. */
-CDDP_API const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count,
-                                   void *scratch);
-
 /** Say that this rank has updated its spans. Collective, once after each update; does not wait.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_STATE (in the middle of a backward),
- *          CDDP_ERR_CLOSED, or an error of the group. */
-CDDP_CHECKED cddp_status cddp_ddp_updated(cddp_ddp *ddp);
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_INCOMPLETE (in the middle of a
+ *          backward), CDDP_ERR_BROKEN, or an error of the group. */
+CDDP_CHECKED cddp_status cddp_ddp_params_start(cddp_ddp *ddp);
 
 /** Wait until parameter @p index has all ranks' updates. Call it before you read the parameter.
  *  cddp_ddp_begin() waits for all parameters.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_CLOSED, or an error of the group. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_param_wait(cddp_ddp *ddp, size_t index);
 /** Like cddp_ddp_param_wait(), for all parameters. */
 CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
@@ -374,8 +396,8 @@ CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
  *  cddp_ddp_create()), so that the caller can save or evaluate them from there. The optimizer stays
  *  sharded, so after the next update the copy is out of date. Collective. Without shards there is
  *  nothing to copy.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (in the middle of a backward),
- *          CDDP_ERR_CLOSED, or an error of the group. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_INCOMPLETE (in the middle of a backward),
+ *          CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
 
 /** Gather the state that a sharded optimizer keeps for one parameter (momentum ...) from all ranks,
@@ -387,7 +409,7 @@ CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
  *  @param type   The type of the state, which may differ from the parameter's.
  *  @param out    Room for as many elements as the parameter has, in the same kind of memory as
  *                @p own.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (also without shards), CDDP_ERR_CLOSED, CDDP_ERR_NO_MEMORY,
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (also without shards), CDDP_ERR_BROKEN, CDDP_ERR_NO_MEMORY,
  *          or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_gather_state(cddp_ddp *ddp, size_t index, const void *own,
                                                cddp_type type, void *out);
@@ -440,10 +462,11 @@ typedef struct cddp_ddp_stats {
     {                                                                                              \
         sizeof(cddp_ddp_stats), 0, 0, 0, 0, 0, 0, -1, 0, 0, 0, 0                                   \
     }
+CDDP_NO_TAIL(cddp_ddp_stats, total_transfer_ns);
 /** Get the cost of the last synchronised step.
  *  @param out  Initialised with CDDP_DDP_STATS_INIT. Only fields within out->struct_size are
  *              written.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set); CDDP_ERR_STATE (another thread is
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set); CDDP_ERR_BUSY (another thread is
  *          in a call on the handle). */
 CDDP_CHECKED cddp_status cddp_ddp_get_stats(const cddp_ddp *ddp, cddp_ddp_stats *out);
 
@@ -467,11 +490,12 @@ typedef struct cddp_bucket_stats {
     {                                                                                              \
         sizeof(cddp_bucket_stats), 0, 0, 0, 0                                                      \
     }
+CDDP_NO_TAIL(cddp_bucket_stats, end_ns);
 /** Get the times of bucket @p bucket of the last synchronised step.
  *  @param out  Initialised with CDDP_BUCKET_STATS_INIT. Only fields within out->struct_size are
  *              written.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set, or there was no such bucket);
- *          CDDP_ERR_STATE (another thread is in a call on the handle). */
+ *          CDDP_ERR_BUSY (another thread is in a call on the handle). */
 CDDP_CHECKED cddp_status cddp_ddp_get_bucket_stats(const cddp_ddp *ddp, size_t bucket,
                                                    cddp_bucket_stats *out);
 

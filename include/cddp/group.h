@@ -2,7 +2,7 @@
  *  group.h - process groups: the ranks that train together, and their collectives.
  *
  *  One thread at a time (the one that drives compute) uses a group, its work handles and every
- *  cddp_ddp over it. A call from another thread meanwhile returns CDDP_ERR_STATE and does nothing.
+ *  cddp_ddp over it. A call from another thread meanwhile returns CDDP_ERR_BUSY and does nothing.
  *
  *  A group belongs to the process that created it. In a forked child, every call returns
  *  CDDP_ERR_STATE, and destroying a handle releases only the child's copy. A forked child inherits
@@ -10,13 +10,13 @@
  *  So the other ranks notice within seconds that a rank has died, even if a child of that rank
  *  lives on. (MPI and NCCL manage their own connections.)
  *
- *  For NULL or a destroyed handle, a call returns CDDP_ERR_ARGUMENT or CDDP_ERR_STATE; a function
- *  that does not return a status returns -1, NULL or 0.
+ *  For NULL, a call returns CDDP_ERR_ARGUMENT, and for a destroyed handle CDDP_ERR_CLOSED; a
+ *  function that does not return a status returns -1, NULL or 0.
  *
  *  All ranks of a group call the same collectives in the same order. Ranks that disagree get
  *  CDDP_ERR_MISMATCH; the text says which rank called what. If a peer dies or stays silent, every
  *  pending call fails with CDDP_ERR_PEER or CDDP_ERR_TIMEOUT. After such an error the group is
- *  broken: every further call returns CDDP_ERR_CLOSED with the text of the first error.
+ *  broken: every further call returns CDDP_ERR_BROKEN with the text of the first error.
  *
  *  Reductions are deterministic: every rank gets the same bits, in every run. The ranks' values are
  *  combined in a binary tree in rank order: first neighbours (ranks 0 and 1, 2 and 3, ...), then
@@ -107,6 +107,8 @@ typedef struct cddp_group_options {
     /** On a device: take sums in the order described at the top of this file, even if that is
      *  slower. */
     bool deterministic;
+    /** Zero. */
+    uint8_t reserved[7];
     /** On a CUDA device: the compute stream, a cudaStream_t of the caller (cudaStreamLegacy is
      *  allowed). It must outlive the group and all groups split from it. NULL: cddp makes a stream,
      *  which cddp_group_set_stream() can replace. Operations do not wait for kernels in any other
@@ -117,8 +119,10 @@ typedef struct cddp_group_options {
 /** The defaults of cddp_group_options. */
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, NULL    \
+        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, {0},    \
+            NULL                                                                                   \
     }
+CDDP_NO_TAIL(cddp_group_options, stream);
 
 /** Join the group. Collective: every rank succeeds or every rank fails.
  *
@@ -158,6 +162,7 @@ typedef struct cddp_bootstrap {
     {                                                                                              \
         sizeof(cddp_bootstrap), NULL, 0, 0, NULL, NULL                                             \
     }
+CDDP_NO_TAIL(cddp_bootstrap, all_gather);
 
 /** Join a group of exactly the processes that @p bootstrap connects, with the ranks that it gives
  *  them. The environment's ranks and sizes are ignored. Collective: every rank succeeds or every
@@ -285,10 +290,12 @@ CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements and may be 0. `in` and `out` may be the same pointer if both
  * have the same size. Any other overlap gives CDDP_ERR_ARGUMENT, and so does an address that is not
- * a multiple of the element's size. Ranks in arguments are ranks of this group. All return CDDP_OK,
- * CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH, CDDP_ERR_PEER, CDDP_ERR_TIMEOUT or
- * CDDP_ERR_CLOSED. On an error, the contents of `out` are undefined. With `work`, cddp_work_wait()
- * and cddp_work_test() return the errors of peers. */
+ * a multiple of the element's size. Ranks in arguments are ranks of this group. All return CDDP_OK;
+ * CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the group's device cannot do it), CDDP_ERR_STATE (a
+ * forked child), CDDP_ERR_BUSY or CDDP_ERR_CLOSED, and nothing was done; CDDP_ERR_NO_MEMORY;
+ * CDDP_ERR_MISMATCH, CDDP_ERR_PEER, CDDP_ERR_TIMEOUT, CDDP_ERR_DEVICE or CDDP_ERR_IO, and the group
+ * is broken; CDDP_ERR_BROKEN. On an error, the contents of `out` are undefined. With `work`,
+ * cddp_work_wait() and cddp_work_test() return the errors of peers. */
 
 /** out[i] = op over all ranks of in[i]. */
 CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void *out, size_t count,
@@ -299,8 +306,8 @@ CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void
  *  whatever its buffer holds. With equal weights, the bits are the same as with CDDP_OP_MEAN.
  *  Floating types only.
  *
- *  If all weights are 0, every out[i] is 0 and the status is CDDP_OK; cddp_ddp_join() relies on it.
- *  (cddp_ddp_wait() returns CDDP_ERR_STATE if no rank has samples in a step.) */
+ *  If all weights are 0, every out[i] is 0 and the status is CDDP_OK; cddp_ddp_follow() relies on
+ * it. (cddp_ddp_wait() returns CDDP_ERR_STATE if no rank has samples in a step.) */
 CDDP_CHECKED cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out,
                                                   size_t count, cddp_type type, double weight,
                                                   cddp_work **work);

@@ -68,6 +68,7 @@ typedef struct cddp_loader_options {
     {                                                                                              \
         sizeof(cddp_loader_options), NULL, 0, 0, 0, NULL, NULL, CDDP_ORDER_SEQUENTIAL, 0, 0, 0, 0  \
     }
+CDDP_NO_TAIL(cddp_loader_options, ahead);
 
 /** This rank's share of a global batch. The loader owns the memory; it is valid until the next call
  *  on the loader. */
@@ -87,13 +88,19 @@ typedef struct cddp_batch {
     uint64_t number;
     /** The epoch has no further batch: `data` holds no samples. */
     bool end;
+    /** Zero. */
+    uint8_t reserved[7];
 
 } cddp_batch;
 /** An empty cddp_batch. */
 #define CDDP_BATCH_INIT                                                                            \
     {                                                                                              \
-        sizeof(cddp_batch), NULL, NULL, 0, 0, 0, false                                             \
+        sizeof(cddp_batch), NULL, NULL, 0, 0, 0, false,                                            \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
     }
+CDDP_NO_TAIL(cddp_batch, reserved);
 
 /** Create a loader and start its threads, which wait for cddp_loader_begin(). Not collective.
  *  @param out  Release with cddp_loader_destroy(), which accepts NULL.
@@ -107,13 +114,14 @@ CDDP_API void cddp_loader_destroy(cddp_loader *loader);
 /** Begin epoch @p epoch at batch @p batch (0: the first), and start loading. The rest of an earlier
  *  epoch is dropped.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (this process is a fork of the one that
- *          created @p loader). */
+ *          created @p loader), CDDP_ERR_BUSY, CDDP_ERR_CLOSED, CDDP_ERR_BROKEN (load has ended all
+ *          threads). */
 CDDP_CHECKED cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batch);
 
 /** Wait until this rank's share of the next batch is loaded. The batch before may be overwritten.
  *  @param out  Initialised with CDDP_BATCH_INIT.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (no epoch was begun), or the status that load
- *          returned. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (no epoch was begun), CDDP_ERR_BUSY,
+ *          CDDP_ERR_CLOSED, CDDP_ERR_BROKEN, or the status that load returned. */
 CDDP_CHECKED cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out);
 
 /** How many batches an epoch has; 0 if @p loader is NULL. */

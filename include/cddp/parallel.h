@@ -11,7 +11,7 @@
 #ifndef CDDP_PARALLEL_H
 #define CDDP_PARALLEL_H
 
-#include <cddp/status.h>
+#include <cddp/process.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -157,14 +157,17 @@ typedef struct cddp_data_parallel_options {
     cddp_replica_fn backward;
     /** With loss: the index of the device whose thread computes the loss. */
     int output_device;
+    /** Zero. */
+    uint32_t reserved;
 
 } cddp_data_parallel_options;
 /** The defaults of cddp_data_parallel_options. */
 #define CDDP_DATA_PARALLEL_OPTIONS_INIT                                                            \
     {                                                                                              \
         sizeof(cddp_data_parallel_options), NULL, 0, 0, NULL, 0, NULL, NULL, 0, NULL, NULL, NULL,  \
-            NULL, 0                                                                                \
+            NULL, 0, 0                                                                             \
     }
+CDDP_NO_TAIL(cddp_data_parallel_options, reserved);
 
 /** PyTorch's DataParallel, forward and backward: scatter the rows, replicate the parameters, and
  *  run @p fn on all devices at the same time. Each device writes its rows of the output at their

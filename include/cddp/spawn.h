@@ -33,6 +33,7 @@ typedef struct cddp_spawn_options {
     {                                                                                              \
         sizeof(cddp_spawn_options), 0, 0                                                           \
     }
+CDDP_NO_TAIL(cddp_spawn_options, grace_ms);
 
 enum { CDDP_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
 

@@ -3,6 +3,7 @@
 #ifndef CDDP_STATUS_H
 #define CDDP_STATUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,36 +16,131 @@ extern "C" {
 /** The same, for functions whose result has to be checked: compilers warn if it is ignored. */
 #define CDDP_CHECKED CDDP_API __attribute__((warn_unused_result))
 
-/** All statuses: X(name, value, text). One table, so that no status can lack its text. */
-#define CDDP_STATUS_MAP(X)                                                                         \
-    X(OK, 0, "success")                                                                            \
-    X(ERR_ARGUMENT, -1, "an argument is outside its range")                                        \
-    X(ERR_NO_MEMORY, -2, "memory could not be allocated")                                          \
-    X(ERR_PEER, -3, "another rank failed or went away")                                            \
-    X(ERR_TIMEOUT, -4, "the deadline passed")                                                      \
-    X(ERR_MISMATCH, -5, "ranks disagree about what to do")                                         \
-    X(ERR_IO, -6, "a file or a connection failed")                                                 \
-    X(ERR_FORMAT, -7, "data from outside is not what it should be")                                \
-    X(ERR_CONFIG, -8, "the configuration is wrong")                                                \
-    X(ERR_AUTH, -9, "the job's token was refused")                                                 \
-    X(ERR_NOT_FOUND, -10, "what was asked for does not exist")                                     \
-    X(ERR_STATE, -11, "the call does not fit the object's state")                                  \
-    X(ERR_UNAVAILABLE, -12, "this build or machine cannot do it")                                  \
-    X(ERR_CLOSED, -13, "the object was closed or its group is broken")                             \
-    X(ERR_DEVICE, -14, "a GPU or its libraries failed")
-/** Makes one enumerator of cddp_status. */
-#define CDDP_STATUS_VALUE(name, value, text) CDDP_##name = value,
-/** What a call returns: CDDP_OK, CDDP_ERR_ARGUMENT and so on, one for each row of CDDP_STATUS_MAP.
- */
-typedef enum cddp_status { CDDP_STATUS_MAP(CDDP_STATUS_VALUE) } cddp_status;
+/** Set struct_size, as the first field of an initialiser. All fields that are not named are zero,
+ *  which is their default: (cddp_store_options){CDDP_SIZED(cddp_store_options), .url = url}. In C,
+ *  and in C++ since C++20; CDDP_..._INIT is for every language.
+ *
+ *  struct_size tells the library which fields the program was compiled with, so that a program and
+ *  a library of different versions fit. Fields that the program does not have are zero. Fields that
+ *  the library does not have must be zero: otherwise it returns CDDP_ERR_UNAVAILABLE, and so it
+ *  does if a field called `reserved` is not zero. In a struct that the library fills, it writes
+ *  only fields that both have, and leaves all other bytes of the program's struct as they are. */
+#define CDDP_SIZED(type) .struct_size = sizeof(type)
+
+#ifndef __cplusplus
+/** Assert that a struct ends with the field @p last, without padding. A field that a later version
+ *  adds could lie in the padding: then struct_size would not tell whether a program has it. */
+#define CDDP_NO_TAIL(type, last)                                                                   \
+    _Static_assert(sizeof(type) == offsetof(type, last) + sizeof(((type *)0)->last), "no padding")
+#else
+#define CDDP_NO_TAIL(type, last)                                                                   \
+    static_assert(sizeof(type) == offsetof(type, last) + sizeof(((type *)0)->last), "no padding")
+#endif
+
+/** What a call returns. The value says what may be done next; the text of cddp_last_error() is for
+ *  people. "Breaks": further calls on the group, or on the cddp_ddp, return CDDP_ERR_BROKEN.
+ *
+ *  | status          | who has to act                      | breaks            | repeat the call? |
+ *  |-----------------|-------------------------------------|-------------------|------------------|
+ *  | OK              | -                                   | no                | -                |
+ *  | CHANGED         | caller: redo the step, see group.h  | no                | after that       |
+ *  | ERR_ARGUMENT    | caller: correct the call            | no (2)            | corrected        |
+ *  | ERR_NO_MEMORY   | user: a larger machine or limit     | see is_fatal      | yes, if unbroken |
+ *  | ERR_PEER        | see the culprit's failure           | yes               | no               |
+ *  | ERR_TIMEOUT     | see the culprit (1)                 | yes (1)           | no (1)           |
+ *  | ERR_MISMATCH    | programmer: ranks differ in a call  | yes               | no               |
+ *  | ERR_IO          | user: disk, network, permissions    | see is_fatal      | yes, if unbroken |
+ *  | ERR_FORMAT      | user: the file or the peer is bad   | see is_fatal      | no               |
+ *  | ERR_CONFIG      | user: correct the configuration     | no                | corrected        |
+ *  | ERR_AUTH        | user: one token for all ranks       | no                | corrected        |
+ *  | ERR_NOT_FOUND   | caller                              | no                | later            |
+ *  | ERR_STATE       | caller: correct the order of calls  | no (2)            | in its place     |
+ *  | ERR_UNAVAILABLE | user: another build or machine      | no (2)            | no               |
+ *  | ERR_CLOSED      | caller: the object was destroyed    | it is gone        | no               |
+ *  | ERR_DEVICE      | user: the GPU or its driver         | yes               | no               |
+ *  | ERR_BUSY        | caller: another thread is in a call | no                | yes              |
+ *  | ERR_INCOMPLETE  | caller: finish the backward first   | cddp_ddp_wait (2) | finished         |
+ *  | ERR_BROKEN      | see that text: it failed earlier    | it is broken      | no               |
+ *
+ *  (1) Of a group or a cddp_ddp. Of a store or a loader it breaks nothing: repeat the call.
+ *  (2) An error that ends a step (cddp_ddp_wait()) breaks the cddp_ddp, as does a gradient that is
+ *      ready twice (CDDP_ERR_STATE).
+ *  `is_fatal` of cddp_last_failure() always says whether this failure broke anything. */
+typedef enum cddp_status {
+    CDDP_CHANGED = 1,           /**< no error: the members of the group changed */
+    CDDP_OK = 0,                /**< success */
+    CDDP_ERR_ARGUMENT = -1,     /**< an argument is outside its range */
+    CDDP_ERR_NO_MEMORY = -2,    /**< memory could not be allocated */
+    CDDP_ERR_PEER = -3,         /**< another rank failed or went away */
+    CDDP_ERR_TIMEOUT = -4,      /**< the deadline passed */
+    CDDP_ERR_MISMATCH = -5,     /**< ranks disagree about what to do */
+    CDDP_ERR_IO = -6,           /**< a file or a connection failed */
+    CDDP_ERR_FORMAT = -7,       /**< data from outside is not what it should be */
+    CDDP_ERR_CONFIG = -8,       /**< the configuration is wrong */
+    CDDP_ERR_AUTH = -9,         /**< the job's token was refused */
+    CDDP_ERR_NOT_FOUND = -10,   /**< what was asked for does not exist */
+    CDDP_ERR_STATE = -11,       /**< calls came in the wrong order, or in a forked child */
+    CDDP_ERR_UNAVAILABLE = -12, /**< this build or machine cannot do it */
+    CDDP_ERR_CLOSED = -13,      /**< the object was closed or destroyed */
+    CDDP_ERR_DEVICE = -14,      /**< a GPU or its libraries failed */
+    CDDP_ERR_BUSY = -15,        /**< another thread is in a call on the object; nothing was done */
+    CDDP_ERR_INCOMPLETE = -16,  /**< a backward is not finished, or a parameter got no gradient */
+    CDDP_ERR_BROKEN = -17,      /**< an earlier call on the object failed */
+    CDDP_STATUS_MAX_ENUM_ = 0x7fffffff
+} cddp_status;
 
 /** The text of @p status, a static string. A number that is not a status has a text, too. Any
- *  thread. */
+ *  thread.
+ *  Collective: no. */
 CDDP_API const char *cddp_status_text(cddp_status status);
 
+/** The name of @p status as it is written in C, such as "CDDP_ERR_PEER"; a static string. NULL: not
+ *  a status. Any thread.
+ *  Collective: no. */
+CDDP_API const char *cddp_status_name(cddp_status status);
+
 /** What failed in this thread's last failed call: rank, operation, peer and cause; "" if no call
- *  has failed yet. Owned by cddp and valid until this thread's next call of cddp. */
+ *  has failed yet. Owned by cddp and valid until this thread's next call of cddp.
+ *  Collective: no. */
 CDDP_API const char *cddp_last_error(void);
+
+/** A failure as data. The members that are not known are -1, 0 or "". */
+typedef struct cddp_failure {
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
+    size_t struct_size;
+    cddp_status status;    /**< what the call returned; CDDP_OK: nothing has failed yet */
+    int rank;              /**< the rank that reports the failure, as in the text; -1: unknown */
+    int culprit;           /**< the rank of the job whose failure caused this one; -1: unknown */
+    int error_number;      /**< the errno that caused the failure; 0: none */
+    bool is_fatal;         /**< The failure broke the group, or the cddp_ddp, of the call: all
+                                further calls on it return CDDP_ERR_BROKEN. */
+    const char *operation; /**< the group's operation, such as "all_reduce #12"; "": none */
+    const char *text;      /**< cddp_last_error(). Both texts are owned by cddp and valid until this
+                                thread's next call. */
+
+} cddp_failure;
+CDDP_NO_TAIL(cddp_failure, text);
+/** An empty cddp_failure. */
+#define CDDP_FAILURE_INIT                                                                          \
+    {                                                                                              \
+        sizeof(cddp_failure), CDDP_OK, -1, -1, 0, false, NULL, NULL                                \
+    }
+
+/** Get this thread's last failure, of which cddp_last_error() is the text. Programs that decide by
+ *  what has failed read this and not the text.
+ *  Collective: no.
+ *  @param out  Begins with CDDP_FAILURE_INIT.
+ *  @return CDDP_OK, also if nothing has failed; CDDP_ERR_ARGUMENT (struct_size is not set). */
+CDDP_CHECKED cddp_status cddp_last_failure(cddp_failure *out);
+
+/** Word a failure of the caller's own, in a function that cddp calls and that returns a status (a
+ *  hook, a function that makes samples, ...): `return cddp_fail(CDDP_ERR_IO, "no such image")`. The
+ *  call of cddp that fails because of it, on whatever thread, has @p text in its text.
+ *  Collective: no.
+ *  @param status  An error; another number becomes CDDP_ERR_ARGUMENT.
+ *  @param text    Copied; NULL: cddp_status_text(). The text of cddp_last_error() may be a part.
+ *  @return @p status. */
+CDDP_CHECKED cddp_status cddp_fail(cddp_status status, const char *text);
 
 /** The library's version, "major.minor.patch"; a static string. Any thread. */
 CDDP_API const char *cddp_version(void);

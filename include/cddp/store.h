@@ -17,12 +17,13 @@
  *  been made. After CDDP_ERR_IO, a TCP handle can only be closed.
  *
  *  Besides the errors named below, every call on a handle may return CDDP_ERR_ARGUMENT (the key or
- *  the value is too long, or the key is empty), CDDP_ERR_STATE (a forked child), CDDP_ERR_TIMEOUT,
- *  CDDP_ERR_IO or CDDP_ERR_NO_MEMORY (in this process, or in the server). */
+ *  the value is too long, or the key is empty), CDDP_ERR_STATE (a forked child), CDDP_ERR_BUSY
+ *  (another thread is in a call), CDDP_ERR_CLOSED (closed before), CDDP_ERR_TIMEOUT, CDDP_ERR_IO or
+ * CDDP_ERR_NO_MEMORY (in this process, or in the server). */
 #ifndef CDDP_STORE_H
 #define CDDP_STORE_H
 
-#include <cddp/status.h>
+#include <cddp/process.h>
 
 #include <stdbool.h>
 
@@ -48,13 +49,16 @@ typedef struct cddp_store_options {
     /** Time limit for opening the store, and for each call that gets no time limit of its own; 0:
      *  300000. */
     uint32_t timeout_ms;
+    /** Zero. */
+    uint32_t reserved;
 
 } cddp_store_options;
 /** The defaults of cddp_store_options. */
 #define CDDP_STORE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(cddp_store_options), NULL, NULL, NULL, 0                                            \
+        sizeof(cddp_store_options), NULL, NULL, NULL, 0, 0                                         \
     }
+CDDP_NO_TAIL(cddp_store_options, reserved);
 
 /** Connect, and prove knowledge of the token. If the TCP server does not listen yet, the call tries
  *  again until the deadline.
@@ -122,9 +126,6 @@ CDDP_CHECKED cddp_status cddp_store_delete(cddp_store *store, const char *key, b
  *  @return CDDP_ERR_UNAVAILABLE if the keys have more than 64 MiB in all. */
 CDDP_CHECKED cddp_status cddp_store_list(cddp_store *store, const char *start, char ***out,
                                          size_t *out_count);
-
-/** Free memory that a call of cddp returned; NULL is accepted. Any thread. */
-CDDP_API void cddp_free(void *memory);
 
 #ifdef __cplusplus
 }

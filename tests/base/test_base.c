@@ -210,11 +210,55 @@ static void a_path_of_a_user_is_read_as_a_shell_would(void **state)
     free(home);
 }
 
-static void every_status_has_a_sentence(void **state)
+static void every_status_has_a_sentence_and_a_name(void **state)
 {
     (void)state;
+    for (int status = CDDP_ERR_BROKEN; status <= CDDP_CHANGED; status++) {
+        assert_string_not_equal(cddp_status_text((cddp_status)status), cddp_status_text(77));
+        assert_memory_equal(cddp_status_name((cddp_status)status), "CDDP_", 5);
+        assert_int_equal(cddpi_is_error(status), status < 0);
+    }
+    assert_string_equal(cddp_status_name(CDDP_ERR_PEER), "CDDP_ERR_PEER");
+    assert_null(cddp_status_name((cddp_status)(CDDP_ERR_BROKEN - 1)));
+    assert_null(cddp_status_name(CDDP_STATUS_MAX_ENUM_));
     assert_string_equal(cddp_status_text(CDDP_ERR_TIMEOUT), "the deadline passed");
     assert_string_equal(cddp_status_text((cddp_status)77), "not a status of cddp");
+}
+
+static void a_failure_is_data_and_a_callback_words_its_own(void **state)
+{
+    cddp_failure failure = CDDP_FAILURE_INIT;
+    cddp_failure of_zeros = {0};
+
+    (void)state;
+    (void)cddpi_fail_errno(CDDP_ERR_IO, ENOSPC, "saving");
+    (void)cddpi_fail_name(CDDP_ERR_IO, 3);
+    cddpi_error_blame(5);
+    cddpi_error_during("all_reduce #12");
+    cddpi_error_fatal();
+    assert_int_equal(cddp_last_failure(&failure), CDDP_OK);
+    assert_int_equal(failure.status, CDDP_ERR_IO);
+    assert_int_equal(failure.rank, 3);
+    assert_int_equal(failure.culprit, 5);
+    assert_int_equal(failure.error_number, ENOSPC);
+    assert_true(failure.is_fatal);
+    assert_string_equal(failure.operation, "all_reduce #12");
+    assert_ptr_equal(failure.text, cddp_last_error());
+    assert_int_equal(cddp_fail(CDDP_ERR_FORMAT, "no JPEG"), CDDP_ERR_FORMAT);
+    assert_int_equal(cddpi_fail_callback(CDDP_ERR_FORMAT, "hook"), CDDP_ERR_FORMAT);
+    assert_int_equal(cddp_last_failure(&failure), CDDP_OK);
+    assert_int_equal(failure.rank, -1);
+    assert_false(failure.is_fatal);
+    assert_string_equal(failure.text, "no JPEG");
+    /* the words of another failure, which the callback has dealt with, are not taken */
+    assert_int_equal(cddpi_fail_callback(CDDP_ERR_IO, "hook"), CDDP_ERR_IO);
+    assert_string_equal(cddp_last_error(), "hook: a file or a connection failed");
+    assert_int_equal(cddp_fail(CDDP_OK, NULL), CDDP_ERR_ARGUMENT);
+    assert_string_equal(cddp_last_error(), cddp_status_text(CDDP_ERR_ARGUMENT));
+    assert_int_equal(cddp_fail(CDDP_ERR_IO, cddp_last_error()), CDDP_ERR_IO);
+    assert_string_equal(cddp_last_error(), cddp_status_text(CDDP_ERR_ARGUMENT));
+    assert_int_equal(cddp_last_failure(NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_last_failure(&of_zeros), CDDP_ERR_ARGUMENT);
 }
 
 static void numbers_are_read_strictly(void **state)
@@ -327,7 +371,8 @@ int main(void)
         cmocka_unit_test(texts_that_are_too_long_lose_their_ends),
         cmocka_unit_test(what_a_terminal_would_obey_is_escaped),
         cmocka_unit_test(a_path_of_a_user_is_read_as_a_shell_would),
-        cmocka_unit_test(every_status_has_a_sentence),
+        cmocka_unit_test(every_status_has_a_sentence_and_a_name),
+        cmocka_unit_test(a_failure_is_data_and_a_callback_words_its_own),
         cmocka_unit_test(numbers_are_read_strictly),
         cmocka_unit_test(the_nth_allocation_can_be_made_to_fail),
         cmocka_unit_test(philox_gives_the_published_numbers),

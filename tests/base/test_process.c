@@ -4,7 +4,9 @@
 #include "support/test.h"
 
 #include <cddp/cddp.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <time.h>
 
 /* Each block has a header, so that memory of another allocator is noticed. */
 struct header {
@@ -54,7 +56,7 @@ static int allocator_rank(int rank, int world_size, void *argument)
     cddp_allocator allocator = CDDP_ALLOCATOR_INIT;
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
     float data[64] = {0};
-    cddp_param param = {"w", CDDP_F32, 1, {64}, data, NULL, false};
+    cddp_param param = {.name = "w", .dims = 1, .shape = {64}, .data = data};
     cddp_group *group;
     cddp_store *store;
     cddp_ddp *ddp;
@@ -97,11 +99,15 @@ static void memory_comes_from_the_callers_allocator(void **state)
 static char said[256];
 static cddp_log_level said_level;
 
-static void hear(void *state, cddp_log_level level, const char *line)
+static void hear(void *state, const cddp_log_record *record)
 {
     ++*(int *)state;
-    said_level = level;
-    snprintf(said, sizeof said, "%s", line);
+    said_level = record->level;
+    snprintf(said, sizeof said, "%s%s", record->line,
+             record->struct_size != sizeof *record || record->rank != 7 ||
+                     record->time_ns / 1000000000 - (uint64_t)time(NULL) + 1 > 2
+                 ? " by whom, and when?"
+                 : "");
 }
 
 static int log_rank(int rank, int world_size, void *argument)
@@ -112,14 +118,22 @@ static int log_rank(int rank, int world_size, void *argument)
     (void)world_size;
     (void)argument;
     setenv("CDDP_LOG", "info", 1);
+    setenv("CDDP_RANK", "7", 1);
     cddp_log_set_sink(hear, &lines);
     cddpi_log(CDDPI_LOG_WARN, "%d bytes", 7);
     CHECK(lines == 1 && said_level == CDDP_LOG_WARN && strcmp(said, "7 bytes") == 0);
     cddpi_log(CDDPI_LOG_DEBUG, "not wanted");
     CHECK(lines == 1);
+    cddp_log_set_level(CDDP_LOG_DEBUG);
+    cddpi_log(CDDPI_LOG_DEBUG, "wanted now");
+    CHECK(lines == 2 && said_level == CDDP_LOG_DEBUG && strcmp(said, "wanted now") == 0);
+    cddp_log_set_level(CDDP_LOG_OFF);
+    cddpi_log(CDDPI_LOG_ERROR, "not wanted");
+    CHECK(lines == 2);
     cddp_log_set_sink(NULL, NULL);
+    cddp_log_set_level(CDDP_LOG_INFO);
     cddpi_log(CDDPI_LOG_INFO, "to stderr");
-    CHECK(lines == 1);
+    CHECK(lines == 2);
     return 0;
 }
 
@@ -129,11 +143,47 @@ static void lines_of_the_log_go_to_the_callers_sink(void **state)
     assert_int_equal(run_ranks(1, log_rank, NULL), 0);
 }
 
+static void count_stop(int number)
+{
+    (void)number;
+    cddp_stop_request(); /* as in a program with handlers of its own */
+}
+
+static int stop_rank(int rank, int world_size, void *argument)
+{
+    static const int own[] = {SIGUSR2, SIGTERM};
+    struct sigaction action;
+
+    (void)rank;
+    (void)world_size;
+    (void)argument;
+    CHECK(cddp_stop_on_signals((const int[]){SIGTERM, SIGKILL}, 2) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_stop_on_signals((const int[]){SIGSEGV}, 1) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_stop_on_signals(NULL, 1) == CDDP_ERR_ARGUMENT);
+    CHECK(sigaction(SIGTERM, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+    CHECK(cddp_stop_on_signals(NULL, 0) == CDDP_OK);
+    CHECK(sigaction(SIGTERM, NULL, &action) == 0 && action.sa_handler != SIG_DFL);
+    CHECK(sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+    CHECK(cddp_stop_on_signals(own, 2) == CDDP_OK);
+    CHECK(signal(SIGUSR1, count_stop) == SIG_DFL);
+    CHECK(!cddp_stop_requested());
+    CHECK(raise(SIGUSR1) == 0 && cddp_stop_requested());
+    CHECK(raise(SIGUSR2) == 0 && raise(SIGUSR2) == 0); /* only announce an end */
+    return 0;
+}
+
+static void a_program_chooses_the_signals_that_request_a_stop(void **state)
+{
+    (void)state;
+    assert_int_equal(run_ranks(1, stop_rank, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_comes_from_the_callers_allocator),
         cmocka_unit_test(lines_of_the_log_go_to_the_callers_sink),
+        cmocka_unit_test(a_program_chooses_the_signals_that_request_a_stop),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

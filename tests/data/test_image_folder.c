@@ -91,11 +91,10 @@ static void folders_that_are_no_such_data_are_refused_with_their_names(void **st
 
 static char warnings[4096];
 
-static void keep_warning(void *state, cddp_log_level level, const char *line)
+static void keep_warning(void *state, const cddp_log_record *record)
 {
     (void)state;
-    (void)level;
-    snprintf(warnings + strlen(warnings), sizeof warnings - strlen(warnings), "%s\n", line);
+    snprintf(warnings + strlen(warnings), sizeof warnings - strlen(warnings), "%s\n", record->line);
 }
 
 /* What other programs leave between images: no class, no image, and a warning. */

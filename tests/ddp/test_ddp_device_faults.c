@@ -7,7 +7,7 @@ static int misplaced_rank(int rank, int n, void *argument)
     const struct play *play = argument;
     cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
     float host[4] = {0};
-    cddp_param param = {"w", CDDP_F32, 1, {4}, host, NULL, false};
+    cddp_param param = {.name = "w", .dims = 1, .shape = {4}, .data = host};
     cddp_group *group;
     cddp_ddp *ddp;
 
@@ -50,7 +50,7 @@ static int missing_rank(int rank, int n, void *argument)
     if (rank > 0) {
         CHECK(cddp_ddp_grad_ready(world.ddp, 0) == CDDP_OK);
     }
-    CHECK(cddp_ddp_wait(world.ddp) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_wait(world.ddp) == CDDP_ERR_INCOMPLETE);
     CHECK(strstr(cddp_last_error(), "rank 0: 1 of 12 parameters got no gradient") != NULL);
     cddp_ddp_destroy(world.ddp);
     CHECK(cddp_ddp_create(world.group, world.model.params, SIZES, NULL, 0, &world.model.options,
@@ -83,7 +83,7 @@ static int dying_rank(int rank, int n, void *argument)
     status = status == CDDP_OK ? cddp_ddp_wait(world.ddp) : status;
     CHECK(status == CDDP_ERR_PEER);
     CHECK(strstr(cddp_last_error(), "died before it was done") != NULL);
-    CHECK(cddp_ddp_wait(world.ddp) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_wait(world.ddp) == CDDP_ERR_BROKEN);
     return close_world(&world);
 }
 

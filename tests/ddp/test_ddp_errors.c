@@ -34,7 +34,17 @@ static void change_type(struct model *model)
 
 static void freeze(struct model *model)
 {
-    model->params[0].frozen = true;
+    model->params[0].flags = CDDP_PARAM_FROZEN;
+}
+
+static void ask_for_more(struct model *model)
+{
+    model->params[1].flags = CDDP_PARAM_FROZEN | 4;
+}
+
+static void use_reserved_word(struct model *model)
+{
+    model->params[2].reserved2[1] = 9;
 }
 
 static void forget(struct model *model)
@@ -74,7 +84,7 @@ static void lend_wrong_block(struct model *model)
 
 static void order_frozen(struct model *model)
 {
-    static const uint32_t order[] = {3, 2, 7, 0};
+    static const size_t order[] = {3, 2, 7, 0};
 
     model->options.ready_order = order;
 }
@@ -88,6 +98,10 @@ static const struct difference differences[] = {
      CDDP_ERR_MISMATCH},
     {"frozen", freeze, "parameter 0: rank 0 has p0 f32 [10], rank %d has p0 f32 [10] frozen",
      CDDP_ERR_MISMATCH},
+    {"flag", ask_for_more, "rank %d: ddp: parameter 1 (p1): flags 0x4 are not known to cddp ",
+     CDDP_ERR_UNAVAILABLE},
+    {"word", use_reserved_word, "rank %d: ddp: parameter 2 (p2): a reserved word is 0x9, which ",
+     CDDP_ERR_UNAVAILABLE},
     {"count", forget, "parameters: rank 0 has 4, rank %d has 3", CDDP_ERR_MISMATCH},
     {"config", change_config, "config line 1: rank 0 has seed = 1, rank %d has seed = 2",
      CDDP_ERR_MISMATCH},
@@ -189,7 +203,7 @@ static int missing_rank(int rank, int world_size, void *argument)
             CHECK(cddp_ddp_grad_ready(t.ddp, p) == CDDP_OK);
         }
     }
-    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_INCOMPLETE);
     snprintf(text, sizeof text, "%s", cddp_last_error());
     snprintf(expected, sizeof expected,
              "rank %d: 2 of 4 parameters got no gradient in backward 1: parameter 1 (p1), "
@@ -197,10 +211,10 @@ static int missing_rank(int rank, int world_size, void *argument)
              world_size - 1);
     CHECK(strstr(text, expected) != NULL);
     CHECK(same_text_everywhere(t.group, text));
-    CHECK(cddp_ddp_grad_ready(t.ddp, 0) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_grad_ready(t.ddp, 0) == CDDP_ERR_BROKEN);
     CHECK(strstr(cddp_last_error(), expected) != NULL);
-    CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_CLOSED);
-    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_BROKEN);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_BROKEN);
     return train_again(&t, rank, world_size);
 }
 
@@ -219,7 +233,7 @@ static int out_of_turn_rank(int rank, int world_size, void *argument)
     cddp_step how = CDDP_STEP_INIT;
 
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
-    t.model.params[1].frozen = true;
+    t.model.params[1].flags = CDDP_PARAM_FROZEN;
     CHECK(watch(&t) == 0);
     how.weight = NAN;
     CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_ERR_ARGUMENT);
@@ -228,7 +242,7 @@ static int out_of_turn_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_grad_ready(t.ddp, 1) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "parameter 1 (p1) is frozen") != NULL);
     CHECK(cddp_ddp_grad_ready(t.ddp, 3) == CDDP_OK);
-    CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_STATE);
+    CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_INCOMPLETE);
     CHECK(strstr(cddp_last_error(), "in the middle of backward 0: 1 of 3") != NULL);
     /* all of which has done no harm */
     CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_OK);
@@ -254,7 +268,7 @@ static int twice_rank(int rank, int world_size, void *argument)
     if (rank == 0) {
         CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_ERR_STATE);
         CHECK(strstr(cddp_last_error(), "parameter 2 (p2) was ready twice") != NULL);
-        CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_ERR_CLOSED);
+        CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_ERR_BROKEN);
     }
     CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_STATE);
     CHECK(strstr(cddp_last_error(),
@@ -350,7 +364,7 @@ static int dying_rank(int rank, int world_size, void *argument)
     status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
     CHECK(status == CDDP_ERR_PEER);
     CHECK(strstr(cddp_last_error(), "1") != NULL && strstr(cddp_last_error(), "bucket") != NULL);
-    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_BROKEN);
     return leave(&t);
 }
 
@@ -437,7 +451,7 @@ static int ended_rank(int rank, int world_size, void *argument)
     }
     CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_MISMATCH); /* nothing else has told it */
     CHECK(strstr(cddp_last_error(), "rank 1: all_reduce sum f32 x 1") != NULL);
-    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_BROKEN);
     return leave(&trainer);
 }
 

@@ -1,219 +1,284 @@
-/* test_ddp_follow.c - a sharded optimizer's plan follows the order in which the gradients of the
- * first backward arrive, if the caller allows it. Each rank is on its own "host", since sizes are
- * chosen only for a measured link. */
-#include "ddp/copies.h"
-#include "ddp/ddp.h"
-#include "support/test.h"
+/* test_ddp_follow.c - ranks that run out of data early take part in the other ranks' steps: the
+ * gradients are still the mean on all ranks, and all ranks finish at the same time. */
+#include "support/ddp_ranks.h"
 
-enum { RANKS = 3, PARAMS = 6, STEPS = 3 };
+static const size_t sizes[] = {5, 3000, 1, 70};
+enum { SIZES = sizeof sizes / sizeof *sizes };
 
-static const size_t counts[PARAMS] = {1000, 70000, 3, 300000, 20000, 500};
+enum kind { WEIGHTS, MEAN, SUM };
 
-struct job {
-    char store[256];
-    bool follows;
-    bool keeps; /* cddpi_ddp_keep_plan() */
-    bool own_grads;
-    cddp_hook_fn hook;
+struct scene {
+    enum memory memory;
+    enum kind kind;
+    bool shard;
+    bool unused; /* parameter 2 is never used */
 };
 
-static cddp_status join(const struct job *job, int rank, cddp_group **out)
+/* Rank r has so many steps; some have none. */
+static int steps_of(const struct scene *scene, int rank, int epoch)
 {
-    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-    char host[32];
-
-    snprintf(host, sizeof host, "test host %d", rank);
-    setenv("CDDP_HOST_ID", host, 1);
-    setenv("CDDP_CARRIER", "tcp", 1);
-    options.rendezvous = job->store;
-    options.token = SUPPORT_TOKEN;
-    options.job = "test";
-    options.rank = rank;
-    options.world_size = RANKS;
-    options.timeout_ms = SUPPORT_TIMEOUT_MS;
-    options.device = "cpu";
-    return cddp_group_create(&options, out);
+    return scene->kind == WEIGHTS ? (rank * 2 + 1 + epoch) % 4 : 1 + (rank * 2 + 1 + epoch) % 4;
 }
 
-/* What rank @p rank contributes to element @p i of parameter @p p in a step: its mean is exact. */
-static float part(int rank, int step, size_t p, size_t i)
+static int most_steps(const struct scene *scene, int world_size, int epoch)
 {
-    return (float)((int)(i % 50 + p * 7 + (size_t)step) + (rank - 1) * 2);
-}
+    int most = 0;
 
-static float mean(int step, size_t p, size_t i)
-{
-    return part(1, step, p, i);
-}
-
-static float initial(size_t p, size_t i)
-{
-    return (float)(i % 1000 + p * 10000);
-}
-
-/* In the order of registration, which is not the one that is assumed. */
-static int backward(cddp_ddp *ddp, int rank, int step)
-{
-    for (size_t p = 0; p < PARAMS; p++) {
-        float *grad = cddp_ddp_grad(ddp, p);
-
-        for (size_t i = 0; i < counts[p]; i++) {
-            grad[i] = part(rank, step, p, i);
-        }
-        CHECK(cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
+    for (int r = 0; r < world_size; r++) {
+        most = steps_of(scene, r, epoch) > most ? steps_of(scene, r, epoch) : most;
     }
-    CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
-    return 0;
+    return most;
 }
 
-/* Add the mean gradient to this rank's spans. */
-static int update(cddp_ddp *ddp, int rank, int step)
+static double weight_of(int rank, int step)
 {
-    size_t count;
-    const cddp_span *spans = cddp_ddp_spans(ddp, rank, &count);
+    return 1 + rank + step;
+}
+
+/* What a step must give: contributions of those that are not through. */
+static double expected(const struct scene *scene, int world_size, int epoch, int step, size_t p,
+                       size_t i)
+{
+    double sum = 0;
+    double weights = 0;
+
+    for (int r = 0; r < world_size; r++) {
+        if (step < steps_of(scene, r, epoch)) {
+            double weight = scene->kind == WEIGHTS ? weight_of(r, step) : 1;
+
+            sum += weight * gradient(r, 10 * epoch + step, p, i);
+            weights += weight;
+        }
+    }
+    return scene->kind == SUM ? sum : sum / (scene->kind == WEIGHTS ? weights : world_size);
+}
+
+static int gradients_are(const struct trainer *trainer, const struct scene *scene, int world_size,
+                         int epoch, int step)
+{
+    int rank = cddp_group_rank(trainer->group);
+    size_t count = SIZES;
+    const cddp_span *spans = scene->shard ? cddp_ddp_spans(trainer->ddp, rank, &count) : NULL;
 
     for (size_t s = 0; s < count; s++) {
-        const float *grad = cddp_ddp_grad(ddp, spans[s].param);
-        float *data = cddp_ddp_param(ddp, spans[s].param);
+        size_t p = scene->shard ? spans[s].param : s;
+        size_t first = scene->shard ? spans[s].first : 0;
+        size_t end = scene->shard ? first + spans[s].count : sizes[p];
 
-        for (size_t i = spans[s].first; i < spans[s].first + spans[s].count; i++) {
-            CHECK(grad[i] == mean(step, spans[s].param, i));
-            data[i] += grad[i];
-        }
-    }
-    CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
-    CHECK(cddp_ddp_params_wait(ddp) == CDDP_OK);
-    return 0;
-}
+        for (size_t i = first; i < end; i++) {
+            double is = get(cddp_ddp_grad(trainer->ddp, p), CDDP_F32, i);
+            double wanted = scene->unused && p == 2
+                                ? 42
+                                : expected(scene, world_size, epoch, step, p, i);
 
-static int check_params(cddp_ddp *ddp, int steps)
-{
-    for (size_t p = 0; p < PARAMS; p++) {
-        const float *data = cddp_ddp_param(ddp, p);
-
-        for (size_t i = 0; i < counts[p]; i++) {
-            float expected = initial(p, i);
-
-            for (int step = 0; step < steps; step++) {
-                expected += mean(step, p, i);
+            if (fabs(is - wanted) > 1e-6) {
+                fprintf(stderr, "rank %d, epoch %d, step %d, p%zu[%zu]: %g, not %g\n", rank, epoch,
+                        step, p, i, is, wanted);
+                return 0;
             }
-            CHECK(data[i] == expected);
+        }
+    }
+    return 1;
+}
+
+static int begin(cddp_ddp *ddp, const struct scene *scene, int rank, int step)
+{
+    cddp_step how = CDDP_STEP_INIT;
+
+    if (scene->kind == WEIGHTS) {
+        CHECK(cddp_ddp_begin_samples(ddp, (uint64_t)weight_of(rank, step)) == CDDP_OK);
+    } else {
+        how.sum = scene->kind == SUM;
+        CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
+    }
+    return 0;
+}
+
+static int backward(const struct trainer *trainer, const struct scene *scene, int rank, int step)
+{
+    for (size_t p = SIZES; p-- > 0;) {
+        if (!(scene->unused && p == 2)) {
+            write_gradient(trainer->ddp, &trainer->model, rank, step, p);
+            CHECK(cddp_ddp_grad_ready(trainer->ddp, p) == CDDP_OK);
         }
     }
     return 0;
 }
 
-/* Each element of each parameter is in one rank's span. */
-static int check_spans(cddp_ddp *ddp)
+static int epoch_of(const struct trainer *trainer, const struct scene *scene, int rank,
+                    int world_size, int epoch)
 {
-    size_t covered[PARAMS] = {0};
+    int most = most_steps(scene, world_size, epoch);
+    bool all = false;
+    int step;
 
-    for (int rank = 0; rank < RANKS; rank++) {
-        size_t count;
-        const cddp_span *spans = cddp_ddp_spans(ddp, rank, &count);
+    for (step = 0; step < steps_of(scene, rank, epoch); step++) {
+        CHECK(begin(trainer->ddp, scene, rank, step) == 0);
+        CHECK(backward(trainer, scene, rank, 10 * epoch + step) == 0);
+        CHECK(cddp_ddp_wait(trainer->ddp) == CDDP_OK);
+        CHECK(gradients_are(trainer, scene, world_size, epoch, step));
+        CHECK(!scene->shard || cddp_ddp_params_start(trainer->ddp) == CDDP_OK);
+    }
+    if (scene->kind == WEIGHTS) {
+        CHECK(cddp_ddp_begin_samples(trainer->ddp, 0) == CDDP_OK);
+    }
+    for (;; step++) {
+        CHECK(step <= most);
+        CHECK(cddp_ddp_follow(trainer->ddp, &all) == CDDP_OK);
+        CHECK(all == (step == most));
+        if (all) {
+            return 0;
+        }
+        CHECK(gradients_are(trainer, scene, world_size, epoch, step));
+        CHECK(!scene->shard || cddp_ddp_params_start(trainer->ddp) == CDDP_OK);
+    }
+}
 
-        for (size_t s = 0; s < count; s++) {
-            CHECK(spans[s].first == covered[spans[s].param]);
-            covered[spans[s].param] += spans[s].count;
+static int join_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    const struct scene *scene = meeting->argument;
+    struct trainer trainer;
+
+    CHECK(enter(&trainer, meeting, rank, world_size, scene->memory, SIZES, sizes, NULL) == 0);
+    trainer.model.options.bucket_bytes = 4096;
+    trainer.model.options.shard = scene->shard;
+    trainer.model.options.allow_unused = scene->unused;
+    CHECK(watch(&trainer) == 0);
+    if (scene->unused) {
+        *(float *)cddp_ddp_grad(trainer.ddp, 2) = 42;
+    }
+    for (int epoch = 0; epoch < 3; epoch++) {
+        CHECK(epoch_of(&trainer, scene, rank, world_size, epoch) == 0);
+    }
+    return leave(&trainer);
+}
+
+static void ranks_that_are_through_take_part_until_all_are(void **state)
+{
+    static const struct scene scenes[] = {
+        {.memory = OWNED, .kind = WEIGHTS},
+        {.memory = OWNED, .kind = MEAN},
+        {.memory = SCATTERED, .kind = WEIGHTS},
+        {.memory = SCATTERED, .kind = MEAN},
+        {.memory = FLAT, .kind = SUM},
+        {.memory = OWNED, .kind = MEAN, .shard = true},
+        {.memory = OWNED, .kind = WEIGHTS, .shard = true},
+        {.memory = OWNED, .kind = MEAN, .unused = true},
+        {.memory = SCATTERED, .kind = WEIGHTS, .unused = true},
+    };
+
+    for (size_t w = 0; w < WORLD_SIZES; w++) {
+        for (size_t s = 0; s < sizeof scenes / sizeof *scenes; s++) {
+            assert_int_equal(meet(*state, world_sizes[w], join_rank, &scenes[s], NULL), 0);
         }
     }
-    for (size_t p = 0; p < PARAMS; p++) {
-        CHECK(covered[p] == counts[p]);
-    }
-    return 0;
 }
 
-static int create(const struct job *job, cddp_group *group, float **memory, cddp_ddp **out)
+/* Ranks with different numbers of backward passes, which no_sync accumulates. */
+static int accumulate_rank(int rank, int world_size, void *argument)
 {
-    static const char *const names[PARAMS] = {"a", "b", "c", "d", "e", "f"};
-    static const size_t none[PARAMS] = {0};
-    struct cddpi_ddp_copies copies = {CDDP_BF16, none, job->follows};
-    cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
-    cddp_param params[PARAMS] = {{0}};
+    cddp_step alone = CDDP_STEP_INIT;
+    struct trainer trainer;
+    bool all;
 
-    for (size_t p = 0; p < PARAMS; p++) {
-        params[p].name = names[p];
-        params[p].dims = 1;
-        params[p].shape[0] = (int64_t)counts[p];
-        params[p].type = CDDP_F32;
-        params[p].data = memory[p];
-        params[p].grad = job->own_grads ? memory[p] + counts[p] : NULL;
-        for (size_t i = 0; i < counts[p]; i++) {
-            memory[p][i] = initial(p, i);
+    alone.no_sync = true;
+    CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
+    CHECK(watch(&trainer) == 0);
+    CHECK(cddp_ddp_follow(trainer.ddp, NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_follow(NULL, &all) == CDDP_ERR_ARGUMENT);
+    CHECK(full_backward(&trainer, rank, 0) == 0);
+    CHECK(cddp_ddp_follow(trainer.ddp, &all) == CDDP_ERR_INCOMPLETE);
+    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    for (int i = 0; i < rank + 1; i++) { /* it ends in the middle of an accumulation */
+        CHECK(cddp_ddp_begin(trainer.ddp, &alone) == CDDP_OK);
+        CHECK(full_backward(&trainer, rank, 1) == 0);
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    }
+    if (rank == world_size - 1) {
+        CHECK(full_backward(&trainer, rank, 2) == 0);
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    } else {
+        CHECK(cddp_ddp_follow(trainer.ddp, &all) == CDDP_OK && !all);
+    }
+    for (size_t i = 0; i < sizes[1]; i++) {
+        float wanted = (float)gradient(world_size - 1, 2, 1, i) * (float)(1.0 / world_size);
+
+        CHECK(fabsf(((float *)cddp_ddp_grad(trainer.ddp, 1))[i] - wanted) < 1e-6f);
+    }
+    CHECK(cddp_ddp_follow(trainer.ddp, &all) == CDDP_OK && all);
+    CHECK(full_backward(&trainer, rank, 3) == 0); /* all count the same again */
+    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    CHECK(is_mean(trainer.ddp, &trainer.model, world_size, 3, 1));
+    return leave(&trainer);
+}
+
+static void what_was_accumulated_before_the_end_is_left_out(void **state)
+{
+    assert_int_equal(meet(*state, 2, accumulate_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 3, accumulate_rank, NULL, NULL), 0);
+}
+
+/* Who has a step more than the others, and how those end. */
+struct early {
+    bool all_but_last;
+    bool exits;
+};
+
+/* Says what helps, once. */
+static bool advises(const char *text)
+{
+    static const char advice[] = "; if its data ended before the others', let each rank call "
+                                 "cddp_ddp_follow() after its last step";
+    const char *first = strstr(text, advice);
+
+    return strstr(text, "has left the group") != NULL && first != NULL &&
+           strstr(first + 1, advice) == NULL;
+}
+
+static int leave_early_rank(int rank, int world_size, void *argument)
+{
+    const struct early *early = ((const struct meeting *)argument)->argument;
+    struct trainer trainer;
+
+    CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
+    CHECK(watch(&trainer) == 0);
+    CHECK(full_backward(&trainer, rank, 0) == 0);
+    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    if (early->all_but_last ? rank < world_size - 1 : rank == 0) {
+        for (size_t i = trainer.model.count; i-- > 0;) {
+            write_gradient(trainer.ddp, &trainer.model, rank, 1, i);
+            (void)!cddp_ddp_grad_ready(trainer.ddp, i); /* may fail already */
         }
+        CHECK(cddp_ddp_wait(trainer.ddp) != CDDP_OK);
+        CHECK(advises(cddp_last_error()));
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_BROKEN);
+        CHECK(advises(cddp_last_error()));
+    } else if (early->exits) {
+        exit(0);
     }
-    options.shard = true;
-    options.hook = job->hook;
-    CHECK(cddpi_ddp_create_with_copies(group, params, PARAMS, NULL, 0, &options, &copies, out) ==
-          CDDP_OK);
+    cddp_ddp_destroy(trainer.ddp);
+    cddp_group_destroy(trainer.group);
+    free_model(&trainer.model);
     return 0;
 }
 
-static int follow_rank(int rank, int world_size, void *argument)
+static void a_rank_whose_data_ended_is_told_with_what_helps(void **state)
 {
-    const struct job *job = argument;
-    bool moves = job->follows && !job->keeps;
-    float *memory[PARAMS];
-    cddp_group *group;
-    cddp_ddp *ddp = NULL;
+    for (int i = 0; i < 4; i++) {
+        const struct early early = {i % 2 != 0, i / 2 != 0};
 
-    (void)world_size;
-    for (size_t p = 0; p < PARAMS; p++) {
-        memory[p] = calloc(2 * counts[p], sizeof **memory);
-        CHECK(memory[p] != NULL);
+        assert_int_equal(meet(*state, 2, leave_early_rank, &early, NULL), 0);
+        assert_int_equal(meet(*state, 3, leave_early_rank, &early, NULL), 0);
     }
-    CHECK(join(job, rank, &group) == CDDP_OK);
-    CHECK(create(job, group, memory, &ddp) == 0);
-    CHECK(ddp->planning.chooses_sizes && check_spans(ddp) == 0);
-    if (job->keeps) {
-        cddpi_ddp_keep_plan(ddp);
-    }
-    for (int step = 0; step < STEPS; step++) {
-        CHECK(backward(ddp, rank, step) == 0);
-        CHECK(cddpi_ddp_has_moved(ddp) == (step == 0 && moves));
-        CHECK(check_spans(ddp) == 0 && check_params(ddp, step) == 0);
-        CHECK(update(ddp, rank, step) == 0);
-    }
-    CHECK(check_params(ddp, STEPS) == 0);
-    /* the first that is ready lies first; as long as nobody knows, the last that was registered */
-    CHECK(ddp->layout.plan->offsets[moves ? 0 : PARAMS - 1] == 0);
-    cddp_ddp_destroy(ddp);
-    cddp_group_destroy(group);
-    for (size_t p = 0; p < PARAMS; p++) {
-        free(memory[p]);
-    }
-    return 0;
-}
-
-static void run(struct job job)
-{
-    char *folder = support_mkdtemp();
-
-    snprintf(job.store, sizeof job.store, "file://%.200s/store", folder);
-    assert_int_equal(run_ranks(RANKS, follow_rank, &job), 0);
-    support_rmdir(folder);
-}
-
-static void a_sharded_plan_follows_the_first_backward_where_the_caller_lets_it(void **state)
-{
-    (void)state;
-    run((struct job){.follows = true});
-    run((struct job){.follows = true, .hook = cddp_hook_bf16});
-    run((struct job){.follows = true, .own_grads = true});
-}
-
-static void a_sharded_plan_stays_where_state_depends_on_it(void **state)
-{
-    (void)state;
-    run((struct job){.follows = false});
-    run((struct job){.follows = true, .keeps = true});
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sharded_plan_follows_the_first_backward_where_the_caller_lets_it),
-        cmocka_unit_test(a_sharded_plan_stays_where_state_depends_on_it),
+        RANKS_TEST(ranks_that_are_through_take_part_until_all_are),
+        RANKS_TEST(what_was_accumulated_before_the_end_is_left_out),
+        RANKS_TEST(a_rank_whose_data_ended_is_told_with_what_helps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,32 +79,32 @@ struct calls {
 };
 
 /* Sum to scratch memory, then sum once more what each rank has divided: two collectives. */
-static cddp_status two_stages(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+static cddp_status two_stages(void *state, const cddp_bucket *bucket, int stage,
+                              cddp_work **out_work)
 {
     struct calls *calls = state;
-    size_t count = cddp_bucket_count(bucket);
-    cddp_type type = cddp_bucket_type(bucket);
-    cddp_group *group = cddp_bucket_group(bucket);
-    int world_size = cddp_group_world_size(group);
+    size_t count = bucket->count;
+    cddp_type type = bucket->type;
+    int world_size = cddp_group_world_size(bucket->group);
     void *scratch;
     cddp_status status = cddp_bucket_scratch(bucket, count * cddp_type_bytes(type), &scratch);
 
     *out_work = NULL;
-    calls->wrong += stage > 2 || calls->next[stage]++ != cddp_bucket_index(bucket);
-    calls->last += stage == 0 && cddp_bucket_is_last(bucket);
-    calls->wrong += cddp_bucket_weight(bucket) >= 0;
+    calls->wrong += stage > 2 || calls->next[stage]++ != bucket->index;
+    calls->last += stage == 0 && bucket->is_last;
+    calls->wrong += bucket->kind != CDDP_STEP_BY_RANKS || bucket->samples != 0;
     if (status != CDDP_OK) {
         return status;
     }
     if (stage == 0) {
-        return cddp_all_reduce(group, cddp_bucket_data(bucket), scratch, count, type, CDDP_OP_SUM,
+        return cddp_all_reduce(bucket->group, bucket->data, scratch, count, type, CDDP_OP_SUM,
                                out_work);
     }
     if (stage == 1) {
         for (size_t i = 0; i < count; i++) {
             put(scratch, type, i, get(scratch, type, i) / world_size / world_size);
         }
-        return cddp_all_reduce(group, scratch, cddp_bucket_data(bucket), count, type, CDDP_OP_SUM,
+        return cddp_all_reduce(bucket->group, scratch, bucket->data, count, type, CDDP_OP_SUM,
                                out_work);
     }
     return CDDP_OK;
@@ -148,8 +148,45 @@ static void a_hook_may_take_several_collectives(void **state)
     }
 }
 
+/* What a hook saw last; the buckets are reduced as ever. */
+static cddp_status look(void *state, const cddp_bucket *bucket, int stage, cddp_work **out_work)
+{
+    *(cddp_bucket *)state = *bucket;
+    return cddp_hook_identity(NULL, bucket, stage, out_work);
+}
+
+static int asked_rank(int rank, int world_size, void *argument)
+{
+    static const cddp_step_kind kinds[] = {CDDP_STEP_BY_SAMPLES, CDDP_STEP_BY_RANKS, CDDP_STEP_SUM};
+    cddp_bucket seen = {0};
+    struct trainer t;
+
+    CHECK(enter(&t, argument, rank, world_size, MIXED, COUNT, elements, NULL) == 0);
+    t.model.options.hook = look;
+    t.model.options.hook_state = &seen;
+    CHECK(watch(&t) == 0);
+    for (int step = 0; step < 3; step++) {
+        cddp_step how = CDDP_STEP_INIT;
+
+        how.weight = kinds[step] == CDDP_STEP_BY_SAMPLES ? 5 + rank : -1;
+        how.sum = kinds[step] == CDDP_STEP_SUM;
+        CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
+        CHECK(run_step(&t, rank, step) == 0);
+        CHECK(seen.struct_size == sizeof seen && seen.group == t.group && seen.is_last);
+        CHECK(seen.kind == kinds[step]);
+        CHECK(seen.samples == (kinds[step] == CDDP_STEP_BY_SAMPLES ? 5U + (unsigned)rank : 0));
+    }
+    return leave(&t);
+}
+
+static void a_hook_sees_what_the_step_asks_for(void **state)
+{
+    assert_int_equal(meet(*state, 2, asked_rank, NULL, NULL), 0);
+}
+
 /* Keeps the gradients as they are, and says so at once. */
-static cddp_status no_communication(void *state, cddp_bucket *bucket, int stage, cddp_work **out)
+static cddp_status no_communication(void *state, const cddp_bucket *bucket, int stage,
+                                    cddp_work **out)
 {
     (void)state;
     (void)bucket;
@@ -180,22 +217,27 @@ static void a_hook_may_finish_at_once(void **state)
     assert_int_equal(meet(*state, 3, local_rank, NULL, NULL), 0);
 }
 
-static cddp_status fail_on_rank_1(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+static cddp_status fail_on_rank_1(void *state, const cddp_bucket *bucket, int stage,
+                                  cddp_work **out_work)
 {
-    (void)state;
-    if (cddp_group_rank(cddp_bucket_group(bucket)) == 1 && cddp_bucket_index(bucket) == 1) {
-        return CDDP_ERR_TIMEOUT; /* which the group's own failures may be, too */
+    if (cddp_group_rank(bucket->group) == 1 && bucket->index == 1) {
+        /* a status which the group's own failures may have, too */
+        return state == NULL ? CDDP_ERR_TIMEOUT : cddp_fail(CDDP_ERR_TIMEOUT, state);
     }
     return cddp_hook_identity(NULL, bucket, stage, out_work);
 }
 
 static int failing_rank(int rank, int world_size, void *argument)
 {
+    static char words[] = "the cable is cut";
+    const struct meeting *meeting = argument;
+    cddp_failure failure = CDDP_FAILURE_INIT;
     struct trainer t;
     cddp_status status = CDDP_OK;
 
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     t.model.options.hook = fail_on_rank_1;
+    t.model.options.hook_state = meeting->argument != NULL ? words : NULL;
     t.model.options.first_bucket_bytes = 256;
     t.model.options.bucket_bytes = 256;
     CHECK(watch(&t) == 0);
@@ -205,9 +247,10 @@ static int failing_rank(int rank, int world_size, void *argument)
     status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
     CHECK(status == (rank == 1 ? CDDP_ERR_TIMEOUT : CDDP_ERR_PEER));
     CHECK(strstr(cddp_last_error(), "bucket 1 of") != NULL);
-    CHECK(strstr(cddp_last_error(), "the deadline passed") != NULL);
-    CHECK(rank == 1 || strstr(cddp_last_error(), "rank 1") != NULL);
-    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_CLOSED);
+    CHECK(strstr(cddp_last_error(), meeting->argument != NULL ? words : "the deadline passed"));
+    CHECK(cddp_last_failure(&failure) == CDDP_OK && failure.status == status);
+    CHECK(failure.rank == 1 && failure.culprit == 1 && failure.is_fatal);
+    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_BROKEN);
     CHECK(strstr(cddp_last_error(), "an earlier call failed") != NULL);
     return leave(&t);
 }
@@ -215,6 +258,7 @@ static int failing_rank(int rank, int world_size, void *argument)
 static void a_hook_that_fails_on_one_rank_ends_the_step_on_all(void **state)
 {
     assert_int_equal(meet(*state, 3, failing_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 3, failing_rank, "in its own words", NULL), 0);
 }
 
 int main(void)
@@ -222,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RANKS_TEST(bf16_and_fp16_send_16_bits_and_accumulate_in_f32),
         RANKS_TEST(a_hook_may_take_several_collectives),
+        RANKS_TEST(a_hook_sees_what_the_step_asks_for),
         RANKS_TEST(a_hook_may_finish_at_once),
         RANKS_TEST(a_hook_that_fails_on_one_rank_ends_the_step_on_all),
     };

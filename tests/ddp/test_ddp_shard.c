@@ -1,5 +1,6 @@
 /* test_ddp_shard.c - a sharded optimizer: spans contain each element once, and parameters that
  * ranks update in shards equal, to the bit, an update of the whole mean on one rank. */
+#include "ddp/copies.h"
 #include "support/ddp_ranks.h"
 
 static const size_t sizes[] = {1, 70000, 3, 17, 64, 1, 0, 9, 40000, 5, 16, 33, 300, 7, 12};
@@ -42,7 +43,7 @@ static void update_spans(cddp_ddp *ddp, const struct model *model, int rank)
         for (size_t at = 0; at < spans[s].count; at += 500) {
             size_t first = spans[s].first + at;
             size_t left = spans[s].count - at < 500 ? spans[s].count - at : 500;
-            const void *mean = cddp_ddp_mean(ddp, spans[s].param, first, left, scratch);
+            const void *mean = cddpi_ddp_mean(ddp, spans[s].param, first, left, scratch);
 
             for (size_t i = 0; i < left; i++) {
                 put(param, type, first + i,
@@ -87,7 +88,7 @@ static double expected(const struct scene *scene, const struct model *model, int
 
     put(&cell, type, 0, noise(99, 0, (unsigned)p, (unsigned)i)); /* rank 0's */
     param = get(&cell, type, 0);
-    for (int step = 0; step < steps && !model->params[p].frozen; step++) {
+    for (int step = 0; step < steps && model->params[p].flags == 0; step++) {
         double values[RANKS_MOST] = {0};
 
         for (int rank = 0; rank < world_size; rank++) {
@@ -118,18 +119,18 @@ static int params_are(cddp_ddp *ddp, const struct scene *scene, const struct mod
 
 static cddp_ddp *make_sharded(cddp_group *group, const struct scene *scene, struct model *model)
 {
+    const struct cddpi_ddp_copies late = {.reduce_late = scene->deferred};
     cddp_ddp *ddp = NULL;
 
     make_model(model, cddp_group_rank(group), scene->memory, SIZES, sizes,
                scene->many_types ? types : NULL);
-    model->params[FROZEN].frozen = true;
+    model->params[FROZEN].flags = CDDP_PARAM_FROZEN;
     model->options.first_bucket_bytes = scene->bytes;
     model->options.bucket_bytes = scene->bytes;
     model->options.shard = true;
     model->options.hook = scene->hook;
-    model->options.reduce_late = scene->deferred;
-    if (cddp_ddp_create(group, model->params, model->count, NULL, 0, &model->options, &ddp) !=
-        CDDP_OK) {
+    if (cddpi_ddp_create_with_copies(group, model->params, model->count, NULL, 0, &model->options,
+                                     &late, &ddp) != CDDP_OK) {
         fprintf(stderr, "%s\n", cddp_last_error());
     }
     return ddp;
@@ -151,7 +152,7 @@ static int run_backward(cddp_ddp *ddp, const struct model *model, int rank, int 
     return 0;
 }
 
-/* Whether reductions are left to cddp_ddp_mean() just where they can and should be. */
+/* Whether reductions are left to cddpi_ddp_mean() just where they can and should be. */
 static int is_late_as(const struct scene *scene, cddp_ddp *ddp, int rank, int world_size)
 {
     bool deferred = scene->deferred && scene->memory == OWNED && !scene->thread && world_size > 1;
@@ -159,8 +160,8 @@ static int is_late_as(const struct scene *scene, cddp_ddp *ddp, int rank, int wo
     const cddp_span *spans = cddp_ddp_spans(ddp, rank, &count);
     double scratch[1];
 
-    return count == 0 || deferred == (cddp_ddp_mean(ddp, spans[0].param, spans[0].first, 1,
-                                                    scratch) == (const void *)scratch);
+    return count == 0 || deferred == (cddpi_ddp_mean(ddp, spans[0].param, spans[0].first, 1,
+                                                     scratch) == (const void *)scratch);
 }
 
 static int update_rank(int rank, int world_size, void *argument)
@@ -182,7 +183,7 @@ static int update_rank(int rank, int world_size, void *argument)
         CHECK(run_backward(ddp, &model, rank, step, weight_of(scene, rank, step)) == 0);
         CHECK(is_late_as(scene, ddp, rank, world_size));
         update_spans(ddp, &model, rank);
-        CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
+        CHECK(cddp_ddp_params_start(ddp) == CDDP_OK);
         for (size_t p = 0; p < model.count && step == 1; p++) {
             CHECK(cddp_ddp_param_wait(ddp, p) == CDDP_OK);
         }
@@ -218,16 +219,16 @@ static void updates_in_shards_are_those_of_the_whole(void **state)
 }
 
 /* Sum what ranks have and give it to all, in one collective of the whole bucket. */
-static cddp_status reduce_whole(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+static cddp_status reduce_whole(void *state, const cddp_bucket *bucket, int stage,
+                                cddp_work **out_work)
 {
-    void *data = cddp_bucket_data(bucket);
+    void *data = bucket->data;
 
     (void)state;
     *out_work = NULL;
-    return stage > 0
-               ? CDDP_OK
-               : cddp_all_reduce(cddp_bucket_group(bucket), data, data, cddp_bucket_count(bucket),
-                                 cddp_bucket_type(bucket), CDDP_OP_MEAN, out_work);
+    return stage > 0 ? CDDP_OK
+                     : cddp_all_reduce(bucket->group, data, data, bucket->count, bucket->type,
+                                       CDDP_OP_MEAN, out_work);
 }
 
 /* Parameter 1 after one update with the mean of what @p hook sends of each rank. */
@@ -263,7 +264,7 @@ static int hook_rank(int rank, int world_size, void *argument)
     CHECK(ddp != NULL);
     CHECK(run_backward(ddp, &model, rank, 0, -1) == 0);
     update_spans(ddp, &model, rank);
-    CHECK(cddp_ddp_updated(ddp) == CDDP_OK && cddp_ddp_params_wait(ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_OK && cddp_ddp_params_wait(ddp) == CDDP_OK);
     for (size_t i = 0; i < sizes[1]; i++) {
         float is = (float)get(cddp_ddp_param(ddp, 1), CDDP_F32, i);
 
@@ -351,7 +352,7 @@ static int late_update_rank(int rank, int world_size, void *argument)
         if (rank == 1) {
             support_sleep_ms(20L << step);
         }
-        CHECK(cddp_ddp_updated(ddp) == CDDP_OK);
+        CHECK(cddp_ddp_params_start(ddp) == CDDP_OK);
         CHECK(cddp_ddp_param_wait(ddp, 1) == CDDP_OK);
         CHECK(cddp_ddp_params_wait(ddp) == CDDP_OK);
         CHECK(cddp_barrier(group, NULL) == CDDP_OK);
@@ -436,12 +437,12 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(strstr(cddp_last_error(), "shard and flat_grads exclude each other") != NULL);
     model.options.shard = false;
     CHECK(cddp_ddp_create(group, model.params, SIZES, NULL, 0, &model.options, &ddp) == CDDP_OK);
-    CHECK(cddp_ddp_updated(ddp) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "the optimizer is not sharded") != NULL);
     CHECK(cddp_ddp_param(ddp, 1) == model.params[1].data && cddp_ddp_param(ddp, SIZES) == NULL);
     CHECK(cddp_ddp_spans(ddp, rank, &count) == NULL && count == 0);
-    CHECK(cddp_ddp_mean(ddp, 1, 3, 1, NULL) == (const float *)model.params[1].grad + 3);
-    CHECK(cddp_ddp_mean(ddp, SIZES, 0, 1, NULL) == NULL);
+    CHECK(cddpi_ddp_mean(ddp, 1, 3, 1, NULL) == (const float *)model.params[1].grad + 3);
+    CHECK(cddpi_ddp_mean(ddp, SIZES, 0, 1, NULL) == NULL);
     cddp_ddp_destroy(ddp);
     free_model(&model);
 
@@ -449,8 +450,8 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(ddp != NULL);
     CHECK(cddp_ddp_param_wait(ddp, SIZES) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
-    CHECK(cddp_ddp_updated(ddp) == CDDP_ERR_STATE);
-    CHECK(strstr(cddp_last_error(), "updated in the middle of backward 0") != NULL);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_INCOMPLETE);
+    CHECK(strstr(cddp_last_error(), "params_start in the middle of backward 0") != NULL);
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);
@@ -509,7 +510,7 @@ static int unweighted_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_MISMATCH);
     CHECK(strstr(cddp_last_error(), "disagree about the weight of backward 0: it is 5 on rank 0, "
                                     "-1 on rank 1") != NULL);
-    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_BROKEN);
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);
@@ -539,14 +540,14 @@ static int deserted_rank(int rank, int world_size, void *argument)
     if (rank == 1) {
         _exit(0);
     }
-    status = cddp_ddp_updated(ddp);
+    status = cddp_ddp_params_start(ddp);
     if (status == CDDP_OK) {
         status = cddp_ddp_params_wait(ddp);
     }
     CHECK(status == CDDP_ERR_PEER);
     CHECK(strstr(cddp_last_error(), "updated parameters of bucket") != NULL);
     CHECK(strstr(cddp_last_error(), "rank 1") != NULL);
-    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_BROKEN);
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);

@@ -24,9 +24,9 @@ struct opening {
     int warnings;
 };
 
-static void count_warnings(void *state, cddp_log_level level, const char *line)
+static void count_warnings(void *state, const cddp_log_record *record)
 {
-    *(int *)state += level == CDDP_LOG_WARN && strstr(line, WARNING) != NULL;
+    *(int *)state += record->level == CDDP_LOG_WARN && strstr(record->line, WARNING) != NULL;
 }
 
 static bool is_told(const char *sentence)

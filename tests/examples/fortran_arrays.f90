@@ -59,7 +59,7 @@ contains
         call cddp_must(cddp_ddp_wait(ddp))
         call expect(all(nint(2 * g(:, 2)) == 1), what // ": the mean of both gradients")
         call cddp_must(cddp_ddp_broadcast(ddp, 1))
-        call cddp_must(cddp_ddp_join(ddp, all_joined))
+        call cddp_must(cddp_ddp_follow(ddp, all_joined))
         call expect(logical(all_joined), "both have joined")
         call cddp_ddp_destroy(ddp)
     end subroutine

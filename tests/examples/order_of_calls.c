@@ -27,7 +27,8 @@ static void find(const char *name, void *out)
     memcpy(out, &found, sizeof found);
 }
 
-static cddp_status count_bucket(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+static cddp_status count_bucket(void *state, const cddp_bucket *bucket, int stage,
+                                cddp_work **out_work)
 {
     begun += stage == 0;
     return cddp_hook_identity(state, bucket, stage, out_work);

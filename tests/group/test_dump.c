@@ -81,7 +81,7 @@ static int one_rank_dies(int rank, int n, void *argument)
     CHECK(cddp_broadcast(group, data, 50, CDDP_F32, 0, NULL) == CDDP_OK ||
           cddp_broadcast(group, data, 50, CDDP_F32, 0, NULL) != CDDP_OK);
     CHECK(cddp_barrier(group, NULL) == CDDP_ERR_PEER ||
-          cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+          cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }

@@ -33,10 +33,10 @@ static int disagree_rank(int rank, int n, void *argument)
     CHECK(strstr(cddp_last_error(), "ranks disagree at operation #2 on their devices") != NULL);
     CHECK(strstr(cddp_last_error(), calls[stage->which]) != NULL);
     CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1000") != NULL);
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     CHECK(strstr(cddp_last_error(), calls[stage->which]) != NULL);
     CHECK(cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, NULL) ==
-          CDDP_ERR_CLOSED);
+          CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }
@@ -73,7 +73,7 @@ static int unasked_rank(int rank, int n, void *argument)
     }
     CHECK((status != CDDP_OK ? status : await_failure(group)) == CDDP_ERR_MISMATCH);
     CHECK(strstr(cddp_last_error(), "rank 1: all_reduce sum f32 x 999") != NULL);
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     CHECK(rank == 0 || cddp_work_wait(barrier) == CDDP_ERR_MISMATCH); /* its own status */
     cddp_work_destroy(barrier);
     cddp_group_destroy(group);
@@ -125,8 +125,8 @@ static int gone_rank(int rank, int n, void *argument)
         status = cddp_work_wait(work);
         cddp_work_destroy(work);
     }
-    /* closed if an earlier one was not seen to end here before */
-    CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_CLOSED);
+    /* broken if an earlier one was not seen to end here before */
+    CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_BROKEN);
     CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1000, #") != NULL);
     /* (a transport that looks for itself may see it while earlier ones are looked after) */
     CHECK((stage->which == 0 && stage->module_transport != NULL) ||
@@ -134,7 +134,7 @@ static int gone_rank(int rank, int n, void *argument)
     CHECK(strstr(cddp_last_error(), stage->which == 0 ? "has left the group" : "died") != NULL);
     CHECK(cddpi_error_culprit() == 1);
     CHECK(cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, &work) ==
-          CDDP_ERR_CLOSED);
+          CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }
@@ -213,7 +213,7 @@ static int waiting_rank(int rank, int n, void *argument)
     }
     CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
     CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1, #1 on the device: waited") != NULL);
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }
@@ -302,7 +302,7 @@ static int stuck_rank(int rank, int n, void *argument)
         CHECK(strstr(cddp_last_error(), "rank 0: all_reduce") != NULL);
         CHECK(strstr(cddp_last_error(), "it was told to fail") != NULL);
     } else {
-        CHECK(status == (rank == n - 1 ? CDDP_ERR_CLOSED : CDDP_ERR_PEER));
+        CHECK(status == (rank == n - 1 ? CDDP_ERR_BROKEN : CDDP_ERR_PEER));
         CHECK(strstr(cddp_last_error(), "the coffee is cold") != NULL);
     }
     device->held = false;

@@ -361,7 +361,7 @@ static int mismatch_rank(int rank, int n, void *argument)
     CHECK(strstr(cddp_last_error(), stage->which == 0   ? "receives f32 x 999"
                                     : stage->which == 1 ? "receives f32 x 2000"
                                                         : "receives i32 x 1000") != NULL);
-    CHECK(cddp_recv(group, there, 1, CDDP_F32, (rank + 1) % n, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_recv(group, there, 1, CDDP_F32, (rank + 1) % n, NULL) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }
@@ -413,7 +413,7 @@ static int gone_rank(int rank, int n, void *argument)
     if (rank == 0) {
         CHECK(await_failure(group) == CDDP_ERR_PEER);
         status = cddp_work_wait(work);
-        CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_CLOSED);
+        CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_BROKEN);
         CHECK(strstr(cddp_last_error(), stage->which == 2
                                             ? "recv f32 x 1000 from rank 1, message #1 on the "
                                               "device, stage 2: rank 1 "
@@ -443,7 +443,7 @@ static int gone_midway_rank(int rank, int n, void *argument)
         CHECK(cddp_send(group, there, LARGE, CDDP_F32, 1, NULL) == CDDP_ERR_PEER);
         CHECK(strstr(cddp_last_error(), "send f32 x 150000 to rank 1, message #1 on the device: "
                                         "rank 1 (pid ") != NULL);
-        CHECK(cddp_send(group, there, 1, CDDP_F32, 1, NULL) == CDDP_ERR_CLOSED);
+        CHECK(cddp_send(group, there, 1, CDDP_F32, 1, NULL) == CDDP_ERR_BROKEN);
     }
     cddp_group_destroy(group);
     return 0;

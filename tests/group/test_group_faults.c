@@ -125,7 +125,7 @@ static int disagree_rank(int rank, int n, void *argument)
     CHECK(strstr(cddp_last_error(), calls[fault->which]) != NULL);
     CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 100") != NULL);
     CHECK(strstr(cddp_last_error(), "#2") != NULL);
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     CHECK(strstr(cddp_last_error(), calls[fault->which]) != NULL);
     cddp_group_destroy(group);
     return 0;
@@ -267,7 +267,7 @@ static int stop_rank(int rank, int n, void *argument)
         CHECK(cddpi_last_failure()->is_stopped);
     }
     CHECK(strcmp(cddpi_last_failure()->operation, "all_reduce #2") == 0);
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }
@@ -295,14 +295,14 @@ static int abort_rank(int rank, int n, void *argument)
     if (rank == n - 1) {
         support_sleep_ms(20);
         cddp_group_abort(group, "loss is not a number");
-        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     } else {
         char expected[64];
 
         snprintf(expected, sizeof expected, "rank %d: loss is not a number", n - 1);
         CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_PEER);
         CHECK(strcmp(cddp_last_error(), expected) == 0);
-        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
         CHECK(strcmp(cddp_last_error(), expected) == 0);
     }
     cddp_group_destroy(group);
@@ -382,7 +382,7 @@ static int abort_by_name_rank(int rank, int n, void *argument)
         (void)cddpi_fail_rank(CDDP_ERR_STATE, fault->which, "loss is not a number");
         cddpi_error_blame(fault->which);
         cddp_group_abort(group, cddp_last_error());
-        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+        CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     } else {
         CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_PEER);
     }
@@ -541,7 +541,7 @@ static int chain_rank(int rank, int n, void *argument)
         status = pass_on(group, rank, n);
     }
     if (rank != 1) {
-        CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_CLOSED);
+        CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_BROKEN);
         CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
         CHECK(cddpi_error_culprit() == 1);
     } else if (fault->which == 1) {
@@ -636,7 +636,7 @@ static int full_rank(int rank, int n, void *argument)
     }
     CHECK(cddp_group_alloc(group, 4096, &memory) ==
           (rank == n - 1 ? CDDP_ERR_NO_MEMORY : CDDP_ERR_PEER));
-    CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_CLOSED);
+    CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }
@@ -671,7 +671,7 @@ static int part_rank(int rank, int n, void *argument)
         CHECK(says(left) || (is_far() && says("has left the group")));
         CHECK(cddpi_error_culprit() == 0);
         CHECK(says(ranks));
-        CHECK(cddp_barrier(again, NULL) == CDDP_ERR_CLOSED);
+        CHECK(cddp_barrier(again, NULL) == CDDP_ERR_BROKEN);
         CHECK(strstr(cddp_last_error(), ranks) != NULL);
     }
     cddp_group_destroy(again);

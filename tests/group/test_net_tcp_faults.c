@@ -92,12 +92,12 @@ static int abort_rank(int rank, int world_size, void *argument)
     CHECK(open_rank(argument, rank, &self) == CDDP_OK);
     CHECK(carrier_meet(self.job));
     if (rank == 1) {
-        (void)cddpi_fail_rank(CDDP_ERR_DEVICE, 1, "the GPU \x1b[31m is on fire");
+        (void)cddpi_fail_rank(CDDP_ERR_BROKEN, 1, "the GPU \x1b[31m is on fire");
         cddpi_error_blame(7);
         cddpi_error_during("all_reduce #12");
         self.ops->abort(self.carrier, cddpi_last_failure());
     } else {
-        CHECK(carrier_wait_failure(&self, WAIT_MS) == CDDP_ERR_DEVICE);
+        CHECK(carrier_wait_failure(&self, WAIT_MS) == CDDP_ERR_BROKEN);
         CHECK(strcmp(cddp_last_error(), "rank 1: the GPU \\x1b[31m is on fire") == 0);
         CHECK(cddpi_error_culprit() == 7);
         CHECK(cddpi_last_failure()->rank == 1);

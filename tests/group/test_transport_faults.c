@@ -65,9 +65,9 @@ static int stuck_rank(int rank, int n, void *argument)
     CHECK(transport_run(&me, &op) == CDDP_OK);
     CHECK(transport_start(&me, &op) == CDDP_OK);
     CHECK(transport_watch(&me, 500) == CDDP_ERR_TIMEOUT);
-    CHECK(me.ops->poll(me.transport) == CDDP_ERR_CLOSED);
+    CHECK(me.ops->poll(me.transport) == CDDP_ERR_BROKEN);
     CHECK(strstr(cddp_last_error(), "the collective did not end") != NULL);
-    CHECK(transport_start(&me, &op) == CDDP_ERR_CLOSED);
+    CHECK(transport_start(&me, &op) == CDDP_ERR_BROKEN);
     transport_rank_end(&me);
     return 0;
 }
@@ -123,7 +123,7 @@ static int aborting_rank(int rank, int n, void *argument)
     CHECK(transport_barrier(&me)); /* all have it */
     if (rank == job->culprit) {
         me.ops->abort(me.transport, "had enough");
-        CHECK(transport_start(&me, &op) == CDDP_ERR_CLOSED);
+        CHECK(transport_start(&me, &op) == CDDP_ERR_BROKEN);
         CHECK(strstr(cddp_last_error(), "had enough") != NULL);
     } else {
         status = transport_start(&me, &op);

@@ -56,6 +56,21 @@ static void forks()
         said = failure.what();
     }
     CHECK(said.find("rank 1: ") == 0);
+    try {
+        cddp::spawn(2, [](int rank) {
+            if (rank == 1) {
+                throw std::out_of_range("row 7 of 5");
+            }
+        });
+    } catch (const cddp::error &failure) {
+        const cddp::error kept = failure;
+
+        CHECK(std::string(kept.failure().text) == "rank 1: row 7 of 5");
+        CHECK(kept.failure().rank == 1 && kept.status() == CDDP_ERR_PEER);
+        CHECK(!kept.failure().is_fatal && kept.failure().operation[0] == '\0');
+        own = 6;
+    }
+    CHECK(own == 6);
     CHECK(status_of([] { cddp::spawn(0, [](int) {}); }) == CDDP_ERR_ARGUMENT);
 }
 
@@ -69,9 +84,10 @@ void first_of_all()
     functions.release = release;
     cddp::set_allocator(functions);
     setenv("CDDP_LOG", "debug", 1);
-    cddp::set_log_sink([](cddp_log_level, const char *) { lines = -1000; });
-    cddp::set_log_sink([](cddp_log_level level, const char *line) {
-        CHECK(level >= CDDP_LOG_ERROR && level <= CDDP_LOG_DEBUG && line[0] != '\0');
+    cddp::set_log_sink([](const cddp_log_record &) { lines = -1000; });
+    cddp::set_log_sink([](const cddp_log_record &record) {
+        CHECK(record.level >= CDDP_LOG_ERROR && record.level <= CDDP_LOG_DEBUG);
+        CHECK(record.line[0] != '\0');
         lines++;
         throw 1; /* which harms nothing */
     });
@@ -198,11 +214,11 @@ void batches(cddp::group &group)
 void stop(cddp::group &group)
 {
     cddp::stop_on_signals();
-    CHECK(!cddp::should_stop() && !cddp::should_stop(group));
+    CHECK(!cddp::stop_requested() && !cddp::should_stop(group));
     if (group.rank() == group.world_size() - 1) {
         CHECK(std::raise(SIGTERM) == 0);
     }
-    CHECK(cddp::should_stop() == (group.rank() == group.world_size() - 1));
+    CHECK(cddp::stop_requested() == (group.rank() == group.world_size() - 1));
     CHECK(cddp::should_stop(group));
     CHECK(lines > 0);
 }

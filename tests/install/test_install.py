@@ -82,7 +82,7 @@ def shared_with_pkg_config(folder):
     run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, *pkg_config(prefix, "--cflags", "--libs"),
         f"-Wl,-rpath,{lib}")
     needed = run(READELF, "-d", program).stdout
-    expect("it needs libcddp.so by its soname", "[libcddp.so.0]" in needed, needed)
+    expect("it needs libcddp.so by its soname", "[libcddp.so.0.2]" in needed, needed)
     expect("it needs no library of libcddp's", "sodium" not in needed and "jansson" not in needed, needed)
     check_program(program, prefix)
 
@@ -136,7 +136,7 @@ def cmake_package(folder):
     with open(lists, encoding="utf-8") as file:
         text = file.read()
     with open(lists, "w", encoding="utf-8") as file:
-        file.write(text.replace("cddp 0.1", "cddp 0.7"))
+        file.write(text.replace("cddp 0.2", "cddp 0.7"))
     refused = run(*configure, ok=False)
     expect("0.7 is refused", refused.returncode != 0 and "0.7" in refused.stderr, refused.stderr)
 

@@ -26,7 +26,7 @@ static cddp_status load(void *state, uint64_t index, void *out)
     for (uint32_t k = 0; k < WORDS; k++) {
         words[k] = (uint32_t)index * 1000 + k;
     }
-    return index == dataset->fails ? CDDP_ERR_IO : CDDP_OK;
+    return index == dataset->fails ? cddp_fail(CDDP_ERR_IO, "it is torn") : CDDP_OK;
 }
 
 struct scene {
@@ -188,7 +188,7 @@ static int failing_rank(int rank, int world_size, void *argument)
     CHECK(cddp_loader_next(loader, &batch) == CDDP_OK);
     CHECK(cddp_loader_next(loader, &batch) == CDDP_OK);
     CHECK(cddp_loader_next(loader, &batch) == CDDP_ERR_IO);
-    CHECK(strstr(cddp_last_error(), "sample 25, position 25 of epoch 0") != NULL);
+    CHECK(strstr(cddp_last_error(), "sample 25, position 25 of epoch 0: it is torn") != NULL);
     CHECK(cddp_loader_next(loader, &batch) == CDDP_ERR_STATE);
     dataset.fails = UINT64_MAX;
     CHECK(cddp_loader_begin(loader, 1, 2) == CDDP_OK);
@@ -196,7 +196,7 @@ static int failing_rank(int rank, int world_size, void *argument)
     CHECK(cddp_loader_begin(loader, 1, 12) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_loader_next(loader, NULL) == CDDP_ERR_ARGUMENT);
     cddp_loader_destroy(loader);
-    CHECK(cddp_loader_next(loader, &batch) == CDDP_ERR_STATE);
+    CHECK(cddp_loader_next(loader, &batch) == CDDP_ERR_CLOSED);
     CHECK(cddp_loader_next(NULL, &batch) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_loader_batches(NULL) == 0);
     cddp_loader_destroy(NULL);

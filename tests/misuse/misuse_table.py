@@ -9,10 +9,9 @@ import re, sys
 FOLDER, OUT = sys.argv[1:]
 HEADERS = ["group", "ddp", "exchange", "store", "checkpoint", "loader", "sampler", "parallel", "spawn", "process", "types", "status"]
 # Functions that take nothing that could be wrong.
-NOTHING = {"cddp_stop_on_signals", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
+NOTHING = {"cddp_stop_request", "cddp_stop_requested", "cddp_log_set_level", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
 # What returns a pointer or a number for every argument.
-ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count",
-              "cddp_bucket_type", "cddp_bucket_weight"}
+ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_status_name", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count"}
 HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices", "work"]
 # (function, argument): what is no misuse: NULL means the default, or everything goes.
 NULL_IS_FINE = {"work", "options", "step", "metadata", "arg", "state", "reason", "stream", "buffers", "out_existed", "out_all",
@@ -23,15 +22,15 @@ NULL_IS_FINE_FOR = {("cddp_should_stop", "group"), ("cddp_messages_start", "work
 HUGE = ["SIZE_MAX", "SIZE_MAX / 2 + 1", "SIZE_MAX / 8 + 1"]
 # Right arguments, by function and name or by name.
 RIGHT = {
-    ("cddp_ddp_mean", "first"): "s->span.first", ("cddp_ddp_mean", "count"): "s->span.count",
-    ("cddp_ddp_mean", "index"): "s->span.param", ("cddp_ddp_gather_state", "out"): "s->data + 64",
+    ("cddp_ddp_broadcast", "flags"): "CDDP_BROADCAST_PARAMS", ("cddp_ddp_gather_state", "out"): "s->data + 64",
     ("cddp_all_gather_bytes", "out"): "&s->memory", ("cddp_broadcast_bytes", "out"): "&s->memory",
     ("cddp_parallel_scatter", "in"): "s->data", ("cddp_devices_create", "names"): "s->names",
     ("cddp_devices_create", "count"): "1", ("cddp_parallel_apply", "count"): "1", ("cddp_parallel_apply", "fn"): "no_apply",
     ("cddp_data_parallel", "fn"): "no_replica", ("cddp_data_parallel", "options"): "&s->parallel",
     ("cddp_parallel_gather", "count"): "1", ("cddp_parallel_scatter", "out"): "s->chunks", ("cddp_spawn", "fn"): "no_rank",
     ("cddp_ddp_create", "options"): "NULL", ("cddp_ddp_create", "buffers"): "NULL", ("cddp_ddp_create", "buffer_count"): "0",
-    ("cddp_safetensors_write", "count"): "1", ("cddp_safetensors_load", "count"): "1", ("cddp_snapshot_write", "keep"): "1",
+    ("cddp_safetensors_write", "count"): "1", ("cddp_safetensors_load", "count"): "1", ("cddp_tensors_of", "count"): "1",
+    ("cddp_tensors_of", "out"): "s->tensors + 1", ("cddp_snapshot_write", "keep"): "1",
     ("cddp_messages_start", "count"): "1", ("cddp_store_wait", "count"): "1", ("cddp_store_wait", "keys"): "s->names",
     ("cddp_parallel_replicate", "params"): "s->floats", ("cddp_parallel_replicate", "n"): "1",
     ("cddp_group_create", "options"): "&s->join", ("cddp_store_open", "options"): "&s->open",
@@ -43,14 +42,14 @@ RIGHT = {
     "counts": "s->counts", "out_bytes": "&s->bytes", "out_stop": "&s->flag", "messages": "s->messages", "options": "NULL",
     "bootstrap": "&s->bootstrap", "color": "0", "key": "0", "memory": "NULL", "reason": '"no reason"', "out_done": "&s->flag",
     "timeout_ms": "1000", "params": "s->params", "param_count": "1", "index": "0", "step": "&s->step", "samples": "1", "first": "0",
-    "out_all": "&s->flag", "buffers": "false", "rank": "s->rank", "out_count": "&s->bytes", "scratch": "s->data + 1024",
+    "out_all": "&s->flag", "rank": "s->rank", "out_count": "&s->bytes", "scratch": "s->data + 1024",
     "bucket": "0", "value": '"v"', "amount": "1", "expected": "NULL", "expected_bytes": "0", "desired": '"w"', "desired_bytes": "1",
     "out_swapped": "&s->flag", "out_existed": "&s->flag", "keys": "s->names", "start": '"a"', "path": "s->path", "dir": "s->path",
-    "tensors": "s->tensors", "metadata": "NULL", "name": '"a"', "snapshot": "&s->snapshot", "keep": "1", "out_path": "&s->text",
+    "tensors": "s->tensors", "model": "s->params", "model_count": "1", "optimizer": "s->params", "optimizer_count": "1", "metadata": "NULL", "name": '"a"', "snapshot": "&s->snapshot", "keep": "1", "out_path": "&s->text",
     "out_skipped": "&s->text", "out_json": "&s->text", "out_step": "&s->number", "into": "&s->snapshot", "epoch": "0", "batch": "0",
     "order": "CDDP_ORDER_SEQUENTIAL", "seed": "1", "position": "0", "world_size": "2", "drop_last": "false", "names": "s->names",
-    "rows": "8", "row_bytes": "8", "chunks": "s->chunks", "replicas": "1", "n": "1", "arg": "NULL", "fn": "no_rank", "nprocs": "1",
-    "allocator": "&s->allocator", "status": "CDDP_OK", "stage": "0", "state": "NULL", "stream": "NULL"}
+    "rows": "8", "row_bytes": "8", "chunks": "s->chunks", "replicas": "1", "n": "1", "arg": "NULL", "fn": "no_rank", "nprocs": "1", "text": '"it failed"',
+    "allocator": "&s->allocator", "status": "CDDP_ERR_IO", "stage": "0", "state": "NULL", "stream": "NULL"}
 
 
 def functions():
@@ -65,7 +64,7 @@ def functions():
                 if argument == "void":
                     continue
                 kind, star, word = re.fullmatch(r"(.*?)(\**)(\w*)", argument).groups()
-                if not word or word in ("cddp_bucket", "int", "void"): # a prototype without names
+                if not word or word in ("int", "void"): # a prototype without names
                     kind, star, word = argument, "", ["state", "bucket", "stage", "work"][number]
                 pairs.append(((kind + star).replace(" *", "*").strip(), word))
             yield result.strip(), name, pairs
@@ -83,7 +82,7 @@ def right(function, kind, argument):
         if base == f"cddp_{handle}**" and argument == "out":
             return f"&s->made.{handle}"
     special = {"cddp_bucket*": "s->bucket", "void**": "&s->memory", "char***": "&s->list", "float***": "&s->replicas",
-               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_bucket_stats*": "&s->times", "cddp_group_info*": "&s->info", "int64_t*": "&s->amount",
+               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_group_info*": "&s->info", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
                "int*": "&s->small", "cddp_spawn_fn": "no_rank"}
     if (function, argument) in RIGHT:
         return RIGHT[function, argument]
@@ -91,8 +90,6 @@ def right(function, kind, argument):
         return special[base]
     if argument == "key" and base == "char*":
         return '"key"'
-    if argument == "params" and base == "bool":
-        return "true"
     if argument in RIGHT:
         return RIGHT[argument]
     sys.exit(f"misuse_table: {function}: what is right for {kind} {argument}?")
@@ -120,12 +117,11 @@ def wrong(function, kind, argument, names):
             yield "overflowing", "s->too_many"
         if base == "cddp_message*":
             yield "misaligned inside", "s->odd_messages"
-        if argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap") or base in ("cddp_batch*", "cddp_ddp_stats*",
-                                                                                                   "cddp_bucket_stats*",
-                                                                                                   "cddp_group_info*"):
+        if argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap") or base == "cddp_bucket*" or base in ("cddp_batch*", "cddp_ddp_stats*", "cddp_failure*",
+                                                                                                   "cddp_bucket_stats*", "cddp_group_info*"):
             yield "of zeros", f"(void *)s->zeros"
         return
-    if argument in ("count", "bytes", "param_count", "buffer_count", "n", "rows", "row_bytes", "expected_bytes", "desired_bytes") and \
+    if argument in ("count", "bytes", "param_count", "buffer_count", "model_count", "optimizer_count", "n", "rows", "row_bytes", "expected_bytes", "desired_bytes") and \
             base == "size_t":
         for number in HUGE:
             if not (argument in ("rows",) and function == "cddp_parallel_gather"):
@@ -149,6 +145,8 @@ def wrong(function, kind, argument, names):
     elif argument == "weight":
         yield "negative", "-1"
         yield "no number", "(double)NAN"
+    elif argument == "flags":
+        yield "unknown", "1U << 31"
     elif base in ("uint64_t", "uint32_t", "unsigned", "int64_t", "bool") or argument in ("color", "key", "stage"):
         return
     else:

@@ -12,7 +12,7 @@ struct hook_scene {
     int calls;
 };
 
-static cddp_status hook_that_destroys(void *state, cddp_bucket *bucket, int stage,
+static cddp_status hook_that_destroys(void *state, const cddp_bucket *bucket, int stage,
                                       cddp_work **out_work)
 {
     struct hook_scene *scene = state;
@@ -136,7 +136,7 @@ static void a_sample_function_that_ends_its_thread_fails_its_batch(void **state)
         do { /* until the last thread is gone: an error, and never a wait */
             status = cddp_loader_begin(loader, 0, 0);
             status = status == CDDP_OK ? cddp_loader_next(loader, &batch) : status;
-            assert_int_equal(status, CDDP_ERR_STATE);
+            assert_true(status == CDDP_ERR_STATE || status == CDDP_ERR_BROKEN);
         } while (atomic_load(&scene.calls) < threads);
         cddp_loader_destroy(loader);
     }

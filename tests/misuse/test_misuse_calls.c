@@ -12,9 +12,9 @@ static int step_ends(struct misuse_model *model, cddp_status status, cddp_status
         status = cddp_ddp_wait(model->ddp);
     }
     CHECK(misuse_gives(status, expected, text));
-    CHECK(cddp_ddp_wait(model->ddp) == CDDP_ERR_CLOSED);
-    CHECK(cddp_ddp_begin(model->ddp, NULL) == CDDP_ERR_CLOSED);
-    CHECK(cddp_ddp_grad_ready(model->ddp, 0) == CDDP_ERR_CLOSED);
+    CHECK(cddp_ddp_wait(model->ddp) == CDDP_ERR_BROKEN);
+    CHECK(cddp_ddp_begin(model->ddp, NULL) == CDDP_ERR_BROKEN);
+    CHECK(cddp_ddp_grad_ready(model->ddp, 0) == CDDP_ERR_BROKEN);
     return 0;
 }
 
@@ -55,7 +55,7 @@ static int step_rank(int rank, int size, void *argument)
         cddp_status status;
         const char *text;
     } expected[STEPS] = {{CDDP_ERR_STATE, "was ready twice"},
-                         {CDDP_ERR_STATE, "weight"},
+                         {CDDP_ERR_INCOMPLETE, "weight"},
                          {CDDP_ERR_STATE, "is 0 on every rank"},
                          {CDDP_ERR_MISMATCH, "rank"},
                          {CDDP_ERR_MISMATCH, "rank"},
@@ -111,8 +111,8 @@ static int local_rank(int rank, int size, void *argument)
     CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, SIZE_MAX), CDDP_ERR_ARGUMENT, "only 2"));
     CHECK(cddp_ddp_grad(model.ddp, 2) == NULL);
     CHECK(cddp_ddp_param(model.ddp, 2) == NULL);
-    CHECK(cddp_ddp_mean(model.ddp, 2, 0, 1, data) == NULL);
-    CHECK(cddp_ddp_updated(model.ddp) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_param_name(model.ddp, 2) == NULL);
+    CHECK(cddp_ddp_params_start(model.ddp) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_param_wait(model.ddp, 0) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_get_bucket_stats(model.ddp, 1000, &times) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_create(model.group, model.params, 2, NULL, 0, NULL, NULL) == CDDP_ERR_ARGUMENT);
@@ -311,8 +311,8 @@ static int disagree_rank(int rank, int size, void *argument)
     status = await_failure(group, status);
     CHECK(misuse_gives(status, CDDP_ERR_MISMATCH, "rank"));
     CHECK(strstr(cddp_last_error(), "broadcast f32 x 4 from 0") != NULL);
-    CHECK(cddp_all_reduce(group, data, data, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_ERR_CLOSED);
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_all_reduce(group, data, data, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_ERR_BROKEN);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
     return 0;
 }
@@ -401,7 +401,8 @@ static int unfinished_rank(int rank, int size, void *argument)
 
     CHECK(enter(&model, misuse, rank, size, NULL) == 0);
     if (make_ready(&model, -1) == CDDP_OK) { /* else the other rank has gone already */
-        CHECK(misuse_gives(cddp_ddp_begin(model.ddp, NULL), CDDP_ERR_STATE, "wait was not called"));
+        CHECK(misuse_gives(cddp_ddp_begin(model.ddp, NULL), CDDP_ERR_INCOMPLETE,
+                           "wait was not called"));
         CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, "ready twice"));
     }
     return leave(&model); /* ends */

@@ -94,7 +94,7 @@ static int end_early_rank(int rank, int size, void *argument)
               strstr(cddp_last_error(), "has ended without leaving the group") != NULL ||
               strstr(cddp_last_error(), " has died") != NULL); /* what a device's watchdog says */
     }
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     cddp_ddp_destroy(model.ddp);
     cddp_group_destroy(group);
     return 0;
@@ -146,7 +146,7 @@ static int stopped_rank(int rank, int size, void *argument)
     snprintf(name, sizeof name, "rank %d", size - 1);
     CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER); /* who says it first */
     CHECK(misuse_gives(status, status, name));
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     cddp_ddp_destroy(model.ddp);
     cddp_group_destroy(group);
     return 0;

@@ -40,7 +40,7 @@ struct scene {
     cddp_message messages[1], odd_messages[1];
     cddp_param params[1];
     cddp_span span;
-    cddp_tensor tensors[1];
+    cddp_tensor tensors[2];
     cddp_chunk chunks[CDDP_PARALLEL_DEVICES];
     cddp_group_options join;
     cddp_store_options open;
@@ -50,6 +50,7 @@ struct scene {
     cddp_snapshot snapshot;
     cddp_step step;
     cddp_batch batch;
+    cddp_failure failure;
     cddp_ddp_stats stats;
     cddp_bucket_stats times;
     cddp_group_info info;
@@ -82,7 +83,7 @@ static void check_status(const char *what, cddp_status status)
 {
     expect(status < 0, what, "is accepted");
     expect(status >= 0 || cddp_last_error()[0] != '\0', what, "has no sentence");
-    expect(status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER && status != CDDP_ERR_CLOSED, what,
+    expect(status != CDDP_ERR_TIMEOUT && status != CDDP_ERR_PEER && status != CDDP_ERR_BROKEN, what,
            status < 0 ? cddp_last_error() : "");
 }
 
@@ -169,8 +170,8 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
     s->floats[0] = (float *)(void *)(s->data + 2048);
     s->counts[0] = s->counts[1] = 4;
     s->too_many[0] = s->too_many[1] = SIZE_MAX / 2;
-    s->messages[0] = (cddp_message){false, 1 - rank, s->data, 8, CDDP_F32};
-    s->odd_messages[0] = (cddp_message){false, 1 - rank, s->data + 2, 8, CDDP_F32};
+    s->messages[0] = (cddp_message){.peer = 1 - rank, .in = s->data, .count = 8};
+    s->odd_messages[0] = (cddp_message){.peer = 1 - rank, .in = s->data + 2, .count = 8};
     s->params[0] = (cddp_param){.name = "a", .dims = 1, .shape = {64}, .data = s->data + 3072};
     s->tensors[0] = (cddp_tensor){.name = "a", .type = CDDP_F32, .dims = 1, .shape = {8}};
     s->tensors[0].data = s->data;
@@ -225,7 +226,7 @@ static int build(struct scene *s, const struct misuse *misuse, int rank, int siz
     CHECK(cddp_group_split(s->group, 0, 0, &s->dead.group) == CDDP_OK);
     CHECK(make(s, &s->dead, NULL) == CDDP_OK);
     destroy(&s->dead);
-    sharded.shard = sharded.reduce_late = true;
+    sharded.shard = true;
     CHECK(make(s, &living, &sharded) == CDDP_OK);
     s->ddp = living.ddp;
     s->store = living.store;
@@ -253,7 +254,8 @@ static int table_rank(int rank, int size, void *argument)
         }
         CHECK(misuse_reduce(scene.group) == 0);
     }
-    CHECK(cddp_ddp_updated(scene.ddp) == CDDP_OK && cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
+    CHECK(cddp_ddp_params_start(scene.ddp) == CDDP_OK &&
+          cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
     living = (struct handles){scene.group,       scene.ddp,    scene.store,   scene.sampler,
                               scene.safetensors, scene.loader, scene.devices, scene.work};
     destroy(&living);

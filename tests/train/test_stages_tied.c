@@ -120,7 +120,7 @@ static void tied_gradients_are_the_last_that_are_ready(void **state)
     struct cddpi_stages stages = {.count = 2};
     bool tied[64] = {false};
     struct fixture f, whole;
-    uint32_t order[64];
+    size_t order[64];
     size_t table = 0;
     size_t next = 0;
 
@@ -142,7 +142,7 @@ static void tied_gradients_are_the_last_that_are_ready(void **state)
     cddpi_stages_ready_order(trainer, order);
     assert_int_equal(order[trainer->param_count - 1], table);
     for (size_t i = 0; i < trainer->param_count; i++) {
-        uint32_t param = cddpi_model_ready_order(f.model)[i];
+        size_t param = cddpi_model_ready_order(f.model)[i];
 
         if (param != table) {
             assert_int_equal(order[next++], param);

@@ -18,29 +18,50 @@
 namespace cddp
 {
 
-/** The exception of a failed call, with its status; what() is the text of cddp_last_error(). */
+/** The exception of a failed call. what() is the text of cddp_last_error(); the other members are
+ *  those of cddp_last_failure(). */
 class error : public std::runtime_error
 {
   public:
-    /** An error with the given status and text. */
-    error(cddp_status status, const std::string &text) : std::runtime_error(text), status_(status)
+    /** An error with the given status and text; nothing else is known. */
+    error(cddp_status status, const std::string &text) : std::runtime_error(text)
+    {
+        failure_.status = status;
+    }
+    /** The failure @p failure of a call. */
+    explicit error(const cddp_failure &failure)
+        : std::runtime_error(failure.text), failure_(failure), operation_(failure.operation)
     {
     }
     /** The kind of failure. */
     cddp_status status() const noexcept
     {
-        return status_;
+        return failure_.status;
+    }
+    /** The failure as data. Its texts are valid as long as this error. */
+    cddp_failure failure() const noexcept
+    {
+        cddp_failure out = failure_;
+
+        out.operation = operation_.what();
+        out.text = what();
+        return out;
     }
 
   private:
-    cddp_status status_;
+    cddp_failure failure_ = CDDP_FAILURE_INIT;
+    std::runtime_error operation_{""}; /* its copies do not throw */
 };
 
 /** Throw error unless @p status is CDDP_OK. @p status is that of this thread's last call. */
 inline void check(cddp_status status)
 {
     if (status != CDDP_OK) {
-        throw error(status, cddp_last_error());
+        cddp_failure failure = CDDP_FAILURE_INIT;
+
+        (void)!cddp_last_failure(&failure);
+        failure.status = status;
+        throw error(failure);
     }
 }
 

@@ -107,10 +107,8 @@ class loader
         cddp_status status = cddp_loader_next(get(), &out);
 
         if (status != CDDP_OK) {
-            error failure(status, cddp_last_error());
-
             maker_->rethrow();
-            throw failure;
+            check(status);
         }
         return out.end ? std::nullopt : std::optional<batch>(batch(out, bytes_));
     }
@@ -132,7 +130,7 @@ class loader
                 return CDDP_OK;
             } catch (const error &failure) {
                 self->keep(std::current_exception());
-                return failure.status() == CDDP_OK ? CDDP_ERR_STATE : failure.status();
+                return cddp_fail(failure.status(), failure.what());
             } catch (...) {
                 self->keep(std::current_exception());
                 return CDDP_ERR_STATE;

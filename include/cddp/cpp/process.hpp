@@ -4,17 +4,17 @@
 #define CDDP_CPP_PROCESS_HPP
 
 #include <cddp/cpp/base.hpp>
-#include <cddp/exchange.h>
 #include <cddp/process.h>
 
 #include <functional>
+#include <initializer_list>
 
 namespace cddp
 {
 
 /** Receives a log line. Any thread may call it, several at once if need be. Its exceptions are
  *  dropped. */
-using log_sink = std::function<void(cddp_log_level level, const char *line)>;
+using log_sink = std::function<void(const cddp_log_record &record)>;
 
 /** Send log lines to @p sink instead of stderr; empty: stderr again. Call it before any other
  *  function of cddp, or while no other thread is in a call of cddp. */
@@ -23,9 +23,9 @@ inline void set_log_sink(log_sink sink)
     /* Not destroyed when the process ends: a thread of cddp may still log a line. */
     static log_sink *kept = nullptr;
     std::unique_ptr<log_sink> fresh(sink ? new log_sink(std::move(sink)) : nullptr);
-    cddp_log_fn call = [](void *state, cddp_log_level level, const char *line) {
+    cddp_log_fn call = [](void *state, const cddp_log_record *record) {
         try {
-            (*static_cast<log_sink *>(state))(level, line);
+            (*static_cast<log_sink *>(state))(*record);
         } catch (...) {
         }
     };
@@ -41,19 +41,28 @@ inline void set_allocator(const cddp_allocator &functions)
     check(cddp_allocator_set(&functions));
 }
 
-/** Treat SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGUSR1 as requests to stop. */
-inline void stop_on_signals()
+/** Log lines up to @p level from now on, whatever $CDDP_LOG says. */
+inline void set_log_level(cddp_log_level level)
 {
-    cddp_stop_on_signals();
+    cddp_log_set_level(level);
 }
 
-/** Whether a signal has asked this process to stop, without communication. */
-inline bool should_stop()
+/** Treat @p signals as requests to stop; none: SIGTERM, SIGINT, SIGHUP and SIGQUIT. */
+inline void stop_on_signals(std::initializer_list<int> signals = {})
 {
-    bool stop = false;
+    check(cddp_stop_on_signals(signals.size() > 0 ? signals.begin() : nullptr, signals.size()));
+}
 
-    check(cddp_should_stop(nullptr, &stop));
-    return stop;
+/** Request this process to stop. Any thread, and signal handlers. */
+inline void request_stop() noexcept
+{
+    cddp_stop_request();
+}
+
+/** Whether this process was requested to stop, without communication. */
+inline bool stop_requested() noexcept
+{
+    return cddp_stop_requested();
 }
 
 } // namespace cddp

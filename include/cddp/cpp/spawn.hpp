@@ -20,9 +20,10 @@ inline cddp_spawn_options spawn_options()
     return how;
 }
 
-/** Run @p body in @p nprocs forks of this process, and wait for them. If a call of cddp throws in a
- *  rank, that failure is reported; any other exception ends the rank with std::terminate(). In a
- *  rank, the objects on the stack of @p body are destroyed, but not those of the caller. */
+/** Run @p body in @p nprocs forks of this process, and wait for them. If @p body throws in a rank,
+ *  that is reported with the exception's what(): an error of cddp with its status, any other with
+ *  CDDP_ERR_PEER. In a rank, the objects on the stack of @p body are destroyed, but not those of
+ * the caller. */
 inline void spawn(int nprocs, const std::function<void(int rank)> &body,
                   const cddp_spawn_options &how = spawn_options())
 {
@@ -33,10 +34,14 @@ inline void spawn(int nprocs, const std::function<void(int rank)> &body,
             return 0;
         } catch (const error &failure) {
             if (std::string(failure.what()) != cddp_last_error()) {
-                std::terminate(); /* cddp_spawn() would report another failure */
+                (void)!cddp_fail(failure.status(), failure.what());
             }
-            return 1;
+        } catch (const std::exception &failure) {
+            (void)!cddp_fail(CDDP_ERR_PEER, failure.what());
+        } catch (...) {
+            (void)!cddp_fail(CDDP_ERR_PEER, "an exception that is no std::exception");
         }
+        return 1;
     };
 
     check(cddp_spawn(call, nprocs, const_cast<std::function<void(int)> *>(&body), &how));

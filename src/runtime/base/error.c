@@ -1,6 +1,7 @@
 /* error.c - owns each thread's last failure, and the text of each status. */
 #include "base/error.h"
 
+#include "base/types.h"
 #include "base/utf8.h"
 
 #include "cddp_config.h"
@@ -25,6 +26,33 @@ const struct cddpi_failure *cddpi_last_failure(void)
     return &last;
 }
 
+cddp_status cddp_last_failure(cddp_failure *out)
+{
+    const cddp_failure failure = {.status = (cddp_status)last.status,
+                                  .rank = last.rank,
+                                  .culprit = last.culprit,
+                                  .error_number = last.error_number,
+                                  .operation = last.operation,
+                                  .text = last.text,
+                                  .is_fatal = last.is_fatal != 0};
+
+    return cddpi_struct_fill("failure", "CDDP_FAILURE_INIT", &failure, sizeof failure, out);
+}
+
+cddp_status cddp_fail(cddp_status status, const char *text)
+{
+    status = cddpi_is_error((int32_t)status) ? status : CDDP_ERR_ARGUMENT;
+    return cddpi_fail(status, "%s", text != NULL ? text : cddp_status_text(status));
+}
+
+cddp_status cddpi_fail_callback(cddp_status status, const char *what)
+{
+    return last.status == (int32_t)status
+               ? status
+               : cddpi_fail(status, "%s%s%s", what, what[0] != '\0' ? ": " : "",
+                            cddp_status_text(status));
+}
+
 const char *cddp_version(void)
 {
     return CDDP_VERSION;
@@ -33,12 +61,100 @@ const char *cddp_version(void)
 const char *cddp_status_text(cddp_status status)
 {
     switch (status) {
-#define CDDPI_STATUS_CASE(name, value, text)                                                       \
-    case CDDP_##name:                                                                              \
-        return text;
-        CDDP_STATUS_MAP(CDDPI_STATUS_CASE)
+    case CDDP_CHANGED:
+        return "the members of the group changed";
+    case CDDP_OK:
+        return "success";
+    case CDDP_ERR_ARGUMENT:
+        return "an argument is outside its range";
+    case CDDP_ERR_NO_MEMORY:
+        return "memory could not be allocated";
+    case CDDP_ERR_PEER:
+        return "another rank failed or went away";
+    case CDDP_ERR_TIMEOUT:
+        return "the deadline passed";
+    case CDDP_ERR_MISMATCH:
+        return "ranks disagree about what to do";
+    case CDDP_ERR_IO:
+        return "a file or a connection failed";
+    case CDDP_ERR_FORMAT:
+        return "data from outside is not what it should be";
+    case CDDP_ERR_CONFIG:
+        return "the configuration is wrong";
+    case CDDP_ERR_AUTH:
+        return "the job's token was refused";
+    case CDDP_ERR_NOT_FOUND:
+        return "what was asked for does not exist";
+    case CDDP_ERR_STATE:
+        return "calls came in the wrong order, or in a forked child";
+    case CDDP_ERR_UNAVAILABLE:
+        return "this build or machine cannot do it";
+    case CDDP_ERR_CLOSED:
+        return "the object was closed or destroyed";
+    case CDDP_ERR_DEVICE:
+        return "a GPU or its libraries failed";
+    case CDDP_ERR_BUSY:
+        return "another thread is in a call on the object; nothing was done";
+    case CDDP_ERR_INCOMPLETE:
+        return "a backward is not finished, or a parameter got no gradient";
+    case CDDP_ERR_BROKEN:
+        return "an earlier call on the object failed";
+    case CDDP_STATUS_MAX_ENUM_:
+        break;
     }
     return "not a status of cddp";
+}
+
+const char *cddp_status_name(cddp_status status)
+{
+    switch (status) {
+    case CDDP_CHANGED:
+        return "CDDP_CHANGED";
+    case CDDP_OK:
+        return "CDDP_OK";
+    case CDDP_ERR_ARGUMENT:
+        return "CDDP_ERR_ARGUMENT";
+    case CDDP_ERR_NO_MEMORY:
+        return "CDDP_ERR_NO_MEMORY";
+    case CDDP_ERR_PEER:
+        return "CDDP_ERR_PEER";
+    case CDDP_ERR_TIMEOUT:
+        return "CDDP_ERR_TIMEOUT";
+    case CDDP_ERR_MISMATCH:
+        return "CDDP_ERR_MISMATCH";
+    case CDDP_ERR_IO:
+        return "CDDP_ERR_IO";
+    case CDDP_ERR_FORMAT:
+        return "CDDP_ERR_FORMAT";
+    case CDDP_ERR_CONFIG:
+        return "CDDP_ERR_CONFIG";
+    case CDDP_ERR_AUTH:
+        return "CDDP_ERR_AUTH";
+    case CDDP_ERR_NOT_FOUND:
+        return "CDDP_ERR_NOT_FOUND";
+    case CDDP_ERR_STATE:
+        return "CDDP_ERR_STATE";
+    case CDDP_ERR_UNAVAILABLE:
+        return "CDDP_ERR_UNAVAILABLE";
+    case CDDP_ERR_CLOSED:
+        return "CDDP_ERR_CLOSED";
+    case CDDP_ERR_DEVICE:
+        return "CDDP_ERR_DEVICE";
+    case CDDP_ERR_BUSY:
+        return "CDDP_ERR_BUSY";
+    case CDDP_ERR_INCOMPLETE:
+        return "CDDP_ERR_INCOMPLETE";
+    case CDDP_ERR_BROKEN:
+        return "CDDP_ERR_BROKEN";
+    case CDDP_STATUS_MAX_ENUM_:
+        break;
+    }
+    return NULL;
+}
+
+bool cddpi_is_error(int32_t value)
+{
+    return value < 0 && cddp_status_name((cddp_status)value) != NULL;
 }
 
 /* Reset all members of the failure except its text. */
@@ -50,6 +166,7 @@ static void set_facts(cddp_status status)
     last.error_number = 0;
     last.is_stopped = 0;
     last.has_left = 0;
+    last.is_fatal = 0;
     last.unnamed = 0;
     last.operation[0] = '\0';
 }
@@ -246,6 +363,11 @@ void cddpi_error_stopped(void)
 void cddpi_error_left(void)
 {
     last.has_left = 1;
+}
+
+void cddpi_error_fatal(void)
+{
+    last.is_fatal = 1;
 }
 
 void cddpi_error_during(const char *operation)

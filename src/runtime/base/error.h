@@ -4,6 +4,8 @@
 #ifndef CDDPI_ERROR_H
 #define CDDPI_ERROR_H
 
+#include "base/shared.h"
+
 #include <cddp/status.h>
 
 #include <stdbool.h>
@@ -19,6 +21,7 @@ struct cddpi_failure {
     int32_t error_number; /* the errno that caused the failure; 0: none */
     int32_t is_stopped;   /* the process that was waited for is stopped by a signal or a debugger */
     int32_t has_left;     /* the culprit has left the group, as a rank does when it has finished */
+    int32_t is_fatal;     /* it broke the group, or the cddp_ddp, that it is kept in */
     uint32_t unnamed;     /* offset in the text of the part after the rank's name */
     char operation[CDDPI_FAILURE_OPERATION_BYTES]; /* the group operation, such as "all_reduce #12";
                                                       "": none */
@@ -26,7 +29,7 @@ struct cddpi_failure {
 };
 
 /** This thread's last failure. Valid and unchanged until the thread's next failure. */
-const struct cddpi_failure *cddpi_last_failure(void);
+CDDPI_SHARED const struct cddpi_failure *cddpi_last_failure(void);
 
 /** Return the status of @p call from this function unless it is CDDP_OK. @p call has already worded
  *  its failure. */
@@ -49,17 +52,20 @@ const struct cddpi_failure *cddpi_last_failure(void);
     } while (0)
 
 /** Store a failure's text and return @p status, so that a caller can `return cddpi_fail(...)`. */
-cddp_status cddpi_fail(cddp_status status, const char *format, ...)
+CDDPI_SHARED cddp_status cddpi_fail(cddp_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /** Like cddpi_fail(), with "rank R: " before the text and R as the failure's rank. @p rank is -1
  *  for no rank. */
-cddp_status cddpi_fail_rank(cddp_status status, int rank, const char *format, ...)
+CDDPI_SHARED cddp_status cddpi_fail_rank(cddp_status status, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /** Like cddpi_fail(), with ": " and the text of @p error_number (an errno) at the end. */
-cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+CDDPI_SHARED cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *format,
+                                          ...) __attribute__((format(printf, 3, 4)));
+
+/** Whether @p value, from another process, is the status of an error that this library knows. */
+bool cddpi_is_error(int32_t value);
 
 /** The errno of this thread's last failure, as cddpi_fail_errno() or cddpi_error_number() stored
  *  it. A prefix keeps it. 0: none. */
@@ -71,12 +77,12 @@ const char *cddpi_limit_text(int error_number);
 
 /** Put "what: " before the stored text, for a caller that knows where the failure happened. Returns
  *  @p status. The arguments must not point into the stored text. */
-cddp_status cddpi_fail_prefix(cddp_status status, const char *format, ...)
+CDDPI_SHARED cddp_status cddpi_fail_prefix(cddp_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /** Append to the stored text. Returns @p status. The arguments must not point into the stored
  *  text. */
-cddp_status cddpi_fail_suffix(cddp_status status, const char *format, ...)
+CDDPI_SHARED cddp_status cddpi_fail_suffix(cddp_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /** Put "rank R: " before the stored text, unless the text already begins with a rank's name.
@@ -85,7 +91,12 @@ cddp_status cddpi_fail_name(cddp_status status, int rank);
 
 /** Store a failure that was kept earlier or that came from another rank, with the status @p status.
  *  Returns @p status. */
-cddp_status cddpi_fail_again(cddp_status status, const struct cddpi_failure *failure);
+CDDPI_SHARED cddp_status cddpi_fail_again(cddp_status status, const struct cddpi_failure *failure);
+
+/** After a function of the caller has returned @p status, which is not CDDP_OK: word the failure as
+ *  "WHAT: the status's text", unless it has words, from cddp_fail() or a call of cddp that failed
+ *  with this status. @p what "": only the text. */
+cddp_status cddpi_fail_callback(cddp_status status, const char *what);
 
 /** Forget the stored failure. */
 void cddpi_error_clear(void);
@@ -103,6 +114,8 @@ void cddpi_error_number(int error_number);
 void cddpi_error_stopped(void);
 /** The culprit has left the group. */
 void cddpi_error_left(void);
+/** The failure breaks the group, or the cddp_ddp, of the call. */
+void cddpi_error_fatal(void);
 /** The failure happened in this operation of a group. */
 void cddpi_error_during(const char *operation);
 

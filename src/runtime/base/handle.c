@@ -46,7 +46,7 @@ cddp_status cddpi_handle_check_life(const struct cddpi_handle *handle, enum cddp
         return CDDP_OK;
     }
     if (handle->magic == MAGIC_DESTROYED(kind)) {
-        return cddpi_fail(CDDP_ERR_STATE, "%s: the %s was destroyed before", call, names[kind]);
+        return cddpi_fail(CDDP_ERR_CLOSED, "%s: the %s was destroyed before", call, names[kind]);
     }
     return cddpi_fail(CDDP_ERR_ARGUMENT,
                       "%s: the pointer to the %s points to something else, or to one that was "
@@ -85,7 +85,7 @@ static cddp_status take_handle(struct cddpi_handle *handle, enum cddpi_handle_ki
                                                 memory_order_relaxed)) {
         return CDDP_OK;
     }
-    return cddpi_fail(CDDP_ERR_STATE,
+    return cddpi_fail(CDDP_ERR_BUSY,
                       "%s: another thread is in a call with this %s: one thread at a time may use "
                       "it, so let a mutex guard all calls, or let one thread do them",
                       call, names[kind]);

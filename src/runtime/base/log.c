@@ -3,18 +3,22 @@
 #include "base/log.h"
 
 #include "base/env.h"
+#include "base/number.h"
 #include "base/utf8.h"
 
 #include <cddp/process.h>
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static enum cddpi_log_level log_level = CDDPI_LOG_WARN;
+static atomic_int log_level = CDDPI_LOG_WARN;
 
 /* The sink that replaces stderr. */
 static cddp_log_fn log_sink;
@@ -29,7 +33,7 @@ static void read_level(void)
 
     for (int level = CDDPI_LOG_OFF; level <= CDDPI_LOG_DEBUG; level++) {
         if (wanted != NULL && strcmp(wanted, level_names[level]) == 0) {
-            log_level = (enum cddpi_log_level)level;
+            atomic_store_explicit(&log_level, level, memory_order_relaxed);
             known = true;
         }
     }
@@ -48,13 +52,34 @@ static void read_level(void)
 bool cddpi_log_enabled(enum cddpi_log_level level)
 {
     pthread_once(&once, read_level);
-    return level != CDDPI_LOG_OFF && level <= log_level;
+    return level != CDDPI_LOG_OFF &&
+           (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+void cddp_log_set_level(cddp_log_level level)
+{
+    pthread_once(&once, read_level); /* which must not come later */
+    atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
 }
 
 void cddp_log_set_sink(cddp_log_fn sink, void *state)
 {
     log_sink_state = state;
     log_sink = sink;
+}
+
+static void give(enum cddpi_log_level level, const char *rank, const char *line)
+{
+    cddp_log_record record = {sizeof record, (cddp_log_level)level, -1, 0, line};
+    struct timespec now;
+    int64_t number;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    record.time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    if (rank != NULL && cddpi_parse_integer(rank, 0, INT_MAX, &number)) {
+        record.rank = (int)number;
+    }
+    log_sink(log_sink_state, &record);
 }
 
 void cddpi_log(enum cddpi_log_level level, const char *format, ...)
@@ -82,7 +107,7 @@ void cddpi_log(enum cddpi_log_level level, const char *format, ...)
     }
     cddpi_text_clean(line, sizeof line - 1, false);
     if (log_sink != NULL) {
-        log_sink(log_sink_state, (cddp_log_level)level, line);
+        give(level, rank, line);
         return;
     }
     used = (int)strlen(line);

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-const char *cddpi_bucket_member(const struct cddp_bucket *bucket, size_t member)
+const char *cddpi_bucket_member(const struct cddpi_bucket *bucket, size_t member)
 {
     const cddp_ddp *ddp = bucket->ddp;
     const struct cddpi_bucket_plan *plan = ddp->layout.plan;
@@ -18,7 +18,7 @@ const char *cddpi_bucket_member(const struct cddp_bucket *bucket, size_t member)
     return ddp->params[ddp->slots[slot].param].name;
 }
 
-cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status status)
+cddp_status cddpi_bucket_failed(const struct cddpi_bucket *bucket, cddp_status status)
 {
     const struct cddpi_bucket_plan *plan = bucket->ddp->layout.plan;
     size_t members = plan->buckets[bucket->index].count;
@@ -33,23 +33,45 @@ cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status st
                              may_disagree ? " (do all ranks agree on no_sync?)" : "");
 }
 
+/* The bucket as a hook sees it. */
+static cddp_bucket seen_of(struct cddpi_bucket *bucket)
+{
+    const cddp_ddp *ddp = bucket->ddp;
+    const cddp_step *step = &ddp->backward.step;
+    cddp_step_kind kind = step->sum != 0     ? CDDP_STEP_SUM
+                          : step->weight < 0 ? CDDP_STEP_BY_RANKS
+                                             : CDDP_STEP_BY_SAMPLES;
+
+    return (cddp_bucket){.struct_size = sizeof(cddp_bucket),
+                         .inside = bucket,
+                         .group = ddp->group,
+                         .index = bucket->index,
+                         .is_last = bucket->index + 1 == ddp->layout.plan->bucket_count,
+                         .data = bucket->data,
+                         .count = bucket->count,
+                         .type = bucket->type,
+                         .kind = kind,
+                         .samples = kind == CDDP_STEP_BY_SAMPLES ? (uint64_t)step->weight : 0};
+}
+
 /* Call the hook's next stage. On a device its operations, and a range for profilers, are labelled
  * with the bucket. */
-static cddp_status call_hook(struct cddp_bucket *bucket, cddp_work **out_work)
+static cddp_status call_hook(struct cddpi_bucket *bucket, cddp_work **out_work)
 {
     cddp_ddp *ddp = bucket->ddp;
+    cddp_bucket seen = seen_of(bucket);
     const struct cddpi_device_ops *ops = ddp->device->ops;
     char label[CDDPI_LABEL_BYTES];
     cddp_status status;
 
     if (!cddpi_device_is_async(ddp->device)) {
-        return ddp->hook(ddp->hook_state, bucket, bucket->stage, out_work);
+        return ddp->hook(ddp->hook_state, &seen, bucket->stage, out_work);
     }
     snprintf(label, sizeof label, "bucket %zu of %zu", bucket->index,
              ddp->layout.plan->bucket_count);
     cddpi_group_label(ddp->group, label);
     ops->range_push(ddp->device, label);
-    status = ddp->hook(ddp->hook_state, bucket, bucket->stage, out_work);
+    status = ddp->hook(ddp->hook_state, &seen, bucket->stage, out_work);
     ops->range_pop(ddp->device);
     cddpi_group_label(ddp->group, NULL);
     /* mark the end of communication; what the hook does after it is compute */
@@ -60,7 +82,7 @@ static cddp_status call_hook(struct cddp_bucket *bucket, cddp_work **out_work)
 
 /* A single rank's gradients already are the mean, so nothing is reduced; with weight 0 the mean is
  * zero. */
-static cddp_status finish_in_place(struct cddp_bucket *bucket)
+static cddp_status finish_in_place(struct cddpi_bucket *bucket)
 {
     const cddp_ddp *ddp = bucket->ddp;
     const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
@@ -77,7 +99,7 @@ static cddp_status finish_in_place(struct cddp_bucket *bucket)
     return cddpi_timing_bucket_end(bucket);
 }
 
-cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
+cddp_status cddpi_bucket_advance(struct cddpi_bucket *bucket)
 {
     cddp_ddp *ddp = bucket->ddp;
     struct cddpi_failure failure;
@@ -85,7 +107,7 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
     cddp_status status;
 
     if (ddp->shards != NULL && ddp->shards->deferred) {
-        bucket->finished = true; /* cddp_ddp_mean() does the rest */
+        bucket->finished = true; /* cddpi_ddp_mean() does the rest */
         bucket->end_ns = cddpi_now_ns();
         return CDDP_OK;
     }
@@ -98,9 +120,10 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
     status = call_hook(bucket, &work);
     cddpi_group_name_bucket(ddp->group, -1);
     if (status != CDDP_OK) {
-        if (cddpi_last_failure()->status == CDDP_OK) {
-            (void)cddpi_fail(status, "hook, stage %d: %s", bucket->stage, cddp_status_text(status));
-        }
+        char what[32];
+
+        snprintf(what, sizeof what, "hook, stage %d", bucket->stage);
+        (void)cddpi_fail_callback(status, what);
         status = cddpi_bucket_failed(bucket, status);
         failure = *cddpi_last_failure();
         if (!cddpi_group_is_capturing(ddp->group)) {
@@ -122,7 +145,7 @@ cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket)
     return CDDP_OK;
 }
 
-size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_ddp_slot *slot,
+size_t cddpi_bucket_part_of(const struct cddpi_bucket *bucket, const struct cddpi_ddp_slot *slot,
                             size_t *out_first)
 {
     const struct cddpi_bucket_plan_bucket *planned =
@@ -132,71 +155,34 @@ size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi
     return planned->is_part ? planned->payload : slot->bytes;
 }
 
-size_t cddpi_shard_elements(const struct cddp_bucket *bucket)
+size_t cddpi_shard_elements(const struct cddpi_bucket *bucket)
 {
     return bucket->count / (size_t)bucket->ddp->world_size;
 }
 
-cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call)
+cddp_status cddpi_bucket_of(const cddp_bucket *seen, const char *call, struct cddpi_bucket **out)
 {
-    return bucket != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the bucket is NULL", call);
+    if (seen == NULL || seen->inside == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the bucket is %s", call,
+                          seen == NULL ? "NULL" : "not the one that cddp gave to the hook");
+    }
+    *out = seen->inside;
+    return CDDP_OK;
 }
 
-/* A bucket is not a handle: it is valid only during the call of a hook. */
-static bool may_ask(const cddp_bucket *bucket, const char *call)
+cddp_status cddp_bucket_scratch(const cddp_bucket *bucket, size_t bytes, void **out)
 {
-    return cddpi_bucket_check(bucket, call) == CDDP_OK;
+    struct cddpi_bucket *inner = NULL;
+
+    CDDPI_TRY(cddpi_bucket_of(bucket, "bucket_scratch", &inner));
+    return out != NULL ? cddpi_bucket_scratch(inner, bytes, out)
+                       : cddpi_fail(CDDP_ERR_ARGUMENT, "bucket_scratch: out is NULL");
 }
 
-cddp_group *cddp_bucket_group(cddp_bucket *bucket)
-{
-    return may_ask(bucket, "bucket_group") ? bucket->ddp->group : NULL;
-}
-
-size_t cddp_bucket_index(const cddp_bucket *bucket)
-{
-    return may_ask(bucket, "bucket_index") ? bucket->index : 0;
-}
-
-bool cddp_bucket_is_last(const cddp_bucket *bucket)
-{
-    return may_ask(bucket, "bucket_is_last") &&
-           bucket->index + 1 == bucket->ddp->layout.plan->bucket_count;
-}
-
-void *cddp_bucket_data(cddp_bucket *bucket)
-{
-    return may_ask(bucket, "bucket_data") ? bucket->data : NULL;
-}
-
-size_t cddp_bucket_count(const cddp_bucket *bucket)
-{
-    return may_ask(bucket, "bucket_count") ? bucket->count : 0;
-}
-
-cddp_type cddp_bucket_type(const cddp_bucket *bucket)
-{
-    return may_ask(bucket, "bucket_type") ? bucket->type : (cddp_type)-1;
-}
-
-double cddp_bucket_weight(const cddp_bucket *bucket)
-{
-    return may_ask(bucket, "bucket_weight") ? bucket->ddp->backward.step.weight : -1;
-}
-
-bool cddp_bucket_is_sum(const cddp_bucket *bucket)
-{
-    return may_ask(bucket, "bucket_is_sum") && bucket->ddp->backward.step.sum != 0;
-}
-
-cddp_status cddp_bucket_scratch(cddp_bucket *bucket, size_t bytes, void **out)
+cddp_status cddpi_bucket_scratch(struct cddpi_bucket *bucket, size_t bytes, void **out)
 {
     void *memory;
 
-    CDDPI_TRY(cddpi_bucket_check(bucket, "bucket_scratch"));
-    if (out == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "bucket_scratch: out is NULL");
-    }
     if (bucket->scratch == NULL) {
         cddp_status status = cddp_group_alloc(bucket->ddp->group, bytes > 0 ? bytes : 1, &memory);
 

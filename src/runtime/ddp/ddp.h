@@ -39,7 +39,7 @@ struct cddpi_ddp_slot {
     size_t backup;        /* offset of the slice's old contents in the backup, unless `copied` */
 };
 
-struct cddp_bucket {
+struct cddpi_bucket {
     cddp_ddp *ddp;
     size_t index;
     void *data;
@@ -59,7 +59,7 @@ struct cddp_bucket {
 /* A plan of buckets and their memory. */
 struct cddpi_layout {
     struct cddpi_bucket_plan *plan;
-    struct cddp_bucket *buckets;
+    struct cddpi_bucket *buckets;
     unsigned char *block; /* from cddp_group_alloc(), or the caller's flat block */
 };
 
@@ -75,15 +75,16 @@ struct cddpi_ddp_planning {
     struct cddpi_bucket_sizes sizes;          /* the last choice */
     struct cddpi_group_link link;             /* the choice was made from it */
     bool rebuild_due;                         /* after the first backward */
+    bool may_move;                            /* what the rebuild would move on this rank */
     bool late_due;                            /* see cddpi_layout_tell_late() */
-    bool order_is_assumed; /* the caller gave no order, and the buckets may not change */
+    bool order_is_given;                      /* by the caller */
 };
 
 /* The current backward: reset when its step ends, except `number` and the arrays. */
 struct cddpi_ddp_backward {
     bool begun;
-    bool
-        joined; /* this rank has no step of its own and takes part in the others': see ddp_join() */
+    bool joined; /* this rank has no step of its own and takes part in the others': see ddp_follow()
+                  */
     cddp_step step;
     uint64_t number;    /* how many there were before */
     size_t next_bucket; /* the first that was not started */
@@ -169,7 +170,7 @@ cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call);
 /** Whether @p ddp is valid for @p call, which reads what never changes. Any thread may ask. */
 bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call);
 
-/** CDDP_OK, or CDDP_ERR_CLOSED with the failure that ended the handle. */
+/** CDDP_OK, or CDDP_ERR_BROKEN with the failure that ended the handle. */
 cddp_status cddpi_ddp_usable(const cddp_ddp *ddp);
 /** End the handle because of the stored failure. Returns @p status. */
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);

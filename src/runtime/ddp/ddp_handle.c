@@ -20,9 +20,10 @@ bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call)
 cddp_status cddpi_ddp_usable(const cddp_ddp *ddp)
 {
     if (ddp->failure.broken || ddp->failure.pending.status != CDDP_OK) {
-        (void)cddpi_fail_again(CDDP_ERR_CLOSED,
+        (void)cddpi_fail_again(CDDP_ERR_BROKEN,
                                ddp->failure.broken ? &ddp->failure.cause : &ddp->failure.pending);
-        return cddpi_fail_prefix(CDDP_ERR_CLOSED, "ddp: an earlier call failed");
+        cddpi_error_fatal();
+        return cddpi_fail_prefix(CDDP_ERR_BROKEN, "ddp: an earlier call failed");
     }
     return CDDP_OK;
 }
@@ -31,7 +32,7 @@ cddp_status cddpi_ddp_usable(const cddp_ddp *ddp)
 static bool is_of_group(cddp_status status)
 {
     return status == CDDP_ERR_PEER || status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_MISMATCH ||
-           status == CDDP_ERR_CLOSED;
+           status == CDDP_ERR_BROKEN || status == CDDP_ERR_CLOSED;
 }
 
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
@@ -43,9 +44,10 @@ cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
      * data; if the handle had ended before, the text has the advice */
     if (!ddp->failure.broken && status == CDDP_ERR_PEER && cddpi_last_failure()->has_left) {
         (void)cddpi_fail_suffix(status, "; if its data ended before the others', let each rank "
-                                        "call cddp_ddp_join() after its last step");
+                                        "call cddp_ddp_follow() after its last step");
     }
     ddp->failure.broken = true;
+    cddpi_error_fatal();
     ddp->failure.cause = *cddpi_last_failure();
     return ddp->failure.reported || is_of_group(status) ? status
                                                         : cddpi_ddp_abort(ddp->group, status);
@@ -61,6 +63,7 @@ cddp_status cddpi_ddp_abort(cddp_group *group, cddp_status status)
 
 cddp_status cddpi_ddp_set_pending(cddp_ddp *ddp, cddp_status status)
 {
+    cddpi_error_fatal();
     if (ddp->failure.pending.status == CDDP_OK) {
         ddp->failure.pending = *cddpi_last_failure();
         ddp->failure.pending.status = status;

@@ -117,7 +117,7 @@ cddp_status cddpi_timing_begin(cddp_ddp *ddp)
     return record_event(ddp, times->begin, CDDPI_STREAM_COMPUTE);
 }
 
-cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket)
+cddp_status cddpi_timing_bucket_start(const struct cddpi_bucket *bucket)
 {
     struct timing_times *times = times_of_step(bucket->ddp);
 
@@ -128,7 +128,7 @@ cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket)
     return record_event(bucket->ddp, times->starts[bucket->index], CDDPI_STREAM_COMPUTE);
 }
 
-cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket)
+cddp_status cddpi_timing_bucket_end(const struct cddpi_bucket *bucket)
 {
     struct timing_times *times = times_of_step(bucket->ddp);
 

@@ -7,8 +7,8 @@
 /* Measure steps on a device. On the CPU these functions do nothing. */
 enum cddpi_timing_point { CDDPI_AT_WAIT, CDDPI_AFTER_WAIT };
 cddp_status cddpi_timing_begin(cddp_ddp *ddp); /* of a backward */
-cddp_status cddpi_timing_bucket_start(const struct cddp_bucket *bucket);
-cddp_status cddpi_timing_bucket_end(const struct cddp_bucket *bucket); /* after its reduction */
+cddp_status cddpi_timing_bucket_start(const struct cddpi_bucket *bucket);
+cddp_status cddpi_timing_bucket_end(const struct cddpi_bucket *bucket); /* after its reduction */
 cddp_status cddpi_timing_mark(cddp_ddp *ddp, enum cddpi_timing_point point);
 /** Add steps that are over to the statistics, without waiting. */
 cddp_status cddpi_timing_read(cddp_ddp *ddp);

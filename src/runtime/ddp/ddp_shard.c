@@ -17,7 +17,7 @@
 /* The elements of slot @p s that rank @p rank updates. */
 static cddp_span span_of(const cddp_ddp *ddp, uint32_t s, int rank)
 {
-    const struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[s]];
+    const struct cddpi_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[s]];
     const struct cddpi_param *param = &ddp->params[ddp->slots[s].param];
     size_t element = cddp_type_bytes(bucket->type);
     size_t shard = cddpi_shard_elements(bucket);
@@ -224,7 +224,7 @@ void cddpi_shard_release(cddp_ddp *ddp)
 static cddp_status gather_grads(cddp_ddp *ddp)
 {
     for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
-        const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+        const struct cddpi_bucket *bucket = &ddp->layout.buckets[b];
         size_t shard = cddpi_shard_elements(bucket);
         unsigned char *all = bucket->data;
         unsigned char *own = all + (size_t)ddp->rank * shard * cddp_type_bytes(bucket->type);
@@ -266,6 +266,19 @@ bool cddpi_ddp_has_moved(const cddp_ddp *ddp)
 void cddpi_ddp_keep_plan(cddp_ddp *ddp)
 {
     ddp->planning.rebuild_due = ddp->planning.rebuild_due && ddp->shards == NULL;
+}
+
+size_t cddp_ddp_param_count(const cddp_ddp *ddp)
+{
+    return cddpi_ddp_may_ask(ddp, "ddp_param_count") ? ddp->param_count : 0;
+}
+
+const char *cddp_ddp_param_name(const cddp_ddp *ddp, size_t index)
+{
+    if (!cddpi_ddp_may_ask(ddp, "ddp_param_name") || index >= ddp->param_count) {
+        return NULL;
+    }
+    return ddp->params[index].name;
 }
 
 void *cddp_ddp_param(cddp_ddp *ddp, size_t index)
@@ -334,7 +347,7 @@ static cddp_status check_mean(const cddp_ddp *ddp, size_t index, size_t first, s
     return CDDP_OK;
 }
 
-const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)
+const void *cddpi_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)
 {
     unsigned char *own = cddp_ddp_grad(ddp, index);
     struct cddpi_ddp_shards *shards;

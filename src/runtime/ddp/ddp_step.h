@@ -21,7 +21,8 @@ enum {
     CDDPI_STEP_ZERO_FILLED = 1,
     CDDPI_STEP_ORDER_KNOWN = 2,
     CDDPI_STEP_SUM = 4,
-    CDDPI_STEP_JOINED = 8 /* the rank has no more steps of its own, and only takes part */
+    CDDPI_STEP_MAY_MOVE = 16, /* the rank's gradients may move to other buckets */
+    CDDPI_STEP_JOINED = 8     /* the rank has no more steps of its own, and only takes part */
 };
 
 /* reducer.c */
@@ -35,24 +36,26 @@ cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp);
 cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status);
 
 /* bucket.c */
-/** Fail if @p bucket is NULL. @p call begins the error text. */
-cddp_status cddpi_bucket_check(const cddp_bucket *bucket, const char *call);
+/** The bucket that a hook sees as @p seen, which may be NULL. @p call begins the error text. */
+cddp_status cddpi_bucket_of(const cddp_bucket *seen, const char *call, struct cddpi_bucket **out);
+/** cddp_bucket_scratch(). */
+cddp_status cddpi_bucket_scratch(struct cddpi_bucket *bucket, size_t bytes, void **out);
 /** The name of a parameter of which @p bucket holds the gradient or a part of it. */
-const char *cddpi_bucket_member(const struct cddp_bucket *bucket, size_t member);
+const char *cddpi_bucket_member(const struct cddpi_bucket *bucket, size_t member);
 /** Call the hook's next stage. */
-cddp_status cddpi_bucket_advance(struct cddp_bucket *bucket);
+cddp_status cddpi_bucket_advance(struct cddpi_bucket *bucket);
 /** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */
-cddp_status cddpi_bucket_failed(const struct cddp_bucket *bucket, cddp_status status);
+cddp_status cddpi_bucket_failed(const struct cddpi_bucket *bucket, cddp_status status);
 /** How many bytes of @p slot are in @p bucket; the first is byte @p out_first of the slot. */
-size_t cddpi_bucket_part_of(const struct cddp_bucket *bucket, const struct cddpi_ddp_slot *slot,
+size_t cddpi_bucket_part_of(const struct cddpi_bucket *bucket, const struct cddpi_ddp_slot *slot,
                             size_t *out_first);
 /** With a sharded optimizer: how many elements of @p bucket each rank updates, with padding. */
-size_t cddpi_shard_elements(const struct cddp_bucket *bucket);
+size_t cddpi_shard_elements(const struct cddpi_bucket *bucket);
 
 /* hooks.c */
 /** Allocate what a built-in hook needs, so that cddp_ddp_grad_ready() does not have to.
  *  Collective. */
-cddp_status cddpi_bucket_prepare(struct cddp_bucket *bucket);
+cddp_status cddpi_bucket_prepare(struct cddpi_bucket *bucket);
 
 /* finish.c */
 /** cddp_ddp_wait() within a call. */

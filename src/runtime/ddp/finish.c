@@ -10,7 +10,7 @@
 
 /* Copy results to gradients outside the bucket, except zero-filled ones: whether another rank has
  * used those is known only after the exchange of step statuses. */
-static cddp_status copy_out(struct cddp_bucket *bucket)
+static cddp_status copy_out(struct cddpi_bucket *bucket)
 {
     cddp_ddp *ddp = bucket->ddp;
     const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
@@ -29,7 +29,7 @@ static cddp_status copy_out(struct cddp_bucket *bucket)
 }
 
 /* Wait for the current stage of @p bucket and start its next one. */
-static cddp_status push_bucket(struct cddp_bucket *bucket)
+static cddp_status push_bucket(struct cddpi_bucket *bucket)
 {
     if (!bucket->finished) {
         cddp_status status = cddp_work_wait(bucket->work);
@@ -55,7 +55,7 @@ static cddp_status finish_buckets(cddp_ddp *ddp)
     while (open) {
         open = false;
         for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
-            struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+            struct cddpi_bucket *bucket = &ddp->layout.buckets[b];
 
             if (!bucket->copied) {
                 CDDPI_TRY(push_bucket(bucket));
@@ -110,7 +110,7 @@ static cddp_status note_costs(cddp_ddp *ddp, int64_t entered_ns)
     }
     ddp->stats.bytes = 0;
     for (size_t b = 0; b < layout->plan->bucket_count; b++) {
-        const struct cddp_bucket *bucket = &layout->buckets[b];
+        const struct cddpi_bucket *bucket = &layout->buckets[b];
         cddp_bucket_stats *stats = &ddp->bucket_stats[b];
 
         stats->bytes = layout->plan->buckets[b].payload;
@@ -144,7 +144,7 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
         ddp->slots[s].used = ddp->slots[s].used && ddp->backward.step.no_sync;
     }
     for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+        struct cddpi_bucket *bucket = &ddp->layout.buckets[b];
 
         bucket->missing = ddp->layout.plan->buckets[b].count;
         bucket->stage = 0;

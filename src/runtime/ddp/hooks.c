@@ -6,42 +6,42 @@
 #include "kernels/cpu/reduce.h"
 #include "kernels/cuda/cuda_kernels.h"
 
-static cddp_op unweighted(const struct cddp_bucket *bucket)
+static cddp_op unweighted(const struct cddpi_bucket *bucket)
 {
-    return cddp_bucket_is_sum(bucket) ? CDDP_OP_SUM : CDDP_OP_MEAN;
+    return bucket->ddp->backward.step.sum != 0 ? CDDP_OP_SUM : CDDP_OP_MEAN;
 }
 
 /* Start the reduction of @p data, which is the bucket converted to @p type. Each rank gets only its
  * shard of the result. */
-static cddp_status start_sharded(struct cddp_bucket *bucket, void *data, cddp_type type,
+static cddp_status start_sharded(struct cddpi_bucket *bucket, void *data, cddp_type type,
                                  cddp_work **out_work)
 {
     cddp_group *group = bucket->ddp->group;
     size_t count = cddpi_shard_elements(bucket);
     char *own = (char *)data + (size_t)bucket->ddp->rank * count * cddp_type_bytes(type);
-    double weight = cddp_bucket_weight(bucket);
+    const cddp_step *step = &bucket->ddp->backward.step;
 
-    if (weight < 0 || cddp_bucket_is_sum(bucket)) {
+    if (step->weight < 0 || step->sum != 0) {
         return cddp_reduce_scatter(group, data, own, count, type, unweighted(bucket), out_work);
     }
-    return cddp_reduce_scatter_weighted(group, data, own, count, type, weight, out_work);
+    return cddp_reduce_scatter_weighted(group, data, own, count, type, step->weight, out_work);
 }
 
-static cddp_status start_part(struct cddp_bucket *bucket, void *data, size_t count, cddp_type type,
+static cddp_status start_part(struct cddpi_bucket *bucket, void *data, size_t count, cddp_type type,
                               cddp_work **out_work)
 {
     cddp_group *group = bucket->ddp->group;
-    double weight = cddp_bucket_weight(bucket);
+    const cddp_step *step = &bucket->ddp->backward.step;
 
-    if (weight < 0 || cddp_bucket_is_sum(bucket)) {
+    if (step->weight < 0 || step->sum != 0) {
         return cddp_all_reduce(group, data, data, count, type, unweighted(bucket), out_work);
     }
-    return cddp_all_reduce_weighted(group, data, data, count, type, weight, out_work);
+    return cddp_all_reduce_weighted(group, data, data, count, type, step->weight, out_work);
 }
 
 /* Start the mean of elements [from, to) of the bucket. The new handle in @p out_work owns the
  * handle that was in @p out_work before. */
-static cddp_status add_part(struct cddp_bucket *bucket, size_t from, size_t to,
+static cddp_status add_part(struct cddpi_bucket *bucket, size_t from, size_t to,
                             cddp_work **out_work)
 {
     cddp_work *work = NULL;
@@ -64,7 +64,7 @@ static size_t clamp(size_t low, size_t at, size_t high)
 /* For the caller's block. Ranks share its whole pages, so the part of the bucket on those is
  * reduced in place, and the rest in separate parts. These cuts do not change the order of any sum.
  */
-static cddp_status start_parts(struct cddp_bucket *bucket, cddp_work **out_work)
+static cddp_status start_parts(struct cddpi_bucket *bucket, cddp_work **out_work)
 {
     const struct cddpi_adopted *adopted = &bucket->ddp->adopted;
     size_t element = cddp_type_bytes(bucket->type);
@@ -83,7 +83,7 @@ static cddp_status start_parts(struct cddp_bucket *bucket, cddp_work **out_work)
 }
 
 /* Start the mean over ranks, or over samples when the step has a weight; or the sum. */
-static cddp_status start_reduction(struct cddp_bucket *bucket, void *data, cddp_type type,
+static cddp_status start_reduction(struct cddpi_bucket *bucket, void *data, cddp_type type,
                                    cddp_work **out_work)
 {
     if (bucket->ddp->shards != NULL) {
@@ -94,18 +94,18 @@ static cddp_status start_reduction(struct cddp_bucket *bucket, void *data, cddp_
                : start_part(bucket, data, bucket->count, type, out_work);
 }
 
-cddp_status cddp_hook_identity(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+cddp_status cddp_hook_identity(void *state, const cddp_bucket *bucket, int stage,
+                               cddp_work **out_work)
 {
+    struct cddpi_bucket *inner = NULL;
+
     (void)state;
-    CDDPI_TRY(cddpi_bucket_check(bucket, "hook_identity"));
+    CDDPI_TRY(cddpi_bucket_of(bucket, "hook_identity", &inner));
     *out_work = NULL;
-    if (stage > 0) {
-        return CDDP_OK;
-    }
-    return start_reduction(bucket, bucket->data, bucket->type, out_work);
+    return stage > 0 ? CDDP_OK : start_reduction(inner, inner->data, inner->type, out_work);
 }
 
-static cddp_status cast_elements(const cddp_bucket *bucket, void *to, cddp_type to_type,
+static cddp_status cast_elements(const struct cddpi_bucket *bucket, void *to, cddp_type to_type,
                                  const void *from, cddp_type from_type, size_t count)
 {
     struct cddpi_device *device = bucket->ddp->device;
@@ -117,16 +117,18 @@ static cddp_status cast_elements(const cddp_bucket *bucket, void *to, cddp_type 
     return CDDP_OK;
 }
 
-static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, cddp_work **out_work)
+static cddp_status send_narrow(const cddp_bucket *seen, int stage, cddp_type wire,
+                               cddp_work **out_work)
 {
+    struct cddpi_bucket *bucket = NULL;
     void *narrow;
 
-    CDDPI_TRY(cddpi_bucket_check(bucket, "hook"));
+    CDDPI_TRY(cddpi_bucket_of(seen, "hook", &bucket));
     *out_work = NULL;
     if (bucket->type != CDDP_F32) {
-        return cddp_hook_identity(NULL, bucket, stage, out_work);
+        return cddp_hook_identity(NULL, seen, stage, out_work);
     }
-    CDDPI_TRY(cddp_bucket_scratch(bucket, bucket->count * cddp_type_bytes(wire), &narrow));
+    CDDPI_TRY(cddpi_bucket_scratch(bucket, bucket->count * cddp_type_bytes(wire), &narrow));
     if (stage > 0) {
         /* back to f32; with a sharded optimizer only this rank's shard, since nothing reads the
          * rest */
@@ -140,19 +142,19 @@ static cddp_status send_narrow(cddp_bucket *bucket, int stage, cddp_type wire, c
     return start_reduction(bucket, narrow, wire, out_work);
 }
 
-cddp_status cddp_hook_bf16(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+cddp_status cddp_hook_bf16(void *state, const cddp_bucket *bucket, int stage, cddp_work **out_work)
 {
     (void)state;
     return send_narrow(bucket, stage, CDDP_BF16, out_work);
 }
 
-cddp_status cddp_hook_fp16(void *state, cddp_bucket *bucket, int stage, cddp_work **out_work)
+cddp_status cddp_hook_fp16(void *state, const cddp_bucket *bucket, int stage, cddp_work **out_work)
 {
     (void)state;
     return send_narrow(bucket, stage, CDDP_F16, out_work);
 }
 
-cddp_status cddpi_bucket_prepare(struct cddp_bucket *bucket)
+cddp_status cddpi_bucket_prepare(struct cddpi_bucket *bucket)
 {
     cddp_hook_fn hook = bucket->ddp->hook;
     void *narrow;
@@ -160,5 +162,5 @@ cddp_status cddpi_bucket_prepare(struct cddp_bucket *bucket)
     if (bucket->type != CDDP_F32 || (hook != cddp_hook_bf16 && hook != cddp_hook_fp16)) {
         return CDDP_OK;
     }
-    return cddp_bucket_scratch(bucket, bucket->count * 2, &narrow);
+    return cddpi_bucket_scratch(bucket, bucket->count * 2, &narrow);
 }

@@ -16,7 +16,7 @@ static cddp_status begin_step(cddp_ddp *ddp, const cddp_step *step)
 
     CDDPI_TRY(cddpi_ddp_usable(ddp));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE,
+        return cddpi_fail(CDDP_ERR_INCOMPLETE,
                           "ddp: begin in the middle of backward %llu: %zu of %zu gradients are "
                           "ready, and wait was not called",
                           (unsigned long long)ddp->backward.number, ddp->backward.arrival_count,
@@ -57,7 +57,7 @@ static cddp_status test_buckets(cddp_ddp *ddp)
         return cddpi_group_healthy(ddp->group);
     }
     while (ddp->backward.seen < ddp->backward.next_bucket) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->backward.seen];
+        struct cddpi_bucket *bucket = &ddp->layout.buckets[ddp->backward.seen];
         bool done = bucket->finished;
         cddp_status status = done ? CDDP_OK : cddp_work_test(bucket->work, &done);
 
@@ -83,7 +83,7 @@ static cddp_status await_failed_bucket(cddp_ddp *ddp)
         return cddpi_group_healthy(ddp->group);
     }
     for (size_t b = ddp->backward.seen; b < ddp->backward.next_bucket; b++) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+        struct cddpi_bucket *bucket = &ddp->layout.buckets[b];
         cddp_status status = bucket->work != NULL ? cddp_work_wait(bucket->work) : CDDP_OK;
 
         if (status != CDDP_OK) {
@@ -96,7 +96,7 @@ static cddp_status await_failed_bucket(cddp_ddp *ddp)
 cddp_status cddpi_ddp_not_started(cddp_ddp *ddp, cddp_status status)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
-    cddp_status earlier = status == CDDP_ERR_CLOSED ? await_failed_bucket(ddp) : CDDP_OK;
+    cddp_status earlier = status == CDDP_ERR_BROKEN ? await_failed_bucket(ddp) : CDDP_OK;
 
     return earlier == CDDP_OK ? cddpi_fail_again(status, &failure) : earlier;
 }
@@ -105,7 +105,7 @@ cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp)
 {
     while (ddp->backward.next_bucket < ddp->layout.plan->bucket_count &&
            ddp->layout.buckets[ddp->backward.next_bucket].missing == 0) {
-        struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->backward.next_bucket++];
+        struct cddpi_bucket *bucket = &ddp->layout.buckets[ddp->backward.next_bucket++];
         cddp_status status;
 
         bucket->start_ns = cddpi_now_ns();
@@ -150,7 +150,7 @@ static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
 static cddp_status complete_buckets(cddp_ddp *ddp, const struct cddpi_ddp_slot *slot)
 {
     size_t index = (size_t)(slot - ddp->slots);
-    struct cddp_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[index]];
+    struct cddpi_bucket *bucket = &ddp->layout.buckets[ddp->layout.plan->bucket_of[index]];
 
     for (uint32_t p = 0; p < ddp->layout.plan->parts_of[index]; p++) {
         size_t first;

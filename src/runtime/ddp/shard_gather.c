@@ -49,7 +49,7 @@ static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
 /* Start the gather of a bucket's parameters, or of their copies. */
 static cddp_status start_gather(cddp_ddp *ddp, size_t b, bool copies, cddp_work **out_work)
 {
-    const struct cddp_bucket *bucket = &ddp->layout.buckets[b];
+    const struct cddpi_bucket *bucket = &ddp->layout.buckets[b];
     size_t shard = cddpi_shard_elements(bucket);
     size_t offset = ddp->layout.plan->buckets[b].offset;
     cddp_type type = copies ? ddp->shards->copy_type : bucket->type;
@@ -104,12 +104,12 @@ static cddp_status check_sharded(const cddp_ddp *ddp)
     return cddpi_ddp_usable(ddp);
 }
 
-cddp_status cddp_ddp_updated(cddp_ddp *ddp)
+cddp_status cddp_ddp_params_start(cddp_ddp *ddp)
 {
-    CDDPI_ENTER_DDP(ddp, "ddp_updated");
+    CDDPI_ENTER_DDP(ddp, "ddp_params_start");
     CDDPI_TRY(check_sharded(ddp));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: updated in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: params_start in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     CDDPI_TRY(cddpi_shard_finish(ddp));
@@ -167,7 +167,7 @@ cddp_status cddp_ddp_unshard(cddp_ddp *ddp)
     CDDPI_ENTER_DDP(ddp, "ddp_unshard");
     CDDPI_TRY(cddpi_ddp_usable(ddp));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: unshard in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: unshard in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     CDDPI_TRY(cddpi_ddp_params_whole(ddp));

@@ -24,6 +24,9 @@ static uint32_t own_flags(const cddp_ddp *ddp)
     if (ddp->backward.arrival_count == ddp->slot_count) {
         flags |= CDDPI_STEP_ORDER_KNOWN;
     }
+    if (ddp->planning.may_move) {
+        flags |= CDDPI_STEP_MAY_MOVE;
+    }
     if (ddp->backward.step.sum != 0) {
         flags |= CDDPI_STEP_SUM;
     }
@@ -229,15 +232,15 @@ static cddp_step step_of_others(const cddp_ddp *ddp)
     return step;
 }
 
-cddp_status cddp_ddp_join(cddp_ddp *ddp, bool *out_all)
+cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all)
 {
     cddp_status status;
 
-    CDDPI_ENTER_DDP(ddp, "ddp_join");
+    CDDPI_ENTER_DDP(ddp, "ddp_follow");
     CDDPI_TRY(out_all != NULL ? cddpi_ddp_usable(ddp)
-                              : cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_join: out_all is NULL"));
+                              : cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_follow: out_all is NULL"));
     if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_STATE, "ddp: join in the middle of backward %llu",
+        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: follow in the middle of backward %llu",
                           (unsigned long long)ddp->backward.number);
     }
     if (ddp->shards != NULL) {

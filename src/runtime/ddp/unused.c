@@ -81,7 +81,7 @@ static void report_unused(cddp_ddp *ddp, size_t unused)
         snprintf(names + length, sizeof names - length, " and %zu more", unused - named);
     }
     (void)cddpi_ddp_set_pending(
-        ddp, cddpi_fail(CDDP_ERR_STATE,
+        ddp, cddpi_fail(CDDP_ERR_INCOMPLETE,
                         "%zu of %zu parameters got no gradient in backward %llu: %s (if that "
                         "is meant, create with allow_unused)",
                         unused, ddp->slot_count, (unsigned long long)ddp->backward.number, names));

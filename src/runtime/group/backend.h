@@ -57,7 +57,7 @@ struct cddpi_backend_ops {
     /* Make every peer fail with @p failure, which is copied. Any thread. */
     void (*abort)(struct cddpi_backend *backend, const struct cddpi_failure *failure);
     /* CDDP_OK, or the failure from an abort by another thread or rank, with the name of the rank
-     * that ended the group earlier. If this rank closed it: CDDP_ERR_CLOSED. Cheap. */
+     * that ended the group earlier. If this rank ended it: CDDP_ERR_BROKEN. Cheap. */
     cddp_status (*broken)(struct cddpi_backend *backend);
     /* Get the addresses at which this process sees every rank's counterpart of [memory, memory +
      * bytes), which is part of memory from cddp_group_alloc(). False: it does not see them. NULL:

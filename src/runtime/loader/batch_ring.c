@@ -245,7 +245,7 @@ static cddp_status check_threads(const struct cddpi_batch_ring *ring)
 {
     return ring->thread_count == 0 || ring->alive > 0
                ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_STATE,
+               : cddpi_fail(CDDP_ERR_BROKEN,
                             "loader: the function that makes samples has ended all %d threads by "
                             "pthread_exit(): it has to return",
                             ring->thread_count);

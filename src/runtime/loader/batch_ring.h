@@ -77,11 +77,11 @@ void cddpi_batch_ring_begin(struct cddpi_batch_ring *ring, uint64_t first, uint6
 
 /** Free the slot of the previous batch, and wait until batch ring->taken is complete. Do not call
  *  at the end of the batches.
- *  @return CDDP_OK; CDDP_ERR_TIMEOUT; the failure of a piece; CDDP_ERR_STATE if all threads have
+ *  @return CDDP_OK; CDDP_ERR_TIMEOUT; the failure of a piece; CDDP_ERR_BROKEN if all threads have
  *          ended. After the last two, no further piece begins until cddpi_batch_ring_begin(). */
 CDDP_CHECKED cddp_status cddpi_batch_ring_await(struct cddpi_batch_ring *ring);
 
-/** CDDP_ERR_STATE if the owner's function has ended all threads (by pthread_exit()). */
+/** CDDP_ERR_BROKEN if the owner's function has ended all threads (by pthread_exit()). */
 CDDP_CHECKED cddp_status cddpi_batch_ring_check(struct cddpi_batch_ring *ring);
 
 /** Whether the caller is a thread of @p ring. If so, the owner's function made the call. */

@@ -10,7 +10,6 @@
 #include "base/number.h"
 #include "base/options.h"
 #include "base/streams.h"
-#include "group/watch/stop.h"
 #include "train/config/schema.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
@@ -129,6 +128,15 @@ static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const 
     putchar('\n');
 }
 
+/* Until there is something to save, a signal just kills. Slurm sends SIGUSR1 before the time limit;
+ * it also requests dumps of the ranks' most recent operations. */
+static cddp_status stop_on_signals(void)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
+
+    return cddp_stop_on_signals(signals, sizeof signals / sizeof signals[0]);
+}
+
 static int train(const struct cddpi_config *config, char *const *words, int count)
 {
     struct cddpi_trainer *trainer = NULL;
@@ -136,7 +144,9 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     int result = 0;
 
     if (status == CDDP_OK) {
-        cddp_stop_on_signals(); /* until now there was nothing to save, so a signal just killed */
+        status = stop_on_signals();
+    }
+    if (status == CDDP_OK) {
         status = cddpi_trainer_run(trainer);
     }
     if (status != CDDP_OK) {

@@ -5,10 +5,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "group/watch/stop.h"
 #include "train/engines/engine.h"
 #include "train/trainer.h"
 
+#include <cddp/process.h>
 #include <math.h>
 
 enum { TEXT_BYTES = 1024 };
@@ -101,8 +101,8 @@ static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_
 
     cddpi_prefetcher_start(trainer->test.prefetcher, trainer->cursor.step);
     while (!at_end && !trainer->stopped) {
-        enum cddpi_request request = cddpi_stop_requested() ? CDDPI_REQUEST_STOP
-                                                            : CDDPI_REQUEST_NONE;
+        enum cddpi_request request = cddp_stop_requested() ? CDDPI_REQUEST_STOP
+                                                           : CDDPI_REQUEST_NONE;
 
         /* While a batch computes, ask all ranks whether one was asked to stop. */
         CDDPI_TRY(cddpi_agreement_begin(&trainer->agreement, trainer->group, request, false));

@@ -7,13 +7,13 @@
 #include "ddp/copies.h"
 #include "group/join/group_agree.h"
 #include "group/watch/group_trace.h"
-#include "group/watch/stop.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
 #include "train/setup_model.h"
 #include "train/telemetry/train_report.h"
 
 #include <assert.h>
+#include <cddp/process.h>
 
 /* Barriers in a row. From each, the program that merges traces knows that no rank left before all
  * had entered, so the clock offsets are known as precisely as the fastest barrier allows. */
@@ -58,7 +58,7 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
     const struct cddpi_run_folder *folder = &trainer->folder;
     enum cddpi_request request = CDDPI_REQUEST_NONE;
 
-    if (cddpi_stop_requested()) {
+    if (cddp_stop_requested()) {
         request = CDDPI_REQUEST_STOP;
     } else if (trainer->rank == 0 &&
                (folder->lost ||

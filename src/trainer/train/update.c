@@ -105,7 +105,7 @@ static cddp_status update_on_processor(struct cddpi_trainer *trainer, double lr,
     cddpi_optim_step(trainer->optim, trainer->grads, lr, scale,
                      before || !reported ? NULL : &squares);
     if (trainer->config->ddp.shard_optimizer) {
-        CDDPI_TRY(cddp_ddp_updated(trainer->ddp));
+        CDDPI_TRY(cddp_ddp_params_start(trainer->ddp));
     }
     return reported && !before ? find_norm(trainer, &squares, out_norm) : CDDP_OK;
 }

@@ -376,7 +376,7 @@ cddp_status cddpi_p2p_start(struct cddpi_p2p *p2p, const struct cddpi_p2p_messag
     pthread_mutex_lock(&p2p->mutex);
     if (atomic_load(&p2p->closed)) {
         cddpi_free(queued);
-        status = cddpi_fail_rank(CDDP_ERR_CLOSED, p2p->rank, "messages have been ended");
+        status = cddpi_fail_rank(CDDP_ERR_BROKEN, p2p->rank, "messages have been ended");
     } else {
         status = append(p2p, &p2p->channels[2 * op->root + (op->kind == CDDPI_RECV ? 1 : 0)],
                         queued);

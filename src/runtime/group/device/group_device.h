@@ -214,10 +214,10 @@ cddp_status cddpi_pending_fail(struct cddpi_group_device *dev, const struct cddp
  *  text. If the group's device has failed: the status and text of that failure. Any thread. */
 cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status);
 /** The status to return for an operation that ended with @p status because of @p failure: the
- *  failure's own status instead of CDDP_ERR_CLOSED, if no call has returned it yet. */
+ *  failure's own status instead of CDDP_ERR_BROKEN, if no call has returned it yet. */
 cddp_status cddpi_group_device_tell(struct cddpi_group_device *dev, cddp_status status,
                                     const struct cddpi_failure *failure);
-/** CDDP_OK, or the failure: its own status if no call has returned it yet, else CDDP_ERR_CLOSED. */
+/** CDDP_OK, or the failure: its own status if no call has returned it yet, else CDDP_ERR_BROKEN. */
 cddp_status cddpi_group_device_status(struct cddpi_group_device *dev);
 /** Fail with the failure that ended everything. Call it once `failed` is set, or with the mutex
  *  held. */

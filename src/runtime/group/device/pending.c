@@ -127,6 +127,7 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
     if (was_first) {
         status = cddpi_group_fail_all(dev->group, status);
         (void)cddpi_fail_again(status, cddpi_last_failure());
+        cddpi_error_fatal();
         dev->failure = *cddpi_last_failure();
         while (dev->first != NULL) {
             struct cddpi_pending *pending = dev->first;
@@ -134,7 +135,7 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
             dev->first = pending->next;
             pending->status = status;
             cddpi_pending_end(dev, pending);
-            status = CDDP_ERR_CLOSED; /* for all operations except the first */
+            status = CDDP_ERR_BROKEN; /* for all operations except the first */
         }
         while (dev->messages != NULL) {
             struct cddpi_pending *pending = dev->messages;
@@ -163,7 +164,7 @@ cddp_status cddpi_group_device_reason(cddp_group *group, cddp_status status)
 {
     struct cddpi_group_device *dev = group->device;
 
-    if (!cddpi_group_has_device(group) || status != CDDP_ERR_CLOSED) {
+    if (!cddpi_group_has_device(group) || status != CDDP_ERR_BROKEN) {
         return status;
     }
     /* the watchdog aborts the backend and sets `failure` under this mutex */
@@ -182,7 +183,7 @@ cddp_status cddpi_group_device_tell(struct cddpi_group_device *dev, cddp_status 
 {
     bool is_news = !atomic_exchange(&dev->reported, true);
 
-    if (is_news && status == CDDP_ERR_CLOSED && failure->status != CDDP_OK) {
+    if (is_news && status == CDDP_ERR_BROKEN && failure->status != CDDP_OK) {
         status = (cddp_status)failure->status;
     }
     return cddpi_fail_again(status, failure);
@@ -200,7 +201,7 @@ cddp_status cddpi_group_device_status(struct cddpi_group_device *dev)
         }
         (void)cddpi_group_device_fail(dev, status);
     }
-    return cddpi_group_device_tell(dev, CDDP_ERR_CLOSED, &dev->failure);
+    return cddpi_group_device_tell(dev, CDDP_ERR_BROKEN, &dev->failure);
 }
 
 cddp_status cddpi_group_device_fail_call(struct cddpi_group_device *dev, cddp_status status)

@@ -23,7 +23,7 @@ cddp_status cddpi_group_enter(cddp_group *group, const char *call)
     cddp_status status = cddpi_group_enter_kept(group, call);
 
     if (status == CDDP_OK && group->is_closed && group->handle.depth == 0) {
-        return cddpi_group_leave(group, cddpi_fail(CDDP_ERR_STATE,
+        return cddpi_group_leave(group, cddpi_fail(CDDP_ERR_CLOSED,
                                                    "%s: the group was destroyed before, and lives "
                                                    "on only for its cddp_ddp",
                                                    call));

@@ -106,13 +106,15 @@ static void set_broken(cddp_group *group)
     if (!atomic_load_explicit(&group->broken, memory_order_relaxed)) {
         name_ranks(group, ranks, sizeof ranks);
         (void)cddpi_fail_suffix(cddpi_last_failure()->status, "%s", ranks);
+        cddpi_error_fatal();
         group->failure = *cddpi_last_failure();
         atomic_store_explicit(&group->broken, true, memory_order_release);
         cddpi_dump_failure(group, &group->failure);
     }
 }
 
-static void fail_all(cddp_group *group)
+/* End all works with @p status. */
+static void fail_all(cddp_group *group, cddp_status status)
 {
     struct cddpi_queue *queue = &group->queue;
 
@@ -121,7 +123,7 @@ static void fail_all(cddp_group *group)
             if (group->backend->ops->drop != NULL) {
                 group->backend->ops->drop(group->backend, &queue->channels[i].first->op);
             }
-            complete_first(group, &queue->channels[i], CDDP_ERR_CLOSED);
+            complete_first(group, &queue->channels[i], status);
         }
     }
 }
@@ -145,7 +147,7 @@ static void fail_first(cddp_group *group, struct cddpi_channel *channel, cddp_st
         group->backend->ops->drop(group->backend, &channel->first->op);
     }
     complete_first(group, channel, status);
-    fail_all(group);
+    fail_all(group, CDDP_ERR_BROKEN);
 }
 
 /* Returns whether any work was finished. */
@@ -331,7 +333,7 @@ cddp_status cddpi_group_usable(cddp_group *group)
         /* a part of this call may fail before the call has started the others; that failure is its
          * status */
         return cddpi_group_fail_broken(
-            group, group->call_found_broken ? CDDP_ERR_CLOSED : (cddp_status)group->failure.status);
+            group, group->call_found_broken ? CDDP_ERR_BROKEN : (cddp_status)group->failure.status);
     }
     status = group->backend->ops->broken(group->backend);
     if (status != CDDP_OK && idle_now(&group->queue)) {
@@ -485,7 +487,7 @@ void cddpi_queue_fini(cddp_group *group)
         pthread_cond_destroy(&queue->parked);
     }
     if (queue->channels != NULL) {
-        fail_all(group);
+        fail_all(group, CDDP_ERR_CLOSED);
     }
     cddpi_free(queue->channels);
     queue->channels = NULL;

@@ -214,6 +214,7 @@ static cddp_status word(const struct spawn *spawn, int r)
     if (atomic_load(&end->returned) && end->result != 0) {
         end->failure.text[sizeof end->failure.text - 1] = '\0';
         if (end->failure.status != CDDP_OK) {
+            end->failure.is_fatal = 0; /* it broke what the rank had, and nothing here */
             (void)cddpi_fail_again((cddp_status)end->failure.status, &end->failure);
             return cddpi_fail_name((cddp_status)end->failure.status, r);
         }
@@ -402,7 +403,7 @@ cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg, const cddp_spawn
     }
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("spawn options", "CDDP_SPAWN_OPTIONS_INIT", options,
-                                    sizeof known, sizeof known, &known));
+                                    sizeof known, sizeof known.struct_size, &known));
     }
     status = prepare(&spawn);
     if (status == CDDP_OK) {

@@ -80,7 +80,7 @@ static cddp_status begin_collective(struct net_backend *net, struct cddpi_group_
     size_t bytes = op->count * cddp_type_bytes(op->type);
 
     if (net->is_memory_lent) { /* a collective failed and lent it */
-        return cddpi_fail(CDDP_ERR_CLOSED, "%s: the group has failed", cddpi_kind_name(op->kind));
+        return cddpi_fail(CDDP_ERR_BROKEN, "%s: the group has failed", cddpi_kind_name(op->kind));
     }
     *collective = (struct net_collective){
         .op = op,

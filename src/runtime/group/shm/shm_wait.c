@@ -238,7 +238,7 @@ cddp_status cddpi_shm_broken(struct cddpi_backend *backend)
     if (block->abort_failure.status == CDDP_ERR_MISMATCH) {
         return cddpi_fail_again(CDDP_ERR_MISMATCH, &block->abort_failure);
     }
-    status = block->abort_rank == shm->rank ? CDDP_ERR_CLOSED : CDDP_ERR_PEER;
+    status = block->abort_rank == shm->rank ? CDDP_ERR_BROKEN : CDDP_ERR_PEER;
     (void)cddpi_fail_again(status, &block->abort_failure);
     return cddpi_fail_name(status, shm_name(shm, block->abort_rank));
 }

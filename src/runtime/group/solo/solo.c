@@ -146,8 +146,8 @@ static cddp_status broken(struct cddpi_backend *backend)
     if (atomic_load_explicit(&solo->aborted, memory_order_acquire) != 2) {
         return CDDP_OK;
     }
-    (void)cddpi_fail_again(CDDP_ERR_CLOSED, &solo->failure);
-    return cddpi_fail_name(CDDP_ERR_CLOSED, 0);
+    (void)cddpi_fail_again(CDDP_ERR_BROKEN, &solo->failure);
+    return cddpi_fail_name(CDDP_ERR_BROKEN, 0);
 }
 
 static const struct cddpi_backend_ops cpu_ops = {.close = close_solo,

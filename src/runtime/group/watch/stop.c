@@ -1,8 +1,7 @@
 /* stop.c - owns the handlers of the signals that request a process to end: the first is a request,
  * a second one has its default effect; and the ranks' common answer to whether one of them got such
  * a request. */
-#include "group/watch/stop.h"
-
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "group/engine/group_entry.h"
@@ -13,28 +12,24 @@
 #include <cddp/process.h>
 
 #include <signal.h>
-#include <time.h>
+#include <string.h>
 
-/* The signals that a terminal, a service manager, a batch system or a user sends. SIGHUP comes from
- * a terminal that is closed, SIGQUIT from Ctrl-\. Slurm sends SIGUSR1 before the time limit; it
- * also requests dumps of the ranks' most recent operations (group/watch/dump.h). */
-static const int asking[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
+/* because timeout(1) and service managers send two signals for one request */
+#define SAME_REQUEST_NS (INT64_C(200) * 1000000)
 
-enum {
-    SAME_REQUEST_MS = 200
-}; /* because timeout(1) and service managers send two signals for one request */
+/* Since when the process is requested to stop; 0: it is not. */
+static _Atomic int64_t requested_ns;
 
-static volatile sig_atomic_t requested; /* only the handler sets it */
-static struct timespec requested_at;    /* only the handler uses it */
-
-static bool is_same_request(void)
+/* Returns whether this is the first request. */
+static bool request(void)
 {
-    struct timespec now;
+    int64_t none = 0;
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (now.tv_sec - requested_at.tv_sec) * 1000 +
-               (now.tv_nsec - requested_at.tv_nsec) / 1000000 <
-           SAME_REQUEST_MS;
+    if (!atomic_compare_exchange_strong(&requested_ns, &none, cddpi_now_ns())) {
+        return false;
+    }
+    cddpi_launcher_report_begin();
+    return true;
 }
 
 static void ask_to_stop(int number)
@@ -42,22 +37,34 @@ static void ask_to_stop(int number)
     if (number == SIGUSR1) {
         cddpi_dump_request();
     }
-    if (requested == 0) {
-        clock_gettime(CLOCK_MONOTONIC, &requested_at);
-        requested = 1;
-        cddpi_launcher_report_begin();
-        return;
-    }
     /* SIGHUP never counts as a second request: when a terminal closes, the kernel and the shell
-     * both send one. SIGUSR1 only announces the time limit. */
-    if (number != SIGHUP && number != SIGUSR1 && !is_same_request()) {
+     * both send one. SIGUSR1 and SIGUSR2 only announce a time limit. */
+    if (!request() && number != SIGHUP && number != SIGUSR1 && number != SIGUSR2 &&
+        cddpi_now_ns() - atomic_load(&requested_ns) >= SAME_REQUEST_NS) {
         (void)signal(number, SIG_DFL);
         (void)raise(number); /* takes effect after the handler has returned */
     }
 }
 
-void cddp_stop_on_signals(void)
+/* Whether a handler that returns can be set for the signal. */
+static bool can_be_handled(int number)
 {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    struct sigaction before;
+
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        if (number == faults[i]) {
+            return false;
+        }
+    }
+    return number != SIGKILL && number != SIGSTOP && sigaction(number, NULL, &before) == 0;
+}
+
+cddp_status cddp_stop_on_signals(const int *signals, size_t count)
+{
+    /* What a terminal, a service manager or a batch system sends. SIGHUP comes from a terminal that
+     * is closed, SIGQUIT from Ctrl-\. */
+    static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     /* Kernels that oneDNN generates keep data further below the stack pointer than the 128 bytes
      * that signal delivery preserves (the red zone), so a handler on the same stack would overwrite
      * that data. Linux prefers this thread, the first one, for signals that are sent to the
@@ -66,28 +73,47 @@ void cddp_stop_on_signals(void)
     stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof own_stack};
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART | SA_ONSTACK};
 
-    cddpi_dump_expect_requests();
-    (void)sigaltstack(&stack, NULL);
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
-        sigaddset(&action.sa_mask, asking[i]); /* handle one signal at a time */
+    if (signals == NULL && count == 0) {
+        signals = usual;
+        count = sizeof usual / sizeof usual[0];
     }
-    for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < count; i++) {
+        if (signals == NULL || !can_be_handled(signals[i])) {
+            return signals == NULL
+                       ? cddpi_fail(CDDP_ERR_ARGUMENT, "stop_on_signals: signals is NULL")
+                       : cddpi_fail(CDDP_ERR_ARGUMENT,
+                                    "stop_on_signals: signal %d cannot be a request to stop",
+                                    signals[i]);
+        }
+        sigaddset(&action.sa_mask, signals[i]); /* handle one signal at a time */
+    }
+    if (sigismember(&action.sa_mask, SIGUSR1)) {
+        cddpi_dump_expect_requests();
+    }
+    (void)sigaltstack(&stack, NULL);
+    for (size_t i = 0; i < count; i++) {
         struct sigaction before;
 
         /* respect ignored signals: nohup(1) ignores SIGHUP, and a shell ignores SIGQUIT for
          * background processes */
-        if ((asking[i] == SIGHUP || asking[i] == SIGQUIT) &&
-            sigaction(asking[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) {
+        if ((signals[i] == SIGHUP || signals[i] == SIGQUIT) &&
+            sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) {
             continue;
         }
-        (void)sigaction(asking[i], &action, NULL);
+        (void)sigaction(signals[i], &action, NULL);
     }
+    return CDDP_OK;
 }
 
-bool cddpi_stop_requested(void)
+void cddp_stop_request(void)
 {
-    return requested != 0;
+    (void)request();
+}
+
+bool cddp_stop_requested(void)
+{
+    return atomic_load(&requested_ns) != 0;
 }
 
 static cddp_status ask_all(cddp_group *group, uint8_t *asked)
@@ -98,7 +124,7 @@ static cddp_status ask_all(cddp_group *group, uint8_t *asked)
 
 cddp_status cddp_should_stop(cddp_group *group, bool *out_stop)
 {
-    uint8_t asked = cddpi_stop_requested();
+    uint8_t asked = cddp_stop_requested();
 
     if (out_stop == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "should_stop: out is NULL");

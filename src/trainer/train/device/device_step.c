@@ -267,7 +267,7 @@ cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_nor
                    step->device->ops->record(step->device, times->ended, CDDPI_STREAM_COMPUTE));
     CDDPI_TRY_GOTO(end, status, send_back(step, cddpi_device_step_has_factor(step) || wants_norm));
     if (trainer->config->ddp.shard_optimizer) {
-        status = cddp_ddp_updated(trainer->ddp);
+        status = cddp_ddp_params_start(trainer->ddp);
     }
 end:
     cddpi_model_params_changed(trainer->model, true);

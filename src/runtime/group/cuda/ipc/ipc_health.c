@@ -132,7 +132,7 @@ cddp_status cddpi_ipc_ended(struct ipc_transport *ipc)
         }
     }
     if (atomic_load_explicit(&ipc->aborted, memory_order_acquire) == 2) {
-        return cddpi_fail_rank(CDDP_ERR_CLOSED, ipc->rank, "%s", ipc->reason);
+        return cddpi_fail_rank(CDDP_ERR_BROKEN, ipc->rank, "%s", ipc->reason);
     }
     return CDDP_OK;
 }

@@ -19,7 +19,7 @@ static void backoff(long us)
 
 static cddp_status closed(const struct nccl_transport *nccl)
 {
-    return cddpi_fail_rank(CDDP_ERR_CLOSED, nccl->rank, "%s",
+    return cddpi_fail_rank(CDDP_ERR_BROKEN, nccl->rank, "%s",
                            atomic_load(&nccl->aborted) == 2 ? nccl->reason
                                                             : "the group was aborted");
 }

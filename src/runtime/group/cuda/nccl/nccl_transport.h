@@ -135,7 +135,7 @@ cddp_status cddpi_nccl_connect(struct nccl_transport *nccl);
 cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base);
 
 /* nccl_call.c: calls of NCCL, by one thread at a time */
-/** Lock the mutex; after an abort CDDP_ERR_CLOSED, without the mutex. */
+/** Lock the mutex; after an abort CDDP_ERR_BROKEN, without the mutex. */
 cddp_status cddpi_nccl_enter(struct nccl_transport *nccl);
 void cddpi_nccl_leave(struct nccl_transport *nccl);
 /** With the mutex held: wait until @p call, which returned @p result, is no longer in progress.

@@ -177,7 +177,7 @@ static cddp_status put_pieces(struct staged_transport *staged, const struct cddp
 static cddp_status ended(struct staged_transport *staged)
 {
     return atomic_load_explicit(&staged->aborted, memory_order_acquire) == 2
-               ? cddpi_fail_rank(CDDP_ERR_CLOSED, staged->params.rank, "%s", staged->reason)
+               ? cddpi_fail_rank(CDDP_ERR_BROKEN, staged->params.rank, "%s", staged->reason)
                : CDDP_OK;
 }
 

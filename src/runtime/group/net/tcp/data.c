@@ -157,7 +157,7 @@ static void look_for_life(struct tcp_carrier *tcp, struct tcp_link *link)
 static cddp_status fail_again(const struct tcp_carrier *tcp)
 {
     if (tcp->is_forgotten) {
-        return cddpi_fail(CDDP_ERR_CLOSED, "tcp: the group has failed");
+        return cddpi_fail(CDDP_ERR_BROKEN, "tcp: the group has failed");
     }
     return cddpi_fail_again(tcp->data_status, &tcp->data_failure);
 }

@@ -147,8 +147,8 @@ bool cddpi_tcp_abort_get(const uint8_t *data, struct cddpi_failure *out)
                                     .has_left = (cddpi_get_u32(at + 16) & FAILURE_LEFT) != 0,
                                     .unnamed = cddpi_get_u32(at + 20)};
 
-    if (failure.status >= 0 || failure.status < CDDP_ERR_DEVICE || failure.rank < -1 ||
-        failure.culprit < -1 || failure.error_number < 0 || failure.unnamed > text_bytes) {
+    if (!cddpi_is_error(failure.status) || failure.rank < -1 || failure.culprit < -1 ||
+        failure.error_number < 0 || failure.unnamed > text_bytes) {
         return false;
     }
     at += TCP_FAILURE_HEAD_BYTES;

@@ -125,7 +125,7 @@ static bool param_decays(const struct cddpi_trainer *trainer, size_t index)
     return cddpi_placed_param_decays(model_of(trainer), index);
 }
 
-static void ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+static void ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
     memcpy(out, cddpi_placed_ready_order(model_of(trainer)), trainer->param_count * sizeof *out);
 }

@@ -77,7 +77,7 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
 
 /* The order of whole models, except that tied parameters come last: their sums are ready only after
  * the pipeline, and buckets start in order. */
-void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
     size_t end = trainer->param_count;
@@ -85,7 +85,7 @@ void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, uint32_t *out
 
     cddpi_single_ready_order(trainer, out);
     while (i < end) {
-        uint32_t param = out[i];
+        size_t param = out[i];
 
         if (stages->is_tied[param]) {
             memmove(&out[i], &out[i + 1], (trainer->param_count - i - 1) * sizeof *out);
