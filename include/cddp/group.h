@@ -241,7 +241,7 @@ typedef struct cddp_group_info {
  *
  *  Collective: no.
  *  @param out  Begins as CDDP_GROUP_INFO_INIT. Unchanged on failure.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT; CDDP_ERR_STATE (the group was destroyed). */
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT; CDDP_ERR_CLOSED (the group was destroyed). */
 CDDP_CHECKED cddp_status cddp_group_get_info(const cddp_group *group, cddp_group_info *out);
 
 /* Collective: no, both of these. Any thread may call them, also in a forked child. They are
@@ -274,18 +274,20 @@ CDDP_CHECKED cddp_status cddp_group_split(cddp_group *group, int color, int key,
  *  fail with CDDP_ERR_PEER and the text "rank R: " and @p reason. Any thread. */
 CDDP_API void cddp_group_abort(cddp_group *group, const char *reason);
 
+/** Flag of cddp_group_alloc(): in CPU memory, even if the group is on a device. */
+enum { CDDP_ALLOC_HOST = 1 };
+
 /** Allocate memory that the backend reduces fastest, 64-byte aligned and zeroed. With the host
  *  backend, all ranks share it, so collectives copy nothing. On a device it is device memory,
- *  zeroed in the compute stream. Collective, with the same @p bytes on every rank. Every collective
- *  accepts pointers into the block.
- *  @param out  Release with cddp_group_free(); blocks that are left are freed with the group.
- *  @return as a collective, and CDDP_ERR_NO_MEMORY. */
-CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out);
-/** Like cddp_group_alloc(), but always in CPU memory, even if the group is on a device. */
-CDDP_CHECKED cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, void **out);
-/** Free @p memory from cddp_group_alloc() or cddp_group_alloc_host(); NULL is accepted. Every rank
- *  frees its blocks in the same order, but no rank waits for another. Device memory is freed once
- *  the work in its streams is done. */
+ *  zeroed in the compute stream. Every collective accepts pointers into the block.
+ *  Collective: yes, with the same @p bytes and @p flags on every rank.
+ *  @param flags  0 or CDDP_ALLOC_HOST.
+ *  @param out    Release with cddp_group_free(); blocks that are left are freed with the group.
+ *  @return as a collective; CDDP_ERR_NO_MEMORY; CDDP_ERR_UNAVAILABLE (an unknown flag). */
+CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, uint32_t flags,
+                                          void **out);
+/** Free @p memory from cddp_group_alloc(); NULL is accepted. Device memory is freed once the work
+ * in its streams is done. Collective: ordered. */
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements and may be 0. `in` and `out` may be the same pointer if both

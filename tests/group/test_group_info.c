@@ -57,7 +57,7 @@ static int asking_rank(int rank, int n, void *seed)
     CHECK(cddp_barrier(at.group, NULL) != CDDP_OK);
     CHECK(info_is_right(at.group, rank, n, CDDP_GROUP_BROKEN) == 0);
     cddp_group_destroy(at.group);
-    CHECK(cddp_group_get_info(at.group, &info) == CDDP_ERR_STATE && info.rank == 0);
+    CHECK(cddp_group_get_info(at.group, &info) == CDDP_ERR_CLOSED && info.rank == 0);
     return 0;
 }
 

@@ -574,7 +574,7 @@ static void a_lone_process_is_rank_0_of_1(void **state)
     assert_int_equal(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_MEAN, NULL), CDDP_OK);
     assert_int_equal(cddp_all_reduce_weighted(group, &x, &x, 1, CDDP_F32, 0, NULL), CDDP_OK);
     assert_true(x == 0);
-    assert_int_equal(cddp_group_alloc(group, 100, &memory), CDDP_OK);
+    assert_int_equal(cddp_group_alloc(group, 100, 0, &memory), CDDP_OK);
     assert_int_equal(((char *)memory)[99], 0);
     cddp_group_free(group, memory);
     assert_int_equal(cddp_group_split(group, 1, 0, &part), CDDP_OK);

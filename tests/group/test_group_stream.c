@@ -101,8 +101,8 @@ static int change_streams(int rank, int n, void *argument)
     CHECK(cddp_group_split(group, 0, 0, &part) == CDDP_OK);
     device = cddpi_group_on_device(group);
     CHECK(cuda.stream_create(&streams[0]) == 0 && cuda.stream_create(&streams[1]) == 0);
-    CHECK(cddp_group_alloc(group, BYTES, &in) == CDDP_OK);
-    CHECK(cddp_group_alloc(group, BYTES, &out) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, BYTES, 0, &in) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, BYTES, 0, &out) == CDDP_OK);
     CHECK(device->ops->pin(device, 2 * BYTES, (void **)&pinned) == CDDP_OK);
     for (int i = 0; i < COUNT; i++) {
         pinned[i] = (float)i;
@@ -142,7 +142,7 @@ static int capture(int rank, int n, void *argument)
     (void)rank, (void)n, (void)argument;
     CHECK(find_calls() == 0);
     CHECK(join("cuda", NULL, &group) == CDDP_OK);
-    CHECK(cddp_group_alloc(group, BYTES, &memory) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, BYTES, 0, &memory) == CDDP_OK);
     CHECK(cuda.stream_create(&stream) == 0);
     CHECK(cuda.begin_capture(stream, 1) == 0);
     CHECK_FAILS(cddp_group_set_stream(group, stream), CDDP_ERR_STATE, "is being captured");

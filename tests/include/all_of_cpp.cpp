@@ -61,7 +61,7 @@ static void reductions(cddp::group &group)
     CHECK(shared.data()[4] == static_cast<float>(size));
     auto moved = std::move(shared);
     CHECK(shared.data() == nullptr && moved.size() == 5);
-    CHECK(group.alloc_host<char>(3).size() == 3);
+    CHECK(group.alloc<char>(3, CDDP_ALLOC_HOST).size() == 3);
     group.barrier();
 #if __cplusplus >= 202002L
     std::span<double> one(&number, 1);

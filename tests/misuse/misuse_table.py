@@ -16,13 +16,13 @@ HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices
 # (function, argument): what is no misuse: NULL means the default, or everything goes.
 NULL_IS_FINE = {"work", "options", "step", "metadata", "arg", "state", "reason", "stream", "buffers", "out_existed", "out_all",
                 "out_skipped", "allocator"}
-NULL_IS_FINE_FOR = {("cddp_should_stop", "group"), ("cddp_messages_start", "works"), ("cddp_broadcast_bytes", "out_bytes"), ("cddp_group_free", "memory"),
+NULL_IS_FINE_FOR = {("cddp_messages_start", "works"), ("cddp_broadcast_bytes", "out_bytes"), ("cddp_group_free", "memory"),
                     ("cddp_store_list", "start"), ("cddp_store_compare_set", "out"), ("cddp_store_compare_set", "out_bytes"),
                     ("cddp_store_compare_set", "expected"), ("cddp_snapshot_read_state", "out_step")}
 HUGE = ["SIZE_MAX", "SIZE_MAX / 2 + 1", "SIZE_MAX / 8 + 1"]
 # Right arguments, by function and name or by name.
 RIGHT = {
-    ("cddp_ddp_broadcast", "flags"): "CDDP_BROADCAST_PARAMS", ("cddp_ddp_gather_state", "out"): "s->data + 64",
+    ("cddp_ddp_broadcast", "flags"): "CDDP_BROADCAST_PARAMS", ("cddp_group_alloc", "flags"): "0", ("cddp_ddp_gather_state", "out"): "s->data + 64",
     ("cddp_all_gather_bytes", "out"): "&s->memory", ("cddp_broadcast_bytes", "out"): "&s->memory",
     ("cddp_parallel_scatter", "in"): "s->data", ("cddp_devices_create", "names"): "s->names",
     ("cddp_devices_create", "count"): "1", ("cddp_parallel_apply", "count"): "1", ("cddp_parallel_apply", "fn"): "no_apply",

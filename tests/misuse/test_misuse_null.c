@@ -34,10 +34,9 @@ static void collectives_without_a_group_are_errors(void **state)
     NULL_GIVES(cddp_all_gather_bytes(NULL, data, 4, &memory, &count));
     NULL_GIVES(cddp_broadcast_bytes(NULL, data, 4, 0, &memory, &count));
     NULL_GIVES(cddp_messages_start(NULL, &message, 1, NULL));
-    NULL_GIVES(cddp_group_store(NULL, &store));
-    NULL_GIVES(cddp_should_stop(NULL, NULL));
-    assert_int_equal(cddp_should_stop(NULL, &stop), CDDP_OK); /* that asks this process alone */
-    assert_false(stop);
+    NULL_GIVES(cddp_group_store_create(NULL, &store));
+    NULL_GIVES(cddp_group_should_stop(NULL, &stop));
+    assert_null(cddp_group_store(NULL));
 }
 
 static void null_groups_and_works_are_errors(void **state)
@@ -51,8 +50,8 @@ static void null_groups_and_works_are_errors(void **state)
     NULL_GIVES(cddp_group_create(NULL, NULL));
     NULL_GIVES(cddp_group_create_by(NULL, NULL, &group));
     NULL_GIVES(cddp_group_split(NULL, 0, 0, &group));
-    NULL_GIVES(cddp_group_alloc(NULL, 1, &memory));
-    NULL_GIVES(cddp_group_alloc_host(NULL, 1, &memory));
+    NULL_GIVES(cddp_group_alloc(NULL, 1, 0, &memory));
+    NULL_GIVES(cddp_group_alloc(NULL, 1, CDDP_ALLOC_HOST, &memory));
     NULL_GIVES(cddp_group_set_stream(NULL, &memory));
     NULL_GIVES(cddp_work_test(NULL, &done));
     NULL_GIVES(cddp_work_wait(NULL));

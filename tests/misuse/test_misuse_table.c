@@ -137,7 +137,7 @@ static int no_all_gather(void *context, const void *own, size_t bytes, void *out
 
 static cddp_status make(struct scene *s, struct handles *out, const cddp_ddp_options *options)
 {
-    cddp_status status = cddp_group_store(s->group, &out->store);
+    cddp_status status = cddp_group_store_create(s->group, &out->store);
 
     status = status == CDDP_OK
                  ? cddp_ddp_create(s->group, s->params, 1, NULL, 0, options, &out->ddp)

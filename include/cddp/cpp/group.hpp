@@ -16,9 +16,8 @@ namespace cddp
 template <class T> class memory
 {
   public:
-    /** Allocate @p count numbers: in CPU memory with @p in_host, else in the group's kind of
-     *  memory. */
-    memory(std::shared_ptr<cddp_group> group, std::size_t count, bool in_host)
+    /** Allocate @p count numbers. @p flags as for cddp_group_alloc(). */
+    memory(std::shared_ptr<cddp_group> group, std::size_t count, std::uint32_t flags)
         : group_(std::move(group)), count_(count)
     {
         void *made = nullptr;
@@ -26,8 +25,7 @@ template <class T> class memory
         if (count > SIZE_MAX / sizeof(T)) {
             throw error(CDDP_ERR_ARGUMENT, "memory: the size of so many numbers is no size");
         }
-        check((in_host ? cddp_group_alloc_host : cddp_group_alloc)(group_.get(), count * sizeof(T),
-                                                                   &made));
+        check(cddp_group_alloc(group_.get(), count * sizeof(T), flags, &made));
         data_ = static_cast<T *>(made);
     }
     /** Afterwards, @p other is empty. */
@@ -192,16 +190,11 @@ class group
     {
         cddp_group_abort(get(), reason.c_str());
     }
-    /** Allocate @p count numbers, zeroed, in memory that the backend reduces fastest. Collective.
-     */
-    template <class T> memory<T> alloc(std::size_t count)
+    /** Allocate @p count numbers, zeroed, in memory that the backend reduces fastest, or with
+     *  CDDP_ALLOC_HOST in CPU memory. Collective. */
+    template <class T> memory<T> alloc(std::size_t count, std::uint32_t flags = 0)
     {
-        return memory<T>(handle_, count, false);
-    }
-    /** Like alloc(), but always in CPU memory. */
-    template <class T> memory<T> alloc_host(std::size_t count)
-    {
-        return memory<T>(handle_, count, true);
+        return memory<T>(handle_, count, flags);
     }
 
     /** Reduce @p data in place. */

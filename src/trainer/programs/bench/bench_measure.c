@@ -68,7 +68,7 @@ static int64_t choose_iterations(const struct cddpi_bench *bench, int64_t bytes)
 static cddp_status alloc_buffer(struct cddpi_bench *bench, void **out)
 {
     if (bench->options->group_memory) {
-        return cddp_group_alloc(bench->group, bench->room, out);
+        return cddp_group_alloc(bench->group, bench->room, 0, out);
     }
     return bench->device->ops->alloc(bench->device, bench->room, "cddp-bench's buffers", out);
 }
