@@ -244,7 +244,7 @@ static cddp_status build_model(struct cddp_model *model)
 }
 
 /* A generator has only some of the tensors in its file, so they are copied one by one. */
-static cddp_status load_some(const char *path, const cddp_tensor *tensors, size_t count)
+static cddp_status load_some(const char *path, const cddp_param *tensors, size_t count)
 {
     cddp_safetensors *file = NULL;
     cddp_status status = CDDP_OK;
@@ -273,7 +273,7 @@ static cddp_status load_some(const char *path, const cddp_tensor *tensors, size_
 
 /* The model's parameters and buffers, in host memory. */
 struct tensors {
-    cddp_tensor *items;
+    cddp_param *items;
     const cddp_param **of; /* what each one is in the model */
     size_t count;
     bool copied; /* the model's own memory is a device's */
@@ -303,7 +303,7 @@ static cddp_status list_tensors(const struct cddp_model *model, struct tensors *
     }
     for (size_t i = 0; i < params + buffers; i++) {
         const cddp_param *param = i < params ? &lists[0][i] : &lists[1][i - params];
-        cddp_tensor *tensor = &out->items[out->count];
+        cddp_param *tensor = &out->items[out->count];
 
         tensor->name = param->name;
         tensor->type = param->type;
@@ -330,7 +330,7 @@ static cddp_status send_tensors(struct cddp_model *model, const struct tensors *
         return CDDP_OK;
     }
     for (size_t i = 0; i < tensors->count; i++) {
-        const cddp_tensor *from = &tensors->items[i];
+        const cddp_param *from = &tensors->items[i];
 
         CDDPI_TRY(ops->copy(model->device, CDDPI_STREAM_COMPUTE, tensors->of[i]->data, from->data,
                             cddpi_elements(from->dims, from->shape) * cddp_type_bytes(from->type)));
