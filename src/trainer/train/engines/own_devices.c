@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "train/telemetry/train_report.h"
 
 #include <string.h>
@@ -233,8 +234,8 @@ cddp_status cddpi_own_devices_open(const struct cddpi_config *config, const cddp
     }
     if (group != NULL) {
         place = (struct cddpi_devices_place){cddp_group_rank(group), cddp_group_world_size(group),
-                                             cddp_group_local_rank(group),
-                                             cddp_group_local_world_size(group)};
+                                             cddpi_group_local_rank(group),
+                                             cddpi_group_local_world_size(group)};
     }
     status = cddpi_devices_open((const char *const *)names.values, names.count, &place, out);
     if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {
