@@ -353,7 +353,7 @@ enum {
  *  @param flags  CDDP_BROADCAST_PARAMS, CDDP_BROADCAST_BUFFERS, or both; the same on all ranks.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank, or @p flags are 0 or unknown),
  *          CDDP_ERR_INCOMPLETE (in the middle of a backward), CDDP_ERR_BROKEN, or an error of
- *          the group./
+ *          the group. */
 CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, uint32_t flags);
 
 /** A range of a parameter that one rank updates, with a sharded optimizer (ZeRO stage 1).
