@@ -30,13 +30,14 @@ module cddp
         integer(c_int64_t) :: first, count
     end type
 
-    ! cddp_param of ddp.h.
+    ! cddp_param of types.h.
     type, bind(c) :: c_param
         type(c_ptr) :: name
         integer(c_int) :: kind, dims
         integer(c_int64_t) :: shape(8)
         type(c_ptr) :: values, grad
-        logical(c_bool) :: frozen
+        integer(c_int32_t) :: flags, reserved
+        integer(c_int64_t) :: reserved2(2)
     end type
 
     ! cddp_step of ddp.h.
@@ -266,7 +267,9 @@ contains
         end if
         param%c%values = c_null_ptr
         param%c%grad = c_null_ptr
-        param%c%frozen = .false.
+        param%c%flags = 0
+        param%c%reserved = 0
+        param%c%reserved2 = 0
         if (all(fits) .and. len_trim(name) <= len(text)) then
             param%c%values = values
             param%c%grad = grad

@@ -36,33 +36,8 @@
 extern "C" {
 #endif
 
-enum { CDDP_MAX_DIMS = 8 /**< the most dimensions of a tensor */ };
-
 /** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;
-
-/** One tensor of the model. The caller owns all memory, which outlives the handle and does not
- *  move. Callers pass arrays of this struct, so it has no struct_size and will never change. */
-typedef struct cddp_param {
-    /** Unique among parameters and buffers; copied. */
-    const char *name;
-    /** CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16 for parameters; any for buffers. */
-    cddp_type type;
-    /** 0 to CDDP_MAX_DIMS; 0 is a scalar. */
-    int dims;
-    /** Row-major. */
-    int64_t shape[CDDP_MAX_DIMS];
-    /** The tensor's values: as many as the product of shape. In a group on a device, they may be in
-     *  CPU memory or in device memory; with a sharded optimizer, in device memory only. */
-    void *data;
-    /** Where backward writes the gradient, which has the parameter's shape and type. NULL: in
-     *  memory that cddp allocates, which saves copies; see cddp_ddp_grad(). Not used for buffers.
-     */
-    void *grad;
-    /** The parameter has no gradient: it is compared and broadcast, but never reduced. */
-    bool frozen;
-
-} cddp_param;
 
 /** What becomes of the ranks' gradients in a step: see cddp_step. */
 typedef enum cddp_step_kind {
@@ -222,13 +197,19 @@ CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
  *  @p buffers, and plan the buckets. Collective: every rank succeeds or every rank fails, with the
  *  same text.
  *  @param group    May be destroyed before the handle, which keeps it alive.
- *  @param params   At least one of them is not frozen.
- *  @param buffers  State without a gradient (running means ...), which is only broadcast here; may
- *                  be NULL.
+ *  @param params   Of CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16. At least one is not frozen. Names
+ *                  are copied. The memory of `data` and `grad` outlives the handle and does not
+ *                  move. In a group on a device, `data` may be in CPU memory or in device memory;
+ *                  with a sharded optimizer, in device memory only. `grad` NULL: in memory that
+ *                  cddp allocates, which saves copies; see cddp_ddp_grad().
+ *  @param buffers  State without a gradient (running means ...) of any type, which is only
+ *                  broadcast here; may be NULL. No flags.
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_ddp_destroy(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH (the text is a diff of
- *          the models or options), or an error of the group. */
+ *          the models or options), CDDP_ERR_UNAVAILABLE (an unknown flag), or an error of the
+ * group.
+ */
 CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params,
                                          size_t param_count, const cddp_param *buffers,
                                          size_t buffer_count, const cddp_ddp_options *options,

@@ -44,7 +44,7 @@ static int run_backward(cddp_ddp *ddp, const struct model *model, const struct s
         shuffle(order, model->count, rank, step);
     }
     for (size_t i = 0; i < model->count; i++) {
-        if (!model->params[order[i]].frozen) {
+        if (model->params[order[i]].flags == 0) {
             write_gradient(ddp, model, rank, step, order[i]);
             CHECK(cddp_ddp_grad_ready(ddp, order[i]) == CDDP_OK);
         }
@@ -59,7 +59,7 @@ static int steps_give_the_mean(cddp_ddp *ddp, const struct model *model, const s
         CHECK(run_backward(ddp, model, scene, rank, step) == 0);
         CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
         for (size_t p = 0; p < model->count; p++) {
-            CHECK(model->params[p].frozen || is_mean(ddp, model, world_size, step, p));
+            CHECK(model->params[p].flags != 0 || is_mean(ddp, model, world_size, step, p));
         }
     }
     return 0;
@@ -180,15 +180,15 @@ static int broadcast_rank(int rank, int world_size, void *argument)
 {
     cddp_group *group = join_group(argument, rank, world_size);
     int64_t counter = rank + 5;
-    cddp_param buffer = {"counter", CDDP_I64, 0, {0}, &counter, NULL, false};
+    cddp_param buffer = {.name = "counter", .type = CDDP_I64, .data = &counter};
     struct scene scene = {.memory = OWNED};
     struct model model;
     cddp_ddp *ddp;
 
     CHECK(group != NULL);
     make_model(&model, rank, OWNED, SIZES, sizes, types);
-    model.params[1].frozen = true;
-    model.params[4].frozen = true;
+    model.params[1].flags = CDDP_PARAM_FROZEN;
+    model.params[4].flags = CDDP_PARAM_FROZEN;
     CHECK(cddp_ddp_create(group, model.params, model.count, &buffer, 1, NULL, &ddp) == CDDP_OK);
     CHECK(counter == 5);
     for (size_t p = 0; p < model.count; p++) {

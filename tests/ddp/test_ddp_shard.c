@@ -88,7 +88,7 @@ static double expected(const struct scene *scene, const struct model *model, int
 
     put(&cell, type, 0, noise(99, 0, (unsigned)p, (unsigned)i)); /* rank 0's */
     param = get(&cell, type, 0);
-    for (int step = 0; step < steps && !model->params[p].frozen; step++) {
+    for (int step = 0; step < steps && model->params[p].flags == 0; step++) {
         double values[RANKS_MOST] = {0};
 
         for (int rank = 0; rank < world_size; rank++) {
@@ -124,7 +124,7 @@ static cddp_ddp *make_sharded(cddp_group *group, const struct scene *scene, stru
 
     make_model(model, cddp_group_rank(group), scene->memory, SIZES, sizes,
                scene->many_types ? types : NULL);
-    model->params[FROZEN].frozen = true;
+    model->params[FROZEN].flags = CDDP_PARAM_FROZEN;
     model->options.first_bucket_bytes = scene->bytes;
     model->options.bucket_bytes = scene->bytes;
     model->options.shard = true;

@@ -48,15 +48,16 @@ static int broadcast_rank(int rank, int world_size, void *argument)
     const bool *shard = meeting->argument;
     double running[3] = {rank, rank, rank};
     int64_t count = rank;
-    cddp_param buffers[2] = {{"running", CDDP_F64, 1, {3}, running, NULL, false},
-                             {"count", CDDP_I64, 0, {0}, &count, NULL, false}};
     uint32_t both = CDDP_BROADCAST_PARAMS | CDDP_BROADCAST_BUFFERS;
+    cddp_param buffers[2] = {
+        {.name = "running", .type = CDDP_F64, .dims = 1, .shape = {3}, .data = running},
+        {.name = "count", .type = CDDP_I64, .data = &count}};
     int root = world_size - 1;
     struct trainer trainer;
     cddp_ddp *ddp;
 
     CHECK(enter(&trainer, meeting, rank, world_size, OWNED, SIZES, sizes, types) == 0);
-    trainer.model.params[FROZEN].frozen = true;
+    trainer.model.params[FROZEN].flags = CDDP_PARAM_FROZEN;
     trainer.model.options.shard = *shard;
     CHECK(cddp_ddp_create(trainer.group, trainer.model.params, SIZES, buffers, 2,
                           &trainer.model.options, &ddp) == CDDP_OK);
@@ -106,7 +107,7 @@ static int unshard_rank(int rank, int world_size, void *argument)
     cddp_ddp *ddp;
 
     CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, types) == 0);
-    trainer.model.params[FROZEN].frozen = true;
+    trainer.model.params[FROZEN].flags = CDDP_PARAM_FROZEN;
     trainer.model.options.shard = true;
     trainer.model.options.bucket_bytes = 100000;
     CHECK(watch(&trainer) == 0);
@@ -167,7 +168,7 @@ static int at_once_rank(int rank, int world_size, void *argument)
     struct trainer trainer;
 
     CHECK(enter(&trainer, argument, rank, world_size, MIXED, SIZES, sizes, types) == 0);
-    trainer.model.params[FROZEN].frozen = true;
+    trainer.model.params[FROZEN].flags = CDDP_PARAM_FROZEN;
     trainer.model.options.bucket_bytes = 1000;
     CHECK(watch(&trainer) == 0);
     CHECK(cddp_ddp_unshard(trainer.ddp) == CDDP_OK); /* they are there already */

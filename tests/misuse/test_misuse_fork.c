@@ -55,7 +55,7 @@ int __lsan_is_turned_off(void)
 static int call_all(struct misuse_model *model)
 {
     float data[2] = {1000, 1000};
-    cddp_message message = {true, 0, data, 2, CDDP_F32};
+    cddp_message message = {.receives = true, .out = data, .count = 2};
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     cddp_bucket_stats times = CDDP_BUCKET_STATS_INIT;
     cddp_batch batch = CDDP_BATCH_INIT;
@@ -274,7 +274,7 @@ static void samplers_and_files_work_in_a_child(void **state)
 {
     const struct misuse *misuse = *state;
     const float numbers[2] = {1, 2};
-    const cddp_tensor tensor = {"a", CDDP_F32, 1, {2}, (void *)(uintptr_t)numbers};
+    const cddp_tensor tensor = {.name = "a", .dims = 1, .shape = {2}, .data = numbers};
     char path[4200];
     cddp_sampler *sampler;
     cddp_safetensors *file;

@@ -10,7 +10,7 @@
 static void collectives_without_a_group_are_errors(void **state)
 {
     float data[2] = {0};
-    cddp_message message = {false, 0, data, 1, CDDP_F32};
+    cddp_message message = {.in = data, .count = 1};
     size_t count = 1;
     cddp_store *store;
     void *memory;
@@ -183,8 +183,9 @@ static void null_snapshots_are_errors(void **state)
     NULL_GIVES(cddp_snapshot_find("folder", NULL, NULL));
     NULL_GIVES(cddp_snapshot_recover(NULL, &path, NULL));
     NULL_GIVES(cddp_snapshot_read_state(NULL, &path, &step));
-    NULL_GIVES(cddp_snapshot_load(NULL, &snapshot));
-    NULL_GIVES(cddp_snapshot_load("folder", NULL));
+    NULL_GIVES(cddp_snapshot_load(NULL, NULL, 0, NULL, 0));
+    NULL_GIVES(cddp_snapshot_load("folder", NULL, 1, NULL, 0));
+    NULL_GIVES(cddp_snapshot_load("folder", NULL, 0, NULL, 1));
 }
 
 static void null_loaders_and_devices_are_errors(void **state)

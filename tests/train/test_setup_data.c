@@ -6,6 +6,7 @@
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
 #include "train/setup_data.h"
+#include "train/model_spec.h"
 #include "train/setup_model.h"
 #include "train/train_setup.h"
 

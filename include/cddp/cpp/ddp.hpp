@@ -76,7 +76,7 @@ class model
     /** Add a parameter that is not trained. */
     template <class D> model &frozen(const std::string &name, const shape &sizes, D &&data)
     {
-        add(params_, name, sizes, view(data)).frozen = true;
+        add(params_, name, sizes, view(data)).flags = CDDP_PARAM_FROZEN;
         return *this;
     }
     /** Add a buffer: state without a gradient. */

@@ -4,6 +4,8 @@
 #ifndef CDDPI_ENV_H
 #define CDDPI_ENV_H
 
+#include "base/shared.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -138,14 +140,15 @@ extern const struct cddpi_env_row cddpi_env_rows[CDDPI_ENV_COUNT];
 
 /** The variable's value, or its default if the variable is unset or "". NULL: it has no default
  *  either. */
-const char *cddpi_env(enum cddpi_env variable);
+CDDPI_SHARED const char *cddpi_env(enum cddpi_env variable);
 
 /** The variable as an integer. Gives @p otherwise if cddpi_env() gives NULL, and, after a warning
  *  in the log, if the text is not a number in [@p low, @p high]. */
-int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high, int64_t otherwise);
+CDDPI_SHARED int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high,
+                                       int64_t otherwise);
 
 /** CDDP_TIMEOUT_MS: how long to wait for something that another rank, thread or device should do
  *  soon. */
-uint32_t cddpi_env_timeout_ms(void);
+CDDPI_SHARED uint32_t cddpi_env_timeout_ms(void);
 
 #endif

@@ -81,7 +81,8 @@ static void add_tensor(struct manifest_page *page, enum section section, size_t 
     for (int d = 0; d < param->dims; d++) {
         add(page, "%s%lld", d > 0 ? ", " : "", (long long)param->shape[d]);
     }
-    add(page, "]%s%s\n", section == PARAMS && param->frozen ? " frozen" : "",
+    add(page, "]%s%s\n",
+        section == PARAMS && (param->flags & CDDP_PARAM_FROZEN) != 0 ? " frozen" : "",
         device->ops->owns(device, param->data) ? " on the device" : "");
 }
 
@@ -96,7 +97,7 @@ static void add_order(struct manifest_page *page, const struct cddpi_manifest *m
         return;
     }
     for (size_t i = 0; i < manifest->param_count; i++) {
-        count += !manifest->params[i].frozen;
+        count += (manifest->params[i].flags & CDDP_PARAM_FROZEN) == 0;
     }
     crypto_generichash(hash, sizeof hash, (const unsigned char *)manifest->options->ready_order,
                        count * sizeof(size_t), NULL, 0);

@@ -79,7 +79,9 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     }
     order_params(model);
     CDDPI_TRY(cddpi_model_alloc_params(model));
-    cddpi_model_make_first_values(model);
+    if (!spec->no_values) {
+        cddpi_model_make_first_values(model);
+    }
     return CDDP_OK;
 }
 

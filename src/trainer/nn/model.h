@@ -152,6 +152,7 @@ struct cddpi_model_spec {
                        which also replaces classes and loss; 0: not completed yet */
     bool split; /* on the CPU: backward leaves parameter gradients to cddpi_model_weights(), for the
                    layers where that pays off */
+    bool no_values; /* leave parameters and buffers zero: all of them will be loaded */
     int towers; /* alexnet: 2: the two towers are separate layers; 0 and 1: groups of channels */
 };
 

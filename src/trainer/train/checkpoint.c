@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-size_t cddpi_find_infinite(const cddp_tensor *tensor)
+size_t cddpi_find_infinite(const cddp_param *tensor)
 {
     const float *values = tensor->data;
     size_t count = cddpi_elements(tensor->dims, tensor->shape);
@@ -32,7 +32,7 @@ size_t cddpi_find_infinite(const cddp_tensor *tensor)
     return tensor->type == CDDP_F32 ? i : count;
 }
 
-cddp_status cddpi_fail_infinite(const cddp_tensor *tensor, size_t element, float value)
+cddp_status cddpi_fail_infinite(const cddp_param *tensor, size_t element, float value)
 {
     return cddpi_fail(CDDP_ERR_STATE,
                       "%s has become %g (element %zu of %zu), so nothing is written: the "
@@ -94,27 +94,27 @@ bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer)
     return trainer->config->train.precision == CDDPI_PRECISION_FP16;
 }
 
-void cddpi_checkpoint_release(cddp_snapshot *snapshot)
+void cddpi_checkpoint_release(struct cddpi_snapshot_params *all)
 {
-    cddpi_free((void *)(uintptr_t)snapshot->model);
-    cddpi_free((void *)(uintptr_t)snapshot->optimizer);
+    cddpi_free((void *)(uintptr_t)all->model);
+    cddpi_free((void *)(uintptr_t)all->optimizer);
 }
 
-cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot, const cddp_tensor *tensors,
-                                           size_t count)
+cddp_status cddpi_checkpoint_add_optimizer(struct cddpi_snapshot_params *all,
+                                           const cddp_param *tensors, size_t count)
 {
-    size_t before = snapshot->optimizer_count;
-    cddp_tensor *all = cddpi_zalloc_array(before + count + 1, sizeof *all);
+    size_t before = all->optimizer_count;
+    cddp_param *joined = cddpi_zalloc_array(before + count + 1, sizeof *joined);
 
-    if (all == NULL) {
+    if (joined == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
     }
     for (size_t i = 0; i < before + count; i++) {
-        all[i] = i < before ? snapshot->optimizer[i] : tensors[i - before];
+        joined[i] = i < before ? all->optimizer[i] : tensors[i - before];
     }
-    cddpi_free((void *)(uintptr_t)snapshot->optimizer);
-    snapshot->optimizer = all;
-    snapshot->optimizer_count = before + count;
+    cddpi_free((void *)(uintptr_t)all->optimizer);
+    all->optimizer = joined;
+    all->optimizer_count = before + count;
     return CDDP_OK;
 }
 
@@ -156,10 +156,10 @@ void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)
 
 /* A step may make parameters NaN or Inf, and a run that resumes from these always fails. The loss
  * shows it only in the next step. Other stages check their own parameters. */
-static cddp_status check_finite(const cddp_snapshot *snapshot)
+static cddp_status check_finite(const struct cddpi_snapshot_params *all)
 {
-    for (size_t t = 0; t < snapshot->model_count; t++) {
-        const cddp_tensor *tensor = &snapshot->model[t];
+    for (size_t t = 0; t < all->model_count; t++) {
+        const cddp_param *tensor = &all->model[t];
         size_t count = cddpi_elements(tensor->dims, tensor->shape);
         size_t i = tensor->data != NULL ? cddpi_find_infinite(tensor) : count;
 
@@ -175,12 +175,27 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
 {
     unsigned keep = (unsigned)trainer->config->train.keep;
     struct cddpi_snapshot_source source = {.put = NULL};
-    cddp_snapshot snapshot;
+    cddp_snapshot snapshot = CDDP_SNAPSHOT_INIT;
+    struct cddpi_snapshot_params all;
+    cddp_tensor *tensors = NULL;
     cddp_status status;
 
-    CDDPI_TRY(trainer->engine->list_tensors(trainer, &snapshot));
+    CDDPI_TRY(trainer->engine->list_tensors(trainer, &all));
+    CDDPI_TRY_GOTO(end, status, check_finite(&all));
+    tensors = cddpi_zalloc_array(all.model_count + all.optimizer_count, sizeof *tensors);
+    if (tensors == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+        goto end;
+    }
+    CDDPI_TRY_GOTO(end, status, cddp_tensors_of(all.model, all.model_count, tensors));
+    CDDPI_TRY_GOTO(end, status,
+                   cddp_tensors_of(all.optimizer, all.optimizer_count, tensors + all.model_count));
+    snapshot.step = trainer->cursor.step;
+    snapshot.model = tensors;
+    snapshot.model_count = all.model_count;
+    snapshot.optimizer = tensors + all.model_count;
+    snapshot.optimizer_count = all.optimizer_count;
     snapshot.state_json = text;
-    CDDPI_TRY_GOTO(end, status, check_finite(&snapshot));
     if (trainer->engine->prepare_save != NULL) {
         CDDPI_TRY_GOTO(end, status, trainer->engine->prepare_save(trainer, &source));
     }
@@ -188,7 +203,8 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
                                   source.put != NULL ? &source : NULL, keep,
                                   last || keep < 2 ? 1 : keep - 1, room);
 end:
-    cddpi_checkpoint_release(&snapshot);
+    cddpi_free(tensors);
+    cddpi_checkpoint_release(&all);
     return status;
 }
 

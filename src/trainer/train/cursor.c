@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "train/trainer.h"
 
+#include <cddp/checkpoint.h>
 #include <inttypes.h>
 #include <string.h>
 

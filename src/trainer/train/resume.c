@@ -180,7 +180,7 @@ end:
     return status;
 }
 
-static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tensors, size_t count)
+static cddp_status broadcast_tensors(cddp_group *group, const cddp_param *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         size_t elements = cddpi_elements(tensors[i].dims, tensors[i].shape);
@@ -194,7 +194,7 @@ static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tenso
 static cddp_status share_scale(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
-    const cddp_tensor *tensors = cddpi_loss_scale_tensors(&trainer->loss_scale, &count);
+    const cddp_param *tensors = cddpi_loss_scale_tensors(&trainer->loss_scale, &count);
 
     if (!cddpi_checkpoint_has_scale(trainer)) {
         return CDDP_OK;
@@ -206,7 +206,7 @@ static cddp_status share_scale(struct cddpi_trainer *trainer)
 static cddp_status share_optimizer(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
-    const cddp_tensor *optimizer = cddpi_optim_tensors(trainer->optim, &count);
+    const cddp_param *optimizer = cddpi_optim_tensors(trainer->optim, &count);
     cddp_status status;
 
     if (trainer->config->ddp.shard_optimizer) {
@@ -222,7 +222,7 @@ static cddp_status share_optimizer(struct cddpi_trainer *trainer)
 
 static cddp_status share_model(struct cddpi_trainer *trainer)
 {
-    cddp_tensor *model = cddpi_trainer_model_tensors(trainer);
+    cddp_param *model = cddpi_trainer_model_tensors(trainer);
     cddp_status status;
 
     if (model == NULL) {

@@ -11,46 +11,9 @@
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
+#include "train/model_spec.h"
 
 #include <stdio.h>
-
-struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
-                                                 const struct cddpi_dataset *data)
-{
-    bool tokens = data->kind == CDDPI_DATASET_TOKENS;
-
-    return (struct cddpi_model_spec){
-        .preset = config->model.type == CDDPI_MODEL_LAYERS
-                      ? NULL
-                      : cddpi_config_word(config, "model.type"),
-        .hidden = config->model.hidden.values,
-        .hidden_count = config->model.hidden.count,
-        .dropout = config->model.dropout,
-        .sync_batch_norm = config->model.sync_batch_norm,
-        .layers = config->model.layers.values,
-        .layer_count = (size_t)config->model.layers.count,
-        .loss = (enum cddpi_loss)config->model.loss,
-        .channels = data->channels,
-        .height = data->height,
-        .width = data->width,
-        .classes = data->classes,
-        .context = tokens ? data->context : 0,
-        .vocab = tokens ? data->classes : 0,
-        .precision = (enum cddpi_precision)config->train.precision,
-        .matmul = (enum cddpi_matmul_mode)config->train.products,
-        .size = config->model.size,
-        .blocks = config->model.blocks,
-        .heads = config->model.heads,
-        .embed = config->model.embed,
-        .recompute = config->model.recompute,
-        .tied = config->model.tied,
-        .any_order = !config->ddp.deterministic,
-        .latent = config->model.latent,
-        .generator_units = config->model.generator_units,
-        .discriminator_units = config->model.discriminator_units,
-        .towers = config->model.towers,
-    };
-}
 
 /* Check that the weights are of a model of that size, before each rank finds a mismatch in a
  * tensor's shape. The file itself was checked before. */
@@ -263,15 +226,9 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
                                 struct cddpi_data_loader **out)
 {
     const struct cddpi_config *config = trainer->config;
-    int size = config->data.size;
-    int resize = config->data.resize; /* the shorter side before the centre is cut out */
     struct cddpi_data_loader_options options = {
         .dataset = data,
-        .transform = {.crop_padding = config->data.crop_padding,
-                      .flip = config->data.flip,
-                      .crop_area = {config->data.crop_area.values[0],
-                                    config->data.crop_area.values[1]},
-                      .resize = resize > 0 ? resize : size + (size + 7) / 8},
+        .transform = cddpi_trainer_transform(config),
         .skip_broken = config->data.on_error == CDDPI_DATA_SKIP,
         .seed = (uint64_t)config->train.seed,
         .max_count = (int)most,
@@ -282,13 +239,6 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .device = trainer->device,
     };
 
-    for (int c = 0; c < 4; c++) {
-        const struct cddpi_real_list *mean = &config->data.mean;
-        const struct cddpi_real_list *std = &config->data.std;
-
-        options.transform.mean[c] = (float)mean->values[c < mean->count ? c : 0];
-        options.transform.std[c] = (float)std->values[c < std->count ? c : 0];
-    }
     return cddpi_data_loader_create(&options, out);
 }
 

@@ -112,20 +112,17 @@ size_t cddpi_trainer_model_tensor_count(const struct cddpi_trainer *trainer)
     return count;
 }
 
-cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
+cddp_param *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
 {
-    cddp_tensor *all = cddpi_zalloc_array(cddpi_trainer_model_tensor_count(trainer), sizeof *all);
-    cddp_tensor *next = all;
+    cddp_param *all = cddpi_zalloc_array(cddpi_trainer_model_tensor_count(trainer), sizeof *all);
+    cddp_param *next = all;
 
     for (; all != NULL && trainer != NULL; trainer = trainer->next) {
         for (size_t i = 0; i < tensor_count(trainer); i++, next++) {
-            const cddp_param *from = tensor_at(trainer, i);
-
-            next->name = from->name;
-            next->type = from->type;
-            next->dims = from->dims;
-            memcpy(next->shape, from->shape, sizeof next->shape);
-            next->data = trainer->host_copy != NULL ? trainer->host_copy[i] : from->data;
+            *next = *tensor_at(trainer, i);
+            if (trainer->host_copy != NULL) {
+                next->data = trainer->host_copy[i];
+            }
         }
     }
     return all;

@@ -109,8 +109,9 @@ struct cddpi_engine {
 
     /* --- checkpoints --- */
 
-    /* Rank 0: list a checkpoint's tensors. Release with cddpi_checkpoint_release(). */
-    cddp_status (*list_tensors)(struct cddpi_trainer *trainer, cddp_snapshot *out);
+    /* Rank 0: list a checkpoint's tensors, to write or to load into. Release with
+     * cddpi_checkpoint_release(). */
+    cddp_status (*list_tensors)(struct cddpi_trainer *trainer, struct cddpi_snapshot_params *out);
     /* Rank 0, before it writes: @p out supplies the tensors that have no data in this process.
      * Optional. */
     cddp_status (*prepare_save)(struct cddpi_trainer *trainer, struct cddpi_snapshot_source *out);

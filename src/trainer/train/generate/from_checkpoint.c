@@ -28,7 +28,7 @@ static cddp_status be_alone(struct cddpi_trainer *trainer)
 static cddp_status load_model(struct cddpi_trainer *trainer, const char *path)
 {
     char *file = cddpi_format("%s/model.safetensors", path);
-    cddp_tensor *tensors = NULL;
+    cddp_param *tensors = NULL;
     cddp_status status;
 
     CDDPI_TRY_GOTO(end, status, cddpi_trainer_create_host_copy(trainer));

@@ -274,12 +274,12 @@ static struct cddpi_model *reader(const struct cddpi_trainer *trainer)
 
 /* List the discriminator's optimizer first, then the generator's, whose counters need other names.
  * There is no loss scale: both are computed in f32. */
-static cddp_status list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+static cddp_status list_tensors(struct cddpi_trainer *trainer, struct cddpi_snapshot_params *out)
 {
     static const char *const counters[] = {"generator.step", "generator.param_steps"};
     struct cddpi_optim *optim = trainer->next->optim;
     size_t count = 0;
-    const cddp_tensor *tensors = cddpi_optim_tensors(optim, &count);
+    const cddp_param *tensors = cddpi_optim_tensors(optim, &count);
     size_t first;
     cddp_status status;
 
@@ -291,7 +291,7 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *ou
         return status;
     }
     for (size_t i = 0; i < cddpi_optim_counters(optim); i++) {
-        ((cddp_tensor *)(uintptr_t)out->optimizer)[first + i].name = counters[i];
+        ((cddp_param *)(uintptr_t)out->optimizer)[first + i].name = counters[i];
     }
     return CDDP_OK;
 }

@@ -172,7 +172,7 @@ static cddp_status read_weights(const struct cddpi_trainer *trainer)
 {
     const char *path = trainer->config->model.weights;
     size_t count = cddpi_trainer_model_tensor_count(trainer);
-    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
+    cddp_param *tensors = cddpi_trainer_model_tensors(trainer);
     cddp_status status;
 
     if (tensors == NULL) {
@@ -194,14 +194,14 @@ cddp_status cddpi_single_load_weights(struct cddpi_trainer *trainer)
     return cddpi_trainer_copy_to_device(trainer);
 }
 
-cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer,
+                                      struct cddpi_snapshot_params *out)
 {
     size_t count = 0;
-    const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
+    const cddp_param *tensors = cddpi_optim_tensors(trainer->optim, &count);
     cddp_status status;
 
-    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
-    out->step = trainer->cursor.step;
+    *out = (struct cddpi_snapshot_params){.model = NULL};
     out->model = cddpi_trainer_model_tensors(trainer);
     out->model_count = cddpi_trainer_model_tensor_count(trainer);
     if (out->model == NULL) {
@@ -221,12 +221,13 @@ fail:
 
 cddp_status cddpi_single_load(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_snapshot snapshot;
+    struct cddpi_snapshot_params into;
     cddp_status status;
 
-    CDDPI_TRY(trainer->engine->list_tensors(trainer, &snapshot));
-    status = cddp_snapshot_load(path, &snapshot);
-    cddpi_checkpoint_release(&snapshot);
+    CDDPI_TRY(trainer->engine->list_tensors(trainer, &into));
+    status = cddp_snapshot_load(path, into.model, into.model_count, into.optimizer,
+                                into.optimizer_count);
+    cddpi_checkpoint_release(&into);
     return status;
 }
 

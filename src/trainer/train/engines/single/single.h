@@ -44,7 +44,7 @@ void cddpi_single_add_memory(const struct cddpi_trainer *trainer, struct cddpi_h
 
 CDDP_CHECKED cddp_status cddpi_single_load_weights(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer,
-                                                   cddp_snapshot *out);
+                                                   struct cddpi_snapshot_params *out);
 CDDP_CHECKED cddp_status cddpi_single_load(struct cddpi_trainer *trainer, const char *path);
 
 #endif
