@@ -247,7 +247,7 @@ static void what_cannot_be_generated_is_told(void **state)
     assert_generate_says(
         argument("--generate x %s %s", in_work("text.conf"), run_dir_argument("nothing")), 1,
         "nothing/checkpoints has no checkpoint, and model.weights names no file: "
-        "there is nothing to generate from");
+        "there is no model to use");
     assert_generate_says(argument("--generate x %s", in_work("small.conf")), 2,
                          "data.type (its default): only models of tokens write text, but the data "
                          "are images");

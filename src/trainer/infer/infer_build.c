@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/shape.h"
+#include "data/files/data_file.h"
 #include "nn/weights/weights.h"
 #include "train/model_spec.h"
 
@@ -20,6 +21,20 @@ static cddp_status no_memory(void)
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
 }
 
+static cddp_status read_image_shape(const char *path, int out[3])
+{
+    struct cddpi_data_file file;
+    int64_t shape[4];
+    const uint8_t *images;
+
+    CDDPI_TRY(cddpi_idx_open_images(path, &file, shape, &images));
+    for (int i = 0; i < 3; i++) {
+        out[i] = (int)shape[i + 1];
+    }
+    cddpi_data_file_close(&file);
+    return CDDP_OK;
+}
+
 /* The size of images of data in IDX files. */
 static cddp_status find_image_shape(const struct cddp_model *model, int out[3])
 {
@@ -32,9 +47,9 @@ static cddp_status find_image_shape(const struct cddp_model *model, int out[3])
         }
         return CDDP_OK;
     }
-    status = cddpi_idx_image_shape(config->data.test_images, out);
+    status = read_image_shape(config->data.test_images, out);
     if (status == CDDP_ERR_NOT_FOUND) {
-        status = cddpi_idx_image_shape(config->data.train_images, out);
+        status = read_image_shape(config->data.train_images, out);
     }
     if (status == CDDP_OK) {
         return CDDP_OK;
@@ -244,7 +259,7 @@ static cddp_status build_model(struct cddp_model *model)
 }
 
 /* A generator has only some of the tensors in its file, so they are copied one by one. */
-static cddp_status load_some(const char *path, const cddp_tensor *tensors, size_t count)
+static cddp_status load_some(const char *path, const cddp_param *tensors, size_t count)
 {
     cddp_safetensors *file = NULL;
     cddp_status status = CDDP_OK;
@@ -273,7 +288,7 @@ static cddp_status load_some(const char *path, const cddp_tensor *tensors, size_
 
 /* The model's parameters and buffers, in host memory. */
 struct tensors {
-    cddp_tensor *items;
+    cddp_param *items;
     const cddp_param **of; /* what each one is in the model */
     size_t count;
     bool copied; /* the model's own memory is a device's */
@@ -303,13 +318,9 @@ static cddp_status list_tensors(const struct cddp_model *model, struct tensors *
     }
     for (size_t i = 0; i < params + buffers; i++) {
         const cddp_param *param = i < params ? &lists[0][i] : &lists[1][i - params];
-        cddp_tensor *tensor = &out->items[out->count];
+        cddp_param *tensor = &out->items[out->count];
 
-        tensor->name = param->name;
-        tensor->type = param->type;
-        tensor->dims = param->dims;
-        memcpy(tensor->shape, param->shape, sizeof tensor->shape);
-        tensor->data = param->data;
+        *tensor = *param;
         if (out->copied) {
             tensor->data = cddpi_alloc_aligned(cddpi_elements(param->dims, param->shape) *
                                                cddp_type_bytes(param->type));
@@ -330,7 +341,7 @@ static cddp_status send_tensors(struct cddp_model *model, const struct tensors *
         return CDDP_OK;
     }
     for (size_t i = 0; i < tensors->count; i++) {
-        const cddp_tensor *from = &tensors->items[i];
+        const cddp_param *from = &tensors->items[i];
 
         CDDPI_TRY(ops->copy(model->device, CDDPI_STREAM_COMPUTE, tensors->of[i]->data, from->data,
                             cddpi_elements(from->dims, from->shape) * cddp_type_bytes(from->type)));
