@@ -103,6 +103,8 @@ static void null_ddps_and_buckets_are_errors(void **state)
     assert_null(cddp_ddp_spans(NULL, 0, &count));
     assert_int_equal(count, 0);
     assert_null(cddp_ddp_spans(NULL, 0, NULL));
+    NULL_GIVES(cddp_ddp_save(NULL, "a", NULL));
+    NULL_GIVES(cddp_ddp_load(NULL, "a"));
     assert_null(cddp_ddp_param_name(NULL, 0));
     assert_int_equal(cddp_ddp_param_count(NULL), 0);
     cddp_ddp_destroy(NULL);
