@@ -102,7 +102,7 @@ static cddp_status use_loader_options(const void *from)
 
 static cddp_status use_ddp_options(const void *from)
 {
-    cddp_param param = {"w", CDDP_F32, 1, {4}, values, NULL, false};
+    cddp_param param = {.name = "w", .type = CDDP_F32, .dims = 1, .shape = {4}, .data = values};
     cddp_ddp *made = NULL;
     cddp_status status = cddp_ddp_create(group, &param, 1, NULL, 0, from, &made);
 
@@ -203,6 +203,11 @@ static cddp_status fill_batch(void *out)
     return status;
 }
 
+static cddp_status fill_failure(void *out)
+{
+    return cddp_last_failure(out);
+}
+
 /* What the library fills. */
 static const struct output {
     const char *type;
@@ -212,11 +217,12 @@ static const struct output {
     {"cddp_ddp_stats", sizeof(cddp_ddp_stats), fill_stats},
     {"cddp_bucket_stats", sizeof(cddp_bucket_stats), fill_bucket_stats},
     {"cddp_batch", sizeof(cddp_batch), fill_batch},
+    {"cddp_failure", sizeof(cddp_failure), fill_failure},
 };
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
 
 /* What the library makes for callbacks: a program does not say its size. */
-static const char *const made[] = {"cddp_bucket"};
+static const char *const made[] = {"cddp_bucket", "cddp_log_record"};
 enum { MADE = sizeof made / sizeof *made };
 
 /* A program's struct, with @p after behind it. */
@@ -420,7 +426,8 @@ static void every_struct_of_the_headers_is_tested_here(void **state)
 static int set_up(void **state)
 {
     static const char *const names[] = {"cpu"};
-    cddp_param param = {"w", CDDP_F32, 1, {4}, values, grads, false};
+    cddp_param param = {
+        .name = "w", .type = CDDP_F32, .dims = 1, .shape = {4}, .data = values, .grad = grads};
 
     (void)state;
     folder = support_mkdtemp();

@@ -179,8 +179,8 @@ static void null_snapshots_are_errors(void **state)
     uint64_t step;
 
     (void)state;
-    NULL_GIVES(cddp_snapshot_write(NULL, &snapshot, 0));
-    NULL_GIVES(cddp_snapshot_write("folder", NULL, 0));
+    NULL_GIVES(cddp_snapshot_write(NULL, &snapshot, NULL, NULL));
+    NULL_GIVES(cddp_snapshot_write("folder", NULL, NULL, NULL));
     NULL_GIVES(cddp_snapshot_find(NULL, &path, NULL));
     NULL_GIVES(cddp_snapshot_find("folder", NULL, NULL));
     NULL_GIVES(cddp_snapshot_recover(NULL, &path, NULL));
@@ -204,7 +204,7 @@ static void null_loaders_and_devices_are_errors(void **state)
     NULL_GIVES(cddp_loader_next(NULL, &batch));
     assert_int_equal(cddp_loader_batches(NULL), 0);
     cddp_loader_destroy(NULL);
-    NULL_GIVES(cddp_spawn(NULL, 1, NULL, NULL));
+    NULL_GIVES(cddp_spawn(1, NULL, NULL, NULL));
     NULL_GIVES(cddp_data_parallel(NULL, &parallel_options, NULL, NULL));
     NULL_GIVES(cddp_allocator_set(NULL));
     assert_int_equal(cddp_devices_count(NULL), 0);

@@ -148,9 +148,9 @@ static cddp_status open_all(const char *const *names, int count, struct gpus *gp
     cpu_set_t allowed;
     cddp_status status;
 
-    if (names == NULL || out == NULL || count < 1 || count > CDDP_PARALLEL_DEVICES) {
+    if (names == NULL || out == NULL || count < 1 || count > CDDP_MAX_PARALLEL_DEVICES) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: %d names at %p: between 1 and %d", count,
-                          (const void *)names, CDDP_PARALLEL_DEVICES);
+                          (const void *)names, CDDP_MAX_PARALLEL_DEVICES);
     }
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
         return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
