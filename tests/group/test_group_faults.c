@@ -626,7 +626,7 @@ static int full_rank(int rank, int n, void *argument)
     if (rank == n - 1) {
         cddpi_alloc_fail_nth(1);
     }
-    CHECK(cddp_group_alloc(group, 4096, &memory) ==
+    CHECK(cddp_group_alloc(group, 4096, 0, &memory) ==
           (rank == n - 1 ? CDDP_ERR_NO_MEMORY : CDDP_ERR_PEER));
     CHECK(reduce(group, fault, data, COUNT) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);

@@ -61,7 +61,7 @@ static void reductions(cddp::group &group)
     CHECK(shared.data()[4] == static_cast<float>(size));
     auto moved = std::move(shared);
     CHECK(shared.data() == nullptr && moved.size() == 5);
-    CHECK(group.alloc_host<char>(3).size() == 3);
+    CHECK(group.alloc<char>(3, CDDP_ALLOC_HOST).size() == 3);
     group.barrier();
 #if __cplusplus >= 202002L
     std::span<double> one(&number, 1);
@@ -294,7 +294,7 @@ static void ends(cddp::group group)
 
     CHECK(group.backend() != "" && group.timeout_ms() > 0 && group.device() == -1);
     CHECK(group.local_rank() == group.rank() && group.local_world_size() == group.world_size());
-    CHECK(group.generation() == cddp_group_generation(group.get()));
+    CHECK(group.generation() == group.info().generation);
     CHECK(group.stream() == nullptr);
     CHECK(status_of([&] { group.set_stream(nullptr); }) == CDDP_ERR_ARGUMENT);
     group.barrier();

@@ -51,6 +51,15 @@ CDDPI_SHARED const struct cddpi_failure *cddpi_last_failure(void);
         }                                                                                          \
     } while (0)
 
+/** Return CDDP_ERR_NO_MEMORY from this function, with this text, unless @p has: the pointers that
+ *  were allocated are not NULL. */
+#define CDDPI_TRY_MEMORY(has, ...)                                                                 \
+    do {                                                                                           \
+        if (!(has)) {                                                                              \
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, __VA_ARGS__);                                    \
+        }                                                                                          \
+    } while (0)
+
 /** Store a failure's text and return @p status, so that a caller can `return cddpi_fail(...)`. */
 CDDPI_SHARED cddp_status cddpi_fail(cddp_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -184,7 +184,8 @@ cddp_status cddpi_bucket_scratch(struct cddpi_bucket *bucket, size_t bytes, void
     void *memory;
 
     if (bucket->scratch == NULL) {
-        cddp_status status = cddp_group_alloc(bucket->ddp->group, bytes > 0 ? bytes : 1, &memory);
+        cddp_status status = cddp_group_alloc(bucket->ddp->group, bytes > 0 ? bytes : 1, 0,
+                                              &memory);
 
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "scratch memory of %zu bytes", bytes);

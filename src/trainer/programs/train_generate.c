@@ -46,7 +46,7 @@ cddp_status cddpi_train_open_model(const struct cddpi_config *config, bool proba
     options.device = config->train.device == CDDPI_TRAIN_ON_AUTO
                          ? cddpi_env(CDDPI_ENV_DEVICE)
                          : cddpi_config_word(config, "train.device");
-    options.probabilities = probabilities;
+    options.probabilities = probabilities && config->model.loss != CDDPI_LOSS_MSE;
     status = find_checkpoint(trainer, &checkpoint);
     if (status == CDDP_OK) {
         status = cddpi_infer_open(config, checkpoint, config->model.weights, &options, out);

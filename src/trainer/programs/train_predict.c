@@ -215,6 +215,10 @@ static cddp_status prepare(struct predictor *all)
     const struct cddpi_config *config = all->config;
     cddp_model_value in = CDDP_MODEL_VALUE_INIT;
 
+    if (all->model->kind != CDDPI_INFER_IMAGES) {
+        return cddpi_config_fail(config, "model.type",
+                                 "only models that give images classes predict");
+    }
     CDDPI_TRY(cddp_model_get_input(all->model, 0, &in));
     memcpy(all->shape, in.shape, sizeof all->shape);
     all->sample_bytes = (size_t)(in.shape[1] * in.shape[2] * in.shape[3]);
@@ -237,13 +241,7 @@ cddp_status cddpi_train_predict(const struct cddpi_config *config, const char *p
     struct predictor all = {.config = config, .file = file};
     cddp_status status;
 
-    if (config->model.type == CDDPI_MODEL_DCGAN || config->data.type == CDDPI_DATA_TOKENS ||
-        config->data.type == CDDPI_DATA_TEXT || cddpi_config_is_language_model(config) ||
-        config->model.vocab > 0) {
-        return cddpi_config_fail(config, "model.type",
-                                 "only models of images that have classes predict");
-    }
-    CDDPI_TRY(cddpi_train_open_model(config, config->model.loss != CDDPI_LOSS_MSE, &all.model));
+    CDDPI_TRY(cddpi_train_open_model(config, true, &all.model));
     status = prepare(&all);
     status = status == CDDP_OK ? predict_path(&all, path) : status;
     for (size_t i = 0; i < all.count; i++) {
