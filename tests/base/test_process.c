@@ -168,7 +168,9 @@ static int stop_rank(int rank, int world_size, void *argument)
     CHECK(signal(SIGUSR1, count_stop) == SIG_DFL);
     CHECK(!cddp_stop_requested());
     CHECK(raise(SIGUSR1) == 0 && cddp_stop_requested());
-    CHECK(raise(SIGUSR2) == 0 && raise(SIGUSR2) == 0); /* only announce an end */
+    CHECK(raise(SIGUSR2) == 0 && raise(SIGUSR2) == 0); /* only announce an end, */
+    support_sleep_ms(250);
+    CHECK(raise(SIGTERM) == 0); /* so this is the first that asks for it */
     return 0;
 }
 

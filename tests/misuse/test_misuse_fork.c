@@ -96,6 +96,8 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_ddp_grads_ready(mine.ddp, 0, 1));
     FORK_GIVES(cddp_ddp_progress(mine.ddp));
     FORK_GIVES(cddp_ddp_follow(mine.ddp, &done));
+    FORK_GIVES(cddp_ddp_save(mine.ddp, "a", NULL));
+    FORK_GIVES(cddp_ddp_load(mine.ddp, "a"));
     FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, CDDP_BROADCAST_BUFFERS));
     FORK_GIVES(cddp_ddp_param_wait(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_params_wait(mine.ddp));

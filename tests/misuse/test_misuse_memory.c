@@ -272,16 +272,16 @@ static cddp_status open_loader(void)
     return status;
 }
 
-static int spawned(int rank, void *argument)
+static cddp_status spawned(void *state, int rank)
 {
+    (void)state;
     (void)rank;
-    (void)argument;
-    return 0;
+    return CDDP_OK;
 }
 
 static cddp_status spawn_two(void)
 {
-    return cddp_spawn(spawned, 2, NULL, NULL);
+    return cddp_spawn(2, spawned, NULL, NULL);
 }
 
 /* In one process, which goes on after each. */

@@ -104,6 +104,8 @@ static void null_ddps_and_buckets_are_errors(void **state)
     assert_null(cddp_ddp_spans(NULL, 0, &count));
     assert_int_equal(count, 0);
     assert_null(cddp_ddp_spans(NULL, 0, NULL));
+    NULL_GIVES(cddp_ddp_save(NULL, "a", NULL));
+    NULL_GIVES(cddp_ddp_load(NULL, "a"));
     assert_null(cddp_ddp_param_name(NULL, 0));
     assert_int_equal(cddp_ddp_param_count(NULL), 0);
     cddp_ddp_destroy(NULL);
@@ -172,8 +174,8 @@ static void null_snapshots_are_errors(void **state)
     uint64_t step;
 
     (void)state;
-    NULL_GIVES(cddp_snapshot_write(NULL, &snapshot, 0));
-    NULL_GIVES(cddp_snapshot_write("folder", NULL, 0));
+    NULL_GIVES(cddp_snapshot_write(NULL, &snapshot, NULL, NULL));
+    NULL_GIVES(cddp_snapshot_write("folder", NULL, NULL, NULL));
     NULL_GIVES(cddp_snapshot_find(NULL, &path, NULL));
     NULL_GIVES(cddp_snapshot_find("folder", NULL, NULL));
     NULL_GIVES(cddp_snapshot_recover(NULL, &path, NULL));
@@ -197,7 +199,7 @@ static void null_loaders_and_devices_are_errors(void **state)
     NULL_GIVES(cddp_loader_next(NULL, &batch));
     assert_int_equal(cddp_loader_batches(NULL), 0);
     cddp_loader_destroy(NULL);
-    NULL_GIVES(cddp_spawn(NULL, 1, NULL, NULL));
+    NULL_GIVES(cddp_spawn(1, NULL, NULL, NULL));
     NULL_GIVES(cddp_data_parallel(NULL, &parallel_options, NULL, NULL));
     NULL_GIVES(cddp_allocator_set(NULL));
     assert_int_equal(cddp_devices_count(NULL), 0);

@@ -74,10 +74,8 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     }
     model->title = cddpi_strdup(spec->preset != NULL ? spec->preset : "layers");
     model->ready_order = cddpi_zalloc_array(model->params.count, sizeof *model->ready_order);
-    if (model->title == NULL || model->ready_order == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
-                          model->params.count);
-    }
+    CDDPI_TRY_MEMORY(model->title != NULL && model->ready_order != NULL,
+                     "model: no memory for %zu parameters", model->params.count);
     order_params(model);
     CDDPI_TRY(cddpi_model_alloc_params(model));
     if (!spec->no_values) {
@@ -114,9 +112,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
 
     CDDPI_TRY(cddpi_model_spec_complete(&complete));
     model = cddpi_zalloc(sizeof *model);
-    if (model == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes", sizeof *model);
-    }
+    CDDPI_TRY_MEMORY(model != NULL, "model: no memory for %zu bytes", sizeof *model);
     complete.device = cddpi_device_or_cpu(given->device);
     model->device = spec->device;
     model->ops = rows[spec->device->ops->kind];

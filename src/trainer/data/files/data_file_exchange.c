@@ -166,9 +166,7 @@ static void look_at(const struct cddpi_content *content, uint64_t samples, struc
         out->bytes = (uint64_t)info.st_size;
         out->is_known = cddpi_hash_samples(NULL, fd, out->bytes, samples, &out->digest);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    cddpi_fd_close(&fd);
 }
 
 /* Compare what the ranks have seen.

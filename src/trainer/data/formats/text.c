@@ -243,9 +243,8 @@ static cddp_status name_parts(struct cddpi_dataset_memory *memory, bool split)
     memory->labels[TRAIN] = cddpi_format("%s%s%s", first, others,
                                          split ? " without the end held back for tests" : "");
     memory->labels[TEST] = cddpi_format("%s%s: the end held back for tests", first, others);
-    if (memory->labels[TRAIN] == NULL || memory->labels[TEST] == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", first);
-    }
+    CDDPI_TRY_MEMORY(memory->labels[TRAIN] != NULL && memory->labels[TEST] != NULL, "%s: no memory",
+                     first);
     return CDDP_OK;
 }
 

@@ -163,9 +163,7 @@ static cddp_status report_end(struct bench_report *report, int64_t wrong)
     }
     (void)json_object_set_new(report->root, "wrong", wrong < 0 ? json_null() : json_integer(wrong));
     text = json_dumps(report->root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the figures");
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "no memory for the figures");
     if (strcmp(path, "-") == 0) {
         (void)puts(text);
     } else {

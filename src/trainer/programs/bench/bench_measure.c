@@ -96,9 +96,8 @@ cddp_status cddpi_bench_init(struct cddpi_bench *bench)
     bench->room = (size_t)cddpi_bench_bytes(bench, options->max_bytes);
     bench->chunk = cddpi_alloc_aligned(chunk);
     bench->expected = cddpi_alloc_aligned(chunk);
-    if (bench->chunk == NULL || bench->expected == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes", 2 * chunk);
-    }
+    CDDPI_TRY_MEMORY(bench->chunk != NULL && bench->expected != NULL, "no memory for %zu bytes",
+                     2 * chunk);
     CDDPI_TRY(alloc_buffer(bench, &bench->in));
     if (options->in_place) {
         bench->out = bench->in;
@@ -191,9 +190,7 @@ static cddp_status take_samples(struct cddpi_bench *bench, const struct cddpi_be
     if (count > bench->sample_room) {
         double *grown = cddpi_realloc(bench->samples, (size_t)count * sizeof *grown);
 
-        if (grown == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %lld samples", (long long)count);
-        }
+        CDDPI_TRY_MEMORY(grown != NULL, "no memory for %lld samples", (long long)count);
         bench->samples = grown;
         bench->sample_room = count;
     }

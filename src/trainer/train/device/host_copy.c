@@ -12,14 +12,13 @@
 /* Parameters come first, then buffers. */
 static const cddp_param *tensor_at(const struct cddpi_trainer *trainer, size_t i)
 {
-    return i < trainer->models.param_count
-               ? &trainer->models.params[i]
-               : &trainer->models.buffers[i - trainer->models.param_count];
+    return i < trainer->params.count ? &trainer->params.list[i]
+                                     : &trainer->buffers.list[i - trainer->params.count];
 }
 
 static size_t tensor_count(const struct cddpi_trainer *trainer)
 {
-    return trainer->models.param_count + trainer->models.buffer_count;
+    return trainer->params.count + trainer->buffers.count;
 }
 
 static void destroy_copy(struct cddpi_trainer *trainer)

@@ -87,7 +87,7 @@ void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t ind
 
     if (cddpi_device_is_async(devices->cores[device].device)) {
         device = devices->count;
-        all[device].parameters += cddpi_tensors_bytes(&trainer->models.params[index], 1);
+        all[device].parameters += cddpi_tensors_bytes(&trainer->params.list[index], 1);
     }
     cddpi_trainer_add_param_memory(trainer, index, &all[device]);
 }
@@ -145,20 +145,20 @@ static int find_name(char *const *names, int count, const char *name)
 
 /* The devices' names, from parallel.devices or train.devices, or else from parallel.placement. */
 struct device_names {
-    char *values[CDDP_PARALLEL_DEVICES];
+    char *values[CDDP_MAX_PARALLEL_DEVICES];
     int count;
 };
 
 static cddp_status add_name(const struct cddpi_config *config, const char *key, const char *name,
                             struct device_names *out)
 {
-    if (out->count == CDDP_PARALLEL_DEVICES) {
-        return cddpi_config_fail(config, key, "names more than %d devices", CDDP_PARALLEL_DEVICES);
+    if (out->count == CDDP_MAX_PARALLEL_DEVICES) {
+        return cddpi_config_fail(config, key, "names more than %d devices",
+                                 CDDP_MAX_PARALLEL_DEVICES);
     }
     out->values[out->count] = cddpi_strdup(name);
-    if (out->values[out->count] == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for the names of devices");
-    }
+    CDDPI_TRY_MEMORY(out->values[out->count] != NULL,
+                     "parallel: no memory for the names of devices");
     out->count++;
     return CDDP_OK;
 }

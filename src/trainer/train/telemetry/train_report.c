@@ -20,7 +20,7 @@
 void cddpi_trainer_add_param_memory(const struct cddpi_trainer *trainer, size_t index,
                                     struct cddpi_held_memory *out)
 {
-    out->gradients += cddpi_tensors_bytes(&trainer->models.params[index], 1);
+    out->gradients += cddpi_tensors_bytes(&trainer->params.list[index], 1);
     out->optimizer += cddpi_optim_state_bytes(trainer->step.optim, index);
 }
 
@@ -93,11 +93,8 @@ cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
-    if (all == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                          "trainer: no memory to describe the devices of %d ranks",
-                          trainer->world_size);
-    }
+    CDDPI_TRY_MEMORY(all != NULL, "trainer: no memory to describe the devices of %d ranks",
+                     trainer->world_size);
     memcpy(own.unique, trainer->device->unique, sizeof own.unique);
     own.flops = cddpi_peak_flops(trainer->device->title,
                                  (enum cddpi_precision)trainer->config->train.precision);
@@ -145,8 +142,8 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     }
     (void)gethostname(host, sizeof host - 1);
     for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        for (size_t i = 0; i < each->models.param_count; i++) {
-            parameters += cddpi_elements(each->models.params[i].dims, each->models.params[i].shape);
+        for (size_t i = 0; i < each->params.count; i++) {
+            parameters += cddpi_elements(each->params.list[i].dims, each->params.list[i].shape);
         }
     }
     line = json_pack(

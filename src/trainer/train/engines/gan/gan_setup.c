@@ -89,9 +89,7 @@ static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count
     void *memory = NULL;
     cddp_status status;
 
-    if (values == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu labels", count);
-    }
+    CDDPI_TRY_MEMORY(values != NULL, "trainer: no memory for %zu labels", count);
     for (size_t i = 0; i < count; i++) {
         values[i] = value;
     }
@@ -113,20 +111,17 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
     size_t elements = 0;
     float *next;
 
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
-        elements += elements_of(&trainer->models.params[i]);
+    for (size_t i = 0; i < trainer->params.count; i++) {
+        elements += elements_of(&trainer->params.list[i]);
     }
-    gan->unwanted_grads = cddpi_zalloc_array(trainer->models.param_count,
-                                             sizeof *gan->unwanted_grads);
-    if (gan->unwanted_grads == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu parameters",
-                          trainer->models.param_count);
-    }
+    gan->unwanted_grads = cddpi_zalloc_array(trainer->params.count, sizeof *gan->unwanted_grads);
+    CDDPI_TRY_MEMORY(gan->unwanted_grads != NULL, "trainer: no memory for %zu parameters",
+                     trainer->params.count);
     CDDPI_TRY(make_floats(trainer, elements, &gan->unwanted));
     next = gan->unwanted;
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         gan->unwanted_grads[i] = next;
-        next += elements_of(&trainer->models.params[i]);
+        next += elements_of(&trainer->params.list[i]);
     }
     return CDDP_OK;
 }
@@ -141,9 +136,7 @@ static cddp_status allocate_gan(const struct cddpi_trainer *trainer, struct cddp
     size_t labels = room + (size_t)config->train.eval_batch_size;
 
     gan->ids = cddpi_zalloc_array(labels, sizeof *gan->ids);
-    if (gan->ids == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu samples", labels);
-    }
+    CDDPI_TRY_MEMORY(gan->ids != NULL, "trainer: no memory for %zu samples", labels);
     for (size_t i = 0; i < labels; i++) {
         gan->ids[i] = i;
     }

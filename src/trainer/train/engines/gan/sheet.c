@@ -84,9 +84,7 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const float *
                               sheet.shown == 3 ? "ppm" : "pgm");
     cddp_status status;
 
-    if (path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", folder);
-    }
+    CDDPI_TRY_MEMORY(path != NULL, "%s: no memory", folder);
     sheet.width = CDDPI_GAN_SHEET_SIDE * (sheet.side + GAP) + GAP;
     status = cddpi_folder_make(folder);
     status = status == CDDP_OK ? cddpi_file_replace(path, put_sheet, &sheet) : status;
