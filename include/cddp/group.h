@@ -43,9 +43,9 @@
  *
  *  cddp_group_get_info() returns the device and the stream, and cddp_group_set_stream() changes the
  *  stream. Calls make the group's device the current device of the calling thread. All buffers of
- * one operation are in the same kind of memory, on all ranks. On a device, sums are taken in the
- * order above only with options.deterministic; otherwise in the fastest order. cddp_barrier()
- * synchronises the ranks, not the work on their devices. */
+ *  one operation are in the same kind of memory, on all ranks. On a device, sums are taken in the
+ *  order above only with options.deterministic; otherwise in the fastest order. cddp_barrier()
+ *  synchronises the ranks, not the work on their devices. */
 #ifndef CDDP_GROUP_H
 #define CDDP_GROUP_H
 
@@ -130,6 +130,7 @@ typedef struct cddp_group_options {
 CDDP_NO_TAIL(cddp_group_options, stream);
 
 /** Join the group. Every rank succeeds or every rank fails.
+ *
  *  Collective: yes.
  *
  *  Rank and world size come from the first of these that has them: the options; the environment of
@@ -147,7 +148,7 @@ CDDP_CHECKED cddp_status cddp_group_create(const cddp_group_options *options, cd
 
 /** Two collectives of the caller, by which processes that can already exchange bytes (by MPI, say)
  *  form a group. They are called only during the call that receives this struct. A failure that
- * they word with cddp_fail() becomes the failure of that call. For MPI, cddp/mpi.h has them. */
+ *  they word with cddp_fail() becomes the failure of that call. For MPI, cddp/mpi.h has them. */
 typedef struct cddp_bootstrap {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
@@ -175,6 +176,7 @@ CDDP_NO_TAIL(cddp_bootstrap, all_gather);
 /** Join a group of exactly the processes that @p bootstrap connects, with the ranks that it gives
  *  them. The environment's ranks and sizes are ignored. Every rank succeeds or every rank fails,
  *  unless a function of @p bootstrap fails.
+ *
  *  Collective: yes.
  *
  *  The ranks meet in a store that rank 0 serves during this call: on loopback if all ranks are on
@@ -190,8 +192,8 @@ CDDP_CHECKED cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap,
                                               const cddp_group_options *options, cddp_group **out);
 
 /** Leave the group, without waiting: peers that still need this rank get CDDP_ERR_PEER. Pending
- * work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. On a device, the call
- * first waits for operations of this rank that were started without a work handle.
+ *  work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. On a device, the call
+ *  first waits for operations of this rank that were started without a work handle.
  *
  *  Handles may be destroyed in any order. If a cddp_ddp uses the group, the rank leaves when that
  *  is destroyed; until then, only calls on the group itself fail.
@@ -228,7 +230,7 @@ typedef struct cddp_group_info {
      *  share memory. */
     int host;
     /** The device of the group's memory and compute stream, numbered as for cudaSetDevice(); -1:
-     * the CPU. */
+     *  the CPU. */
     int device;
     /** The time limit of each collective. */
     uint32_t timeout_ms;
@@ -238,7 +240,7 @@ typedef struct cddp_group_info {
      *  memory. */
     const char *backend;
     /** The compute stream, a cudaStream_t: the caller's, or one that cddp made, which the caller
-     * may use, too. NULL for a group on the CPU. */
+     *  may use, too. NULL for a group on the CPU. */
     void *stream;
 
 } cddp_group_info;
@@ -263,8 +265,8 @@ CDDP_API int cddp_group_rank(const cddp_group *group);
 /** How many ranks the group has. */
 CDDP_API int cddp_group_world_size(const cddp_group *group);
 
-/** Translate ranks: the rank in @p group of the process that is rank @p rank in @p part. Both were
- *  split from the same group. Any thread.
+/** Translate ranks: the rank in @p group of the process that is rank @p rank in @p part. Both
+ *  belong to one job: they are split from one group, or one is that group. Any thread.
  *
  *  Collective: no.
  *  @param part   NULL: @p rank is a rank of the job, such as the culprit of cddp_last_failure().
@@ -310,7 +312,8 @@ CDDP_CHECKED cddp_status cddp_group_last_change(const cddp_group *group, cddp_gr
 
 /** Set the time limit of operations that start from now on, as cddp_group_options.timeout_ms does.
  *  A longer one lets ranks wait for one that evaluates alone. Call it on every rank that waits: the
- *  first rank whose limit passes breaks the group. Parts that were split off keep theirs.
+ *  first rank whose limit passes breaks the group. Parts that were split off keep theirs, and so do
+ *  the first operations of NCCL, which connect the ranks.
  *
  *  Collective: no.
  *  @param timeout_ms  CDDP_TIMEOUT_DEFAULT: $CDDP_TIMEOUT_MS, else 300000. */
@@ -359,16 +362,16 @@ enum { CDDP_ALLOC_HOST = 1 };
 CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, uint32_t flags,
                                           void **out);
 /** Free @p memory from cddp_group_alloc(); NULL is accepted. Device memory is freed once the work
- * in its streams is done.
+ *  in its streams is done.
  *
  *  Collective: ordered. */
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collective: yes, all of these. With `work`, the call does not wait.
  *
- * `count` is in elements and may be 0. `in` and `out` may be the same pointer if both
- * have the same size. Any other overlap gives CDDP_ERR_ARGUMENT, and so does an address that is not
- * a multiple of the element's size. Ranks in arguments are ranks of this group. All return CDDP_OK;
+ * `count` is in elements and may be 0. `in` and `out` may be the same pointer if both have the same
+ * size. Any other overlap gives CDDP_ERR_ARGUMENT, and so does an address that is not a multiple of
+ * the element's size. Ranks in arguments are ranks of this group. All return CDDP_OK;
  * CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the group's device cannot do it), CDDP_ERR_STATE (a
  * forked child), CDDP_ERR_BUSY or CDDP_ERR_CLOSED, and nothing was done; CDDP_ERR_NO_MEMORY;
  * CDDP_ERR_MISMATCH, CDDP_ERR_PEER, CDDP_ERR_TIMEOUT, CDDP_ERR_DEVICE or CDDP_ERR_IO, and the group

@@ -17,7 +17,9 @@
 extern "C" {
 #endif
 
-/* MPI's error @p code as a status; its text becomes the failure of the call. */
+/** MPI's error @p code as a status; its text becomes the failure of the call.
+ *
+ *  Collective: no. */
 static inline cddp_status cddp_mpi_status(int code)
 {
     char text[MPI_MAX_ERROR_STRING + 1] = "";
@@ -30,7 +32,9 @@ static inline cddp_status cddp_mpi_status(int code)
                                                                 : CDDP_ERR_PEER;
 }
 
-/** cddp_bootstrap.broadcast by MPI. @p state points to the MPI_Comm. */
+/** cddp_bootstrap.broadcast by MPI. @p state points to the MPI_Comm.
+ *
+ *  Collective: yes. */
 static inline cddp_status cddp_mpi_broadcast(void *state, void *data, size_t bytes)
 {
     return cddp_mpi_status(bytes > INT_MAX
@@ -38,7 +42,9 @@ static inline cddp_status cddp_mpi_broadcast(void *state, void *data, size_t byt
                                : MPI_Bcast(data, (int)bytes, MPI_BYTE, 0, *(MPI_Comm *)state));
 }
 
-/** cddp_bootstrap.all_gather by MPI. @p state points to the MPI_Comm. */
+/** cddp_bootstrap.all_gather by MPI. @p state points to the MPI_Comm.
+ *
+ *  Collective: yes. */
 static inline cddp_status cddp_mpi_all_gather(void *state, const void *own, size_t bytes,
                                               void *out_all)
 {
