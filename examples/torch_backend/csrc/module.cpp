@@ -48,7 +48,7 @@ struct Meeting {
 
         store->set(key(rank), std::vector<std::uint8_t>(first, first + bytes));
     }
-    int take(int from, void *out, std::size_t bytes)
+    cddp_status take(int from, void *out, std::size_t bytes)
     {
         std::vector<std::uint8_t> value = store->get(key(from));
 
