@@ -15,8 +15,8 @@
  *  rank starts them in the same order.
  *
  *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param_count(),
- *  cddp_ddp_param_name(), cddp_ddp_param() and cddp_ddp_spans(), since their results never change
- *  after cddp_ddp_create().
+ *  cddp_ddp_param_name(), cddp_ddp_param() and cddp_ddp_spans(): their results are constant between
+ *  two calls that return CDDP_CHANGED.
  *
  *  In a group on a device, gradients are in device memory, and no call waits for the device. The
  *  calls then refer to the compute stream: grad_ready(i) says that the work that completes gradient
@@ -222,7 +222,8 @@ CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *pa
                                          cddp_ddp **out);
 /** Release the handle, and the gradient memory that cddp allocated for it. Waits for operations
  *  that the handle has started.
- *  Collective: no. */
+ *
+ *  Collective: ordered. */
 CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
 
 /** Where the gradient of parameter @p index is: the caller's `grad`, or cddp's memory in a bucket,
@@ -391,11 +392,15 @@ CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
  *  @return The spans; NULL without shards. */
 CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
 
-/** Say that this rank has updated its spans. Collective, once after each update; does not wait.
+/** Say that this rank has updated its spans, once after each update. It waits only for parameters
+ *  of the call before, if nothing has waited for them yet.
+ *
+ *  Collective: yes.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_INCOMPLETE (in the middle of a
  *          backward), CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_params_start(cddp_ddp *ddp);
 
+/* Collective: no, all of these. */
 /** Wait until parameter @p index has all ranks' updates. Call it before you read the parameter.
  *  cddp_ddp_begin() waits for all parameters.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_BROKEN, or an error of the group. */
