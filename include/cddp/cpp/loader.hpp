@@ -49,10 +49,26 @@ class batch
     {
         return of_.total;
     }
-    /** The number of the batch, from 0 in each epoch. */
+    /** The number of the global batch, from 0 in each epoch. */
     std::uint64_t number() const
     {
         return of_.number;
+    }
+    /** With options.micro_batches: which of them, among those of all ranks; equal to their number
+     * if this rank has none of this global batch. */
+    std::uint64_t micro_batch() const
+    {
+        return of_.micro_batch;
+    }
+    /** How many samples this rank has in the global batch, for cddp_step. */
+    std::uint64_t samples() const
+    {
+        return of_.samples;
+    }
+    /** How long next() waited for samples to be loaded, in nanoseconds. */
+    std::uint64_t wait_ns() const
+    {
+        return of_.wait_ns;
     }
 
   private:
@@ -88,10 +104,10 @@ class loader
     {
         return handle_.get();
     }
-    /** How many batches an epoch has. */
-    std::uint64_t batches() const
+    /** How many global batches an epoch has. */
+    std::uint64_t batch_count() const
     {
-        return cddp_loader_batches(get());
+        return cddp_loader_batch_count(get());
     }
     /** Begin epoch @p epoch at batch @p first. */
     void begin(std::uint64_t epoch, std::uint64_t first = 0)
