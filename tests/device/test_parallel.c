@@ -12,8 +12,43 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { INPUTS = 5, OUTPUTS = 3, MOST = 9 };
+
+/* A machine of 2,048 processors, of which this process may use the first and number 1,500. */
+static bool is_large;
+
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *out)
+{
+    CPU_ZERO_S(bytes, out);
+    if (!is_large) {
+        return syscall(SYS_sched_getaffinity, pid, bytes, out) < 0 ? -1 : 0;
+    }
+    if (bytes < 2048 / 8) {
+        errno = EINVAL;
+        return -1;
+    }
+    CPU_SET_S(0, bytes, out);
+    CPU_SET_S(1500, bytes, out);
+    return 0;
+}
+
+static void processors_count_on_a_machine_with_more_than_1024(void **state)
+{
+    cddp_devices *devices;
+
+    (void)state;
+    is_large = true;
+    assert_int_equal(cddp_devices_create((const char *const[]){"cpu:1"}, 1, &devices), CDDP_OK);
+    assert_int_equal(devices->cores[0].cpu, 1500);
+    cddp_devices_destroy(devices);
+    assert_int_equal(cddp_devices_create((const char *const[]){"cpu:2"}, 1, &devices),
+                     CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "may use 2 processors"));
+    is_large = false;
+}
 
 /* @p count devices; on a machine with one processor they share it. */
 static cddp_devices *make(int count)
@@ -499,6 +534,7 @@ static void a_thread_that_cannot_be_bound_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processors_count_on_a_machine_with_more_than_1024),
         cmocka_unit_test(scatter_divides_as_torch_chunk_does),
         cmocka_unit_test(replicas_are_copies_and_the_first_is_the_original),
         cmocka_unit_test(devices_run_at_once_each_on_its_processor),

@@ -59,7 +59,7 @@ static int join(const cddp_group_options *options, int rank, int size)
         await("go");
     }
     if (cddp_group_create(options, &group) != CDDP_OK ||
-        cddp_group_store(group, &store) != CDDP_OK) {
+        cddp_group_store_create(group, &store) != CDDP_OK) {
         fprintf(stderr, "rank %d: %s\n", rank, cddp_last_error());
         return 1;
     }

@@ -207,7 +207,7 @@ static int destroyed_group_rank(int rank, int size, void *argument)
     CHECK(misuse_gives(cddp_barrier(group, NULL), CDDP_ERR_CLOSED, "destroyed"));
     CHECK(misuse_gives(cddp_all_reduce(group, data, data, 2, CDDP_F32, CDDP_OP_SUM, NULL),
                        CDDP_ERR_CLOSED, "destroyed"));
-    CHECK(misuse_gives(cddp_group_alloc(group, 8, &memory), CDDP_ERR_CLOSED, "destroyed"));
+    CHECK(misuse_gives(cddp_group_alloc(group, 8, 0, &memory), CDDP_ERR_CLOSED, "destroyed"));
     CHECK(cddp_group_rank(group) == -1);
     cddp_group_abort(group, "it is gone");
     return 0;

@@ -67,9 +67,9 @@ static cddp_status create(enum phase phase, cddp_group *group, struct misuse_mod
     case JOIN_BY:
         return join_by(group);
     case STORE:
-        return cddp_group_store(group, &store);
+        return cddp_group_store_create(group, &store);
     case ALLOC:
-        status = cddp_group_alloc(group, 5000, &memory);
+        status = cddp_group_alloc(group, 5000, 0, &memory);
         cddp_group_free(group, memory);
         return status;
     default:

@@ -55,6 +55,7 @@ struct scene {
     cddp_failure failure;
     cddp_ddp_stats stats;
     cddp_bucket_stats times;
+    cddp_group_info info;
     cddp_allocator allocator;
     const char *names[1];
     char path[4200], folder[4200];
@@ -139,7 +140,7 @@ static int no_all_gather(void *context, const void *own, size_t bytes, void *out
 
 static cddp_status make(struct scene *s, struct handles *out, const cddp_ddp_options *options)
 {
-    cddp_status status = cddp_group_store(s->group, &out->store);
+    cddp_status status = cddp_group_store_create(s->group, &out->store);
 
     status = status == CDDP_OK
                  ? cddp_ddp_create(s->group, s->params, 1, NULL, 0, options, &out->ddp)
@@ -199,6 +200,7 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
     s->batch = (cddp_batch)CDDP_BATCH_INIT;
     s->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     s->times = (cddp_bucket_stats)CDDP_BUCKET_STATS_INIT;
+    s->info = (cddp_group_info)CDDP_GROUP_INFO_INIT;
     s->names[0] = "cpu";
     s->chunks[0] = (cddp_chunk){s->data, 8};
     snprintf(s->path, sizeof s->path, "%s/tensors-%d", misuse->folder, rank);

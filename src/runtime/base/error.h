@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CDDPI_FAILURE_TEXT_BYTES = 4096, CDDPI_FAILURE_OPERATION_BYTES = 40 };
+enum { CDDPI_FAILURE_TEXT_BYTES = 4096, CDDPI_FAILURE_OPERATION_BYTES = 128 };
 
 /* A failure. Ranks also send it to each other in this form. */
 struct cddpi_failure {
@@ -48,6 +48,15 @@ CDDPI_SHARED const struct cddpi_failure *cddpi_last_failure(void);
         (status) = (call);                                                                         \
         if ((status) != CDDP_OK) {                                                                 \
             goto label;                                                                            \
+        }                                                                                          \
+    } while (0)
+
+/** Return CDDP_ERR_NO_MEMORY from this function, with this text, unless @p has: the pointers that
+ *  were allocated are not NULL. */
+#define CDDPI_TRY_MEMORY(has, ...)                                                                 \
+    do {                                                                                           \
+        if (!(has)) {                                                                              \
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, __VA_ARGS__);                                    \
         }                                                                                          \
     } while (0)
 

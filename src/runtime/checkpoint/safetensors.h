@@ -5,6 +5,7 @@
 
 #include "base/shape.h"
 #include "base/shared.h"
+#include "base/types.h"
 #include "checkpoint/checkpoint_file.h"
 
 #include <cddp/checkpoint.h>
@@ -14,6 +15,9 @@ enum {
     CDDPI_SAFETENSORS_NAME_SHOWN = 96,
     CDDPI_TENSOR_KIND_BYTES = 256
 };
+
+/** What the format calls each cddp_type. */
+extern const char *const cddpi_safetensors_types[CDDPI_TYPES];
 
 /** The bytes of a tensor. False: a dimension is negative, or the product overflows. */
 bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *out);

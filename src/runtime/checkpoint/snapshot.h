@@ -106,6 +106,11 @@ struct cddpi_snapshot_params {
     size_t optimizer_count;
 };
 
+/** Like cddp_snapshot_find(), for who needs only the model: the optimizer's file, of twice its
+ * size, is not read. */
+CDDPI_SHARED cddp_status cddpi_snapshot_find_model(const char *dir, char **out_path,
+                                                   char **out_skipped);
+
 /** Open the data files of the snapshot at @p path. Check their checksums, and that their tensors
  *  have the names, types and shapes of those in @p into. Does not use the memory of @p into.
  *  @param out  The model's and the optimizer's file; release with cddp_safetensors_close(). NULL on

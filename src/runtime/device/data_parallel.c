@@ -208,10 +208,7 @@ static cddp_status data_parallel(const cddp_devices *devices,
     }
     CDDPI_TRY(check_loss(devices, &known));
     job.chunks = cddpi_zalloc_array((size_t)devices->count, sizeof *job.chunks);
-    if (job.chunks == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "data_parallel: no memory for %d chunks",
-                          devices->count);
-    }
+    CDDPI_TRY_MEMORY(job.chunks != NULL, "data_parallel: no memory for %d chunks", devices->count);
     status = run(devices, &job);
     cddpi_free(job.chunks);
     return status;

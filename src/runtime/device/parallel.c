@@ -87,10 +87,8 @@ cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, f
     made = bytes <= (SIZE_MAX - table) / (size_t)replicas
                ? cddpi_alloc_aligned(table + bytes * (size_t)(replicas - 1) + CDDPI_ALIGNMENT)
                : NULL;
-    if (made == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "replicate: no memory for %d copies of %zu bytes",
-                          replicas - 1, bytes);
-    }
+    CDDPI_TRY_MEMORY(made != NULL, "replicate: no memory for %d copies of %zu bytes", replicas - 1,
+                     bytes);
     at = (char *)made + table;
     for (int d = 0; d < replicas; d++) {
         for (size_t i = 0; i < n; i++) {
@@ -156,9 +154,7 @@ static cddp_status apply_all(const cddp_devices *devices, int count, cddp_parall
         return cddpi_fail(CDDP_ERR_ARGUMENT, "parallel_apply: fn is NULL");
     }
     all = cddpi_zalloc_array((size_t)count, sizeof *all);
-    if (all == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel_apply: no memory for %d threads", count);
-    }
+    CDDPI_TRY_MEMORY(all != NULL, "parallel_apply: no memory for %d threads", count);
     for (; started < count && status == CDDP_OK; started++) {
         struct apply *apply = &all[started];
         int error;

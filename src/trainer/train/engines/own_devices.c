@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "train/telemetry/train_report.h"
 
 #include <string.h>
@@ -86,7 +87,7 @@ void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t ind
 
     if (cddpi_device_is_async(devices->cores[device].device)) {
         device = devices->count;
-        all[device].parameters += cddpi_tensors_bytes(&trainer->models.params[index], 1);
+        all[device].parameters += cddpi_tensors_bytes(&trainer->params.list[index], 1);
     }
     cddpi_trainer_add_param_memory(trainer, index, &all[device]);
 }
@@ -156,9 +157,8 @@ static cddp_status add_name(const struct cddpi_config *config, const char *key, 
                                  CDDP_MAX_PARALLEL_DEVICES);
     }
     out->values[out->count] = cddpi_strdup(name);
-    if (out->values[out->count] == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for the names of devices");
-    }
+    CDDPI_TRY_MEMORY(out->values[out->count] != NULL,
+                     "parallel: no memory for the names of devices");
     out->count++;
     return CDDP_OK;
 }
@@ -234,8 +234,8 @@ cddp_status cddpi_own_devices_open(const struct cddpi_config *config, const cddp
     }
     if (group != NULL) {
         place = (struct cddpi_devices_place){cddp_group_rank(group), cddp_group_world_size(group),
-                                             cddp_group_local_rank(group),
-                                             cddp_group_local_world_size(group)};
+                                             cddpi_group_local_rank(group),
+                                             cddpi_group_local_world_size(group)};
     }
     status = cddpi_devices_open((const char *const *)names.values, names.count, &place, out);
     if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {
