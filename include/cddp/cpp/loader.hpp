@@ -13,6 +13,8 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** This rank's share of a global batch. The loader owns the memory; it is valid until the next call
  *  on the loader. */
@@ -198,9 +200,10 @@ class loader
     std::shared_ptr<cddp_group> group_; /* declared first, so destroyed after the handle */
     std::unique_ptr<maker> maker_;
     std::size_t bytes_;
-    owner<cddp_loader, cddp_loader_destroy> handle_;
+    detail::owner<cddp_loader, cddp_loader_destroy> handle_;
 };
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

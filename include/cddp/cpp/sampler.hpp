@@ -10,6 +10,8 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** The order of one data set. cddp_share_of() needs no handle. */
 class sampler
@@ -58,9 +60,10 @@ class sampler
     }
 
   private:
-    owner<cddp_sampler, cddp_sampler_destroy> handle_;
+    detail::owner<cddp_sampler, cddp_sampler_destroy> handle_;
 };
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif
