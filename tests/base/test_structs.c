@@ -115,26 +115,33 @@ static cddp_status use_step(const void *from)
     return cddp_ddp_begin(ddp, from);
 }
 
-static int run_rank(int rank, void *argument)
+static cddp_status run_rank(void *state, int rank)
 {
-    (void)rank, (void)argument;
-    return 0;
+    (void)rank, (void)state;
+    return CDDP_OK;
 }
 
 static cddp_status use_spawn_options(const void *from)
 {
-    return cddp_spawn(run_rank, 1, NULL, from);
+    return cddp_spawn(1, run_rank, NULL, from);
 }
 
 static cddp_status use_snapshot(const void *from)
 {
-    return cddp_snapshot_write(folder, from, 0);
+    return cddp_snapshot_write(folder, from, NULL, NULL);
 }
 
-static int compute(const cddp_replica *replica, void *argument)
+static cddp_status use_snapshot_options(const void *from)
 {
-    (void)replica, (void)argument;
-    return 0;
+    cddp_snapshot what = CDDP_SNAPSHOT_INIT;
+
+    return cddp_snapshot_write(folder, &what, from, NULL);
+}
+
+static cddp_status compute(void *state, const cddp_replica *replica)
+{
+    (void)replica, (void)state;
+    return CDDP_OK;
 }
 
 static cddp_status use_data_parallel_options(const void *from)
@@ -153,6 +160,7 @@ static const cddp_ddp_options ddp_options = CDDP_DDP_OPTIONS_INIT;
 static const cddp_step step = CDDP_STEP_INIT;
 static const cddp_spawn_options spawn_options = CDDP_SPAWN_OPTIONS_INIT;
 static const cddp_snapshot snapshot = {CDDP_SIZED(cddp_snapshot), .state_json = "{}"};
+static const cddp_snapshot_options snapshot_options = CDDP_SNAPSHOT_OPTIONS_INIT;
 static const cddp_data_parallel_options data_parallel_options = {
     CDDP_SIZED(cddp_data_parallel_options), .in = values, .rows = 4, .in_row_bytes = 4};
 
@@ -173,12 +181,13 @@ static const struct input {
     IN(cddp_group_options, group_options, stream),
     IN(cddp_bootstrap, bootstrap, struct_size),
     IN(cddp_store_options, store_options, timeout_ms),
-    IN(cddp_loader_options, loader_options, ahead),
+    IN(cddp_loader_options, loader_options, micro_batches),
     IN(cddp_ddp_options, ddp_options, part_bytes),
     IN(cddp_step, step, sum),
     IN(cddp_spawn_options, spawn_options, grace_ms),
     IN(cddp_snapshot, snapshot, struct_size),
     IN(cddp_data_parallel_options, data_parallel_options, output_device),
+    IN(cddp_snapshot_options, snapshot_options, flags),
 };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
