@@ -102,7 +102,7 @@ static cddp_status use_loader_options(const void *from)
 
 static cddp_status use_ddp_options(const void *from)
 {
-    cddp_param param = {"w", CDDP_F32, 1, {4}, values, NULL, false};
+    cddp_param param = {.name = "w", .type = CDDP_F32, .dims = 1, .shape = {4}, .data = values};
     cddp_ddp *made = NULL;
     cddp_status status = cddp_ddp_create(group, &param, 1, NULL, 0, from, &made);
 
@@ -420,7 +420,8 @@ static void every_struct_of_the_headers_is_tested_here(void **state)
 static int set_up(void **state)
 {
     static const char *const names[] = {"cpu"};
-    cddp_param param = {"w", CDDP_F32, 1, {4}, values, grads, false};
+    cddp_param param = {
+        .name = "w", .type = CDDP_F32, .dims = 1, .shape = {4}, .data = values, .grad = grads};
 
     (void)state;
     folder = support_mkdtemp();

@@ -8,31 +8,6 @@
 
 #define MAGIC UINT64_C(0x316e757270646463) /* "cddprun1" */
 
-static cddp_status append(struct cddpi_wire_buffer *out, const void *data, size_t bytes)
-{
-    if (!cddpi_buffer_reserve(out, bytes)) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a message");
-    }
-    cddpi_buffer_append(out, data, bytes);
-    return CDDP_OK;
-}
-
-static cddp_status append_number(struct cddpi_wire_buffer *out, int64_t number)
-{
-    uint8_t bytes[8];
-
-    cddpi_put_u64(bytes, (uint64_t)number);
-    return append(out, bytes, sizeof bytes);
-}
-
-/* The text of @p field in @p object. */
-static const char *text_of(const struct cddpi_field *field, const void *object)
-{
-    const char *member = (const char *)object + field->at;
-
-    return field->type == CDDPI_FIELD_STRING ? *(const char *const *)(const void *)member : member;
-}
-
 static bool is_list(const struct cddpi_field *field)
 {
     return field->type == CDDPI_FIELD_LIST || field->type == CDDPI_FIELD_ROWS;
@@ -43,36 +18,21 @@ static int64_t number_of(const struct cddpi_field *field, const void *object)
 {
     const char *member = (const char *)object + (is_list(field) ? field->length_at : field->at);
 
-    switch (is_list(field) ? sizeof(int) : field->bytes) {
-    case 1:
-        return *(const uint8_t *)member;
-    case 2:
-        return *(const uint16_t *)(const void *)member;
-    case 4:
-        return field->low < 0 ? *(const int32_t *)(const void *)member
-                              : (int64_t) * (const uint32_t *)(const void *)member;
-    default:
-        return *(const int64_t *)(const void *)member;
-    }
+    return is_list(field) || field->bytes == sizeof(int) ? *(const int *)(const void *)member
+           : field->bytes == sizeof(bool)                ? *(const bool *)(const void *)member
+                                                         : *(const int64_t *)(const void *)member;
 }
 
 static void set_number(const struct cddpi_field *field, int64_t number, void *object)
 {
     char *member = (char *)object + (is_list(field) ? field->length_at : field->at);
 
-    switch (is_list(field) ? sizeof(int) : field->bytes) {
-    case 1:
-        *(uint8_t *)member = (uint8_t)number;
-        break;
-    case 2:
-        *(uint16_t *)(void *)member = (uint16_t)number;
-        break;
-    case 4:
-        *(uint32_t *)(void *)member = (uint32_t)number;
-        break;
-    default:
+    if (is_list(field) || field->bytes == sizeof(int)) {
+        *(int *)(void *)member = (int)number;
+    } else if (field->bytes == sizeof(bool)) {
+        *(bool *)(void *)member = number == 1;
+    } else {
         *(int64_t *)(void *)member = number;
-        break;
     }
 }
 
@@ -86,70 +46,10 @@ static void *element_of(const struct cddpi_field *field, const void *object, int
     return list + (size_t)i * field->bytes;
 }
 
-static cddp_status encode_text(const struct cddpi_field *field, const void *object,
-                               struct cddpi_wire_buffer *out)
-{
-    const char *text = text_of(field, object);
-    size_t length = strlen(text);
-
-    if (length >= field->bytes) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "a text of %zu bytes is too long: it may have %zu",
-                          length, field->bytes - 1);
-    }
-    CDDPI_TRY(append_number(out, (int64_t)length));
-    return append(out, text, length);
-}
-
-static cddp_status encode_fields(const struct cddpi_field *fields, const void *object,
-                                 struct cddpi_wire_buffer *out)
-{
-    for (const struct cddpi_field *field = fields; field->type != CDDPI_FIELD_END; field++) {
-        int64_t number;
-
-        if (field->type == CDDPI_FIELD_TEXT || field->type == CDDPI_FIELD_STRING) {
-            CDDPI_TRY(encode_text(field, object, out));
-            continue;
-        }
-        if (field->type == CDDPI_FIELD_BYTES) {
-            CDDPI_TRY(append(out, (const char *)object + field->at, field->bytes));
-            continue;
-        }
-        number = number_of(field, object);
-        if (number < field->low || number > field->high) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "%lld is not from %lld to %lld", (long long)number,
-                              (long long)field->low, (long long)field->high);
-        }
-        CDDPI_TRY(append_number(out, number));
-        for (int64_t i = 0; is_list(field) && i < number; i++) {
-            CDDPI_TRY(encode_fields(field->element, element_of(field, object, i), out));
-        }
-    }
-    return CDDP_OK;
-}
-
-cddp_status cddpi_message_encode(const struct cddpi_message_form *form, const void *object,
-                                 struct cddpi_wire_buffer *out)
-{
-    uint8_t head[CDDPI_MESSAGE_HEAD_BYTES];
-    size_t begin = out->bytes;
-    size_t body_bytes;
-
-    cddpi_greeting_put(MAGIC, CDDPI_MESSAGE_VERSION, head);
-    cddpi_put_u32(head + 12, form->kind);
-    cddpi_put_u64(head + 16, 0);
-    CDDPI_TRY(append(out, head, sizeof head));
-    CDDPI_TRY(encode_fields(form->fields, object, out));
-    body_bytes = out->bytes - begin - sizeof head;
-    if (body_bytes > form->most_bytes) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "they have more than %zu bytes", form->most_bytes);
-    }
-    cddpi_put_u64(out->data + begin + 16, body_bytes);
-    return CDDP_OK;
-}
-
-/* The unread part of a body. */
-struct message_reader {
-    const uint8_t *at;
+/* A body that is written or read. */
+struct message_body {
+    struct cddpi_wire_buffer *out; /* NULL: it is read */
+    const uint8_t *at;             /* the unread part */
     size_t left;
 };
 
@@ -158,54 +58,74 @@ static cddp_status fail_format(void)
     return cddpi_fail(CDDP_ERR_FORMAT, "it is damaged, or not from cddp 0.2 or later");
 }
 
-static cddp_status read_number(struct message_reader *reader, int64_t low, int64_t high,
-                               int64_t *out)
+/* Write @p bytes bytes of @p data, or read them into it. */
+static cddp_status pass_bytes(struct message_body *body, void *data, size_t bytes)
 {
-    int64_t number;
-
-    if (reader->left < 8) {
-        return fail_format();
+    if (body->out == NULL) {
+        if (body->left < bytes) {
+            return fail_format();
+        }
+        memcpy(data, body->at, bytes);
+        body->at += bytes;
+        body->left -= bytes;
+        return CDDP_OK;
     }
-    number = (int64_t)cddpi_get_u64(reader->at);
-    reader->at += 8;
-    reader->left -= 8;
-    if (number < low || number > high) {
-        return fail_format();
+    if (!cddpi_buffer_reserve(body->out, bytes)) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a message");
     }
-    *out = number;
+    cddpi_buffer_append(body->out, data, bytes);
     return CDDP_OK;
 }
 
-static cddp_status decode_text(const struct cddpi_field *field, struct message_reader *reader,
-                               void *object)
+static cddp_status pass_number(struct message_body *body, int64_t low, int64_t high,
+                               int64_t *number)
 {
-    char *to = (char *)object + field->at;
+    uint8_t bytes[8];
+
+    cddpi_put_u64(bytes, (uint64_t)*number);
+    CDDPI_TRY(pass_bytes(body, bytes, sizeof bytes));
+    *number = (int64_t)cddpi_get_u64(bytes);
+    if (*number >= low && *number <= high) {
+        return CDDP_OK;
+    }
+    return body->out == NULL ? fail_format()
+                             : cddpi_fail(CDDP_ERR_ARGUMENT,
+                                          "a number, or the length of a text, is %lld, and may be "
+                                          "from %lld to %lld",
+                                          (long long)*number, (long long)low, (long long)high);
+}
+
+static cddp_status pass_text(const struct cddpi_field *field, struct message_body *body,
+                             void *object)
+{
+    char *text = (char *)object + field->at;
+    char **string = field->type == CDDPI_FIELD_STRING ? (char **)(void *)text : NULL;
     int64_t length = 0;
 
-    CDDPI_TRY(read_number(reader, 0, (int64_t)field->bytes - 1, &length));
-    if (reader->left < (size_t)length || memchr(reader->at, '\0', (size_t)length) != NULL) {
-        return fail_format();
+    if (body->out != NULL) {
+        text = string != NULL ? *string : text;
+        length = (int64_t)strlen(text);
     }
-    if (field->type == CDDPI_FIELD_STRING) {
-        char *text = cddpi_zalloc((size_t)length + 1);
-
+    CDDPI_TRY(pass_number(body, 0, (int64_t)field->bytes - 1, &length));
+    if (body->out == NULL && string != NULL) {
+        text = *string = cddpi_zalloc((size_t)length + 1);
         if (text == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %lld bytes", (long long)length);
         }
-        *(char **)(void *)to = text;
-        to = text;
     }
-    memcpy(to, reader->at, (size_t)length); /* zeroed before, so the text ends with a NUL */
-    reader->at += length;
-    reader->left -= (size_t)length;
-    return CDDP_OK;
+    CDDPI_TRY(pass_bytes(body, text, (size_t)length)); /* zeroed before, so it ends with a NUL */
+    return memchr(text, '\0', (size_t)length) == NULL ? CDDP_OK : fail_format();
 }
 
-/* Allocate a list of @p length elements. */
-static cddp_status make_list(const struct cddpi_field *field, int64_t length, void *object)
+/* Allocate a list of @p length elements, each of which has a number or a text. */
+static cddp_status make_list(const struct cddpi_field *field, int64_t length,
+                             const struct message_body *body, void *object)
 {
     void *list = NULL;
 
+    if ((size_t)length > body->left / 8) {
+        return fail_format();
+    }
     if (field->type == CDDPI_FIELD_LIST && length > 0) {
         list = cddpi_zalloc_array((size_t)length, field->bytes);
         if (list == NULL) {
@@ -217,37 +137,49 @@ static cddp_status make_list(const struct cddpi_field *field, int64_t length, vo
     return CDDP_OK;
 }
 
-static cddp_status decode_fields(const struct cddpi_field *fields, struct message_reader *reader,
-                                 void *object)
+/* Write the members of @p object, or read them into it. */
+static cddp_status pass_fields(const struct cddpi_field *fields, struct message_body *body,
+                               void *object)
 {
     for (const struct cddpi_field *field = fields; field->type != CDDPI_FIELD_END; field++) {
-        int64_t number = 0;
+        int64_t number;
 
         if (field->type == CDDPI_FIELD_TEXT || field->type == CDDPI_FIELD_STRING) {
-            CDDPI_TRY(decode_text(field, reader, object));
+            CDDPI_TRY(pass_text(field, body, object));
             continue;
         }
         if (field->type == CDDPI_FIELD_BYTES) {
-            if (reader->left < field->bytes) {
-                return fail_format();
-            }
-            memcpy((char *)object + field->at, reader->at, field->bytes);
-            reader->at += field->bytes;
-            reader->left -= field->bytes;
+            CDDPI_TRY(pass_bytes(body, (char *)object + field->at, field->bytes));
             continue;
         }
-        CDDPI_TRY(read_number(reader, field->low, field->high, &number));
-        if (is_list(field)) {
-            if ((size_t)number > reader->left / 8) { /* each element has a number or a text */
-                return fail_format();
-            }
-            CDDPI_TRY(make_list(field, number, object));
+        number = number_of(field, object);
+        CDDPI_TRY(pass_number(body, field->low, field->high, &number));
+        if (body->out == NULL) {
+            CDDPI_TRY(is_list(field) ? make_list(field, number, body, object) : CDDP_OK);
+            set_number(field, number, object);
         }
-        set_number(field, number, object);
         for (int64_t i = 0; is_list(field) && i < number; i++) {
-            CDDPI_TRY(decode_fields(field->element, reader, element_of(field, object, i)));
+            CDDPI_TRY(pass_fields(field->element, body, element_of(field, object, i)));
         }
     }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_message_encode(const struct cddpi_message_form *form, const void *object,
+                                 struct cddpi_wire_buffer *out)
+{
+    uint8_t head[CDDPI_MESSAGE_HEAD_BYTES] = {0};
+    struct message_body body = {.out = out};
+    size_t begin = out->bytes + sizeof head;
+
+    cddpi_greeting_put(MAGIC, CDDPI_MESSAGE_VERSION, head);
+    cddpi_put_u32(head + 12, form->kind);
+    CDDPI_TRY(pass_bytes(&body, head, sizeof head));
+    CDDPI_TRY(pass_fields(form->fields, &body, (void *)(uintptr_t)object));
+    if (out->bytes - begin > form->most_bytes) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "they have more than %zu bytes", form->most_bytes);
+    }
+    cddpi_put_u64(out->data + begin - 8, out->bytes - begin);
     return CDDP_OK;
 }
 
@@ -308,19 +240,18 @@ cddp_status cddpi_message_set(cddp_store *store, const char *key,
 cddp_status cddpi_message_decode(const struct cddpi_message_form *form, const uint8_t *data,
                                  size_t bytes, void *out)
 {
-    struct message_reader reader = {data, 0};
+    struct message_body body = {NULL, data + CDDPI_MESSAGE_HEAD_BYTES, 0};
 
     memset(out, 0, form->bytes);
     if (bytes < CDDPI_MESSAGE_HEAD_BYTES) {
         return fail_format();
     }
-    CDDPI_TRY(cddpi_message_read_head(form, data, &reader.left));
-    if (reader.left != bytes - CDDPI_MESSAGE_HEAD_BYTES) {
+    CDDPI_TRY(cddpi_message_read_head(form, data, &body.left));
+    if (body.left != bytes - CDDPI_MESSAGE_HEAD_BYTES) {
         return fail_format();
     }
-    reader.at += CDDPI_MESSAGE_HEAD_BYTES;
-    CDDPI_TRY(decode_fields(form->fields, &reader, out));
-    return reader.left == 0 ? CDDP_OK : fail_format();
+    CDDPI_TRY(pass_fields(form->fields, &body, out));
+    return body.left == 0 ? CDDP_OK : fail_format();
 }
 
 cddp_status cddpi_message_pack(const struct cddpi_message_form *form, const void *object,

@@ -1,7 +1,7 @@
 /* message.h - owns the encoding of what processes tell each other: ranks that join, through the
  * rendezvous or a bootstrap, and cddp-runs, through the job's store or a pipe. For each kind of
- * message, a table lists the members of a struct that are sent, with their bounds. The encoder and
- * the decoder follow the table. The decoder does not trust its input.
+ * message, a table lists the members of a struct that are sent, with their bounds. Encoding and
+ * decoding follow the table. The decoder does not trust its input.
  *
  *   message  magic u64, version u32, kind u32, body_bytes u64, body
  *
@@ -35,7 +35,7 @@ enum cddpi_message_kind {
 
 enum cddpi_field_type {
     CDDPI_FIELD_END,    /* end of a table */
-    CDDPI_FIELD_NUMBER, /* an integer of any size, an enum or a bool */
+    CDDPI_FIELD_NUMBER, /* an int, an enum, a bool or 64 bits */
     CDDPI_FIELD_BYTES,  /* uint8_t[bytes] or a struct of that size, as it is */
     CDDPI_FIELD_TEXT,   /* char[bytes] */
     CDDPI_FIELD_STRING, /* char *; owned after decoding */

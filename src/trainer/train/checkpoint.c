@@ -47,18 +47,18 @@ static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
     json_t *digests = json_array();
     bool done = digests != NULL;
 
-    for (int i = 0; done && i < CDDPI_DATA_DIGESTS && trainer->data_digests[i] != 0; i++) {
+    for (int i = 0; done && i < CDDPI_DATA_DIGESTS && trainer->data.digests[i] != 0; i++) {
         done = json_array_append_new(
                    digests,
-                   json_sprintf("%016llx", (unsigned long long)trainer->data_digests[i])) == 0;
+                   json_sprintf("%016llx", (unsigned long long)trainer->data.digests[i])) == 0;
     }
     if (done && json_array_size(digests) > 0) {
         done = json_object_set(state, "data", digests) == 0;
     }
     json_decref(digests);
-    return done &&
-           (!cddpi_trainer_is_text(trainer) ||
-            json_object_set_new(state, "context", json_integer(trainer->train.data.context)) == 0);
+    return done && (!cddpi_trainer_is_text(trainer) ||
+                    json_object_set_new(state, "context",
+                                        json_integer(trainer->data.train.data.context)) == 0);
 }
 
 /* The text is the same in every run of the same configuration: it has no times and no names. */
@@ -70,7 +70,7 @@ static char *state_text(const struct cddpi_trainer *trainer)
         (json_int_t)trainer->cursor.position, "seed", (json_int_t)trainer->config->train.seed,
         "order", cddpi_cursor_order(trainer), "batch_size",
         (json_int_t)trainer->config->train.batch_size, "samples",
-        (json_int_t)trainer->train.data.count, "cddp", cddp_version());
+        (json_int_t)trainer->data.train.data.count, "cddp", cddp_version());
     int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
     char *text = NULL;
     bool done = state != NULL && add_data(trainer, state);
@@ -78,9 +78,9 @@ static char *state_text(const struct cddpi_trainer *trainer)
     if (done && threads != 1) {
         done = json_object_set_new(state, "threads", json_integer((json_int_t)threads)) == 0;
     }
-    if (done && trainer->heads > 0) { /* cannot be seen from any shape, and other programs that
-                                         read the parameters need it */
-        done = json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0;
+    if (done && trainer->models.heads > 0) { /* cannot be seen from any shape, and other programs
+                                         that read the parameters need it */
+        done = json_object_set_new(state, "heads", json_integer(trainer->models.heads)) == 0;
     }
     if (done) {
         text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1));
@@ -129,7 +129,7 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
             CDDPI_TRY(cddpi_ddp_params_whole(each->ddp));
         }
         if (sharded || each->rank == 0) {
-            CDDPI_TRY(cddpi_optim_fetch(each->optim));
+            CDDPI_TRY(cddpi_optim_fetch(each->step.optim));
         }
     }
     if (everywhere || trainer->rank == 0) {
@@ -142,7 +142,7 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
         CDDPI_TRY(cddpi_group_verify(trainer->group));
     }
     for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        CDDPI_TRY(cddpi_optim_gather_full_state(each->optim));
+        CDDPI_TRY(cddpi_optim_gather_full_state(each->step.optim));
     }
     return CDDP_OK;
 }
@@ -150,7 +150,7 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
 void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)
 {
     for (; trainer != NULL; trainer = trainer->next) {
-        cddpi_optim_free_full_state(trainer->optim);
+        cddpi_optim_free_full_state(trainer->step.optim);
     }
 }
 
@@ -281,10 +281,10 @@ static uint64_t parameters_hash(const struct cddpi_trainer *trainer)
     uint64_t hash = cddpi_hash_start;
 
     for (; trainer != NULL; trainer = trainer->next) {
-        for (size_t i = 0; i < trainer->param_count; i++) {
-            const cddp_param *param = &trainer->params[i];
-            const uint32_t *words = trainer->host_copy != NULL ? trainer->host_copy[i]
-                                                               : param->data;
+        for (size_t i = 0; i < trainer->models.param_count; i++) {
+            const cddp_param *param = &trainer->models.params[i];
+            const uint32_t *words = trainer->models.host_copy != NULL ? trainer->models.host_copy[i]
+                                                                      : param->data;
             size_t count = cddpi_elements(param->dims, param->shape) *
                            cddp_type_bytes(param->type) / sizeof *words;
 
@@ -303,7 +303,8 @@ static cddp_status check_replicas(struct cddpi_trainer *trainer)
     uint64_t hash = parameters_hash(trainer);
     int64_t bounds[2] = {(int64_t)hash, ~(int64_t)hash}; /* minimum; ~maximum */
 
-    CDDPI_TRY(cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL));
+    CDDPI_TRY(
+        cddp_all_reduce(trainer->replicas.group, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL));
     return bounds[0] == ~bounds[1]
                ? CDDP_OK
                : cddpi_fail_rank(CDDP_ERR_MISMATCH, trainer->rank,

@@ -49,7 +49,7 @@ cddp_status cddpi_trainer_add_advice(cddp_status status, const char *what)
 static cddp_status advise_smaller_micro_batches(const struct cddpi_trainer *trainer,
                                                 cddp_status status)
 {
-    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->replica_count);
+    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->replicas.count);
     char text[160];
 
     if (samples == 1) {
@@ -74,7 +74,7 @@ static bool is_sum(const struct cddpi_trainer *trainer, const struct cddpi_micro
 static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                         enum cddpi_mark part)
 {
-    return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->device_step, part);
+    return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->step.device, part);
 }
 
 static cddp_status run_forward(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
@@ -105,7 +105,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
     cddp_step sync = CDDP_STEP_INIT;
     struct cddpi_loss_result result = {0};
-    double predictions = (double)micro_batch->share * trainer->predictions;
+    double predictions = (double)micro_batch->share * trainer->models.predictions;
     bool sum = is_sum(trainer, micro_batch);
     double parts = sum ? trainer->world_size : 1;
     double scale = predictions > 0 ? 1.0 / (predictions * parts) : 1.0;

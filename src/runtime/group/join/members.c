@@ -56,16 +56,6 @@ cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)
                       rank, size, size_of_0);
 }
 
-static cddp_status read_member(const struct cddpi_store_pair *pair, int rank,
-                               struct cddpi_member *out)
-{
-    cddp_status status = cddpi_message_decode(&cddpi_member_form, (const uint8_t *)pair->value,
-                                              pair->bytes, out);
-
-    return status == CDDP_OK ? CDDP_OK
-                             : cddpi_fail_prefix(status, "joining: what rank %d says", rank);
-}
-
 /* On rank 0: check that the ranks which have joined were started for this job's size. */
 static cddp_status check_sizes(void *context, const struct cddpi_member_values *values)
 {
@@ -74,38 +64,38 @@ static cddp_status check_sizes(void *context, const struct cddpi_member_values *
     struct cddpi_member member;
 
     for (int rank = 0; rank < size; rank++) {
-        if (values->of[rank] != NULL) {
-            CDDPI_TRY(read_member(values->of[rank], rank, &member));
-            if (member.world_size != size) {
-                return cddpi_members_fail_sizes(rank, member.world_size, size);
-            }
+        const struct cddpi_store_pair *pair = values->of[rank];
+
+        if (pair == NULL) {
+            continue;
+        }
+        cddp_status status = cddpi_message_decode(&cddpi_member_form, (const void *)pair->value,
+                                                  pair->bytes, &member);
+
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "joining: what rank %d says", rank);
+        }
+        if (member.world_size != size) {
+            return cddpi_members_fail_sizes(rank, member.world_size, size);
         }
     }
     return CDDP_OK;
 }
 
-/* Find the host of rank @p rank's member value among those of lower ranks, or add it to @p ids. */
-static cddp_status number_host(const struct cddpi_store_pair *pair, int rank, char **ids,
-                               struct cddpi_members *members)
+/* Find the host of @p member among those of lower ranks, or add it. All members have passed
+ * check_sizes(), so what they say differs by their hosts only. */
+static int number_of(const struct cddpi_store_pair **firsts, int *host_count,
+                     const struct cddpi_store_pair *member)
 {
-    struct cddpi_member member;
-    int host = members->host_count - 1;
-
-    CDDPI_TRY(read_member(pair, rank, &member));
     /* usually the host is that of the previous rank: search from the end */
-    while (host >= 0 && strcmp(ids[host], member.host_id) != 0) {
-        host--;
-    }
-    if (host < 0) {
-        host = members->host_count;
-        ids[host] = cddpi_strdup(member.host_id);
-        if (ids[host] == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
+    for (int host = *host_count - 1; host >= 0; host--) {
+        if (firsts[host]->bytes == member->bytes &&
+            memcmp(firsts[host]->value, member->value, member->bytes) == 0) {
+            return host;
         }
-        members->host_count++;
     }
-    members->host_of[rank] = host;
-    return CDDP_OK;
+    firsts[*host_count] = member;
+    return (*host_count)++;
 }
 
 /* On rank 0: wait for all ranks, and number their hosts. */
@@ -113,28 +103,25 @@ static cddp_status take_members(struct cddpi_members *members)
 {
     struct cddpi_rendezvous *rendezvous = members->rendezvous;
     int size = members->env->world_size;
-    char **ids = cddpi_zalloc_array((size_t)size, sizeof *ids);
+    const struct cddpi_store_pair **firsts = cddpi_zalloc_array((size_t)size, sizeof *firsts);
     struct cddpi_member_values values;
     cddp_status status;
 
-    if (ids == NULL) {
+    if (firsts == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
     }
     status = cddpi_rendezvous_await_members(rendezvous,
                                             (struct cddpi_member_check){check_sizes, members},
                                             rendezvous->deadline_ns, &values);
     if (status == CDDP_OK) {
-        for (int rank = 0; rank < size && status == CDDP_OK; rank++) {
-            status = number_host(values.of[rank], rank, ids, members);
+        for (int rank = 0; rank < size; rank++) {
+            members->host_of[rank] = number_of(firsts, &members->host_count, values.of[rank]);
         }
         cddpi_rendezvous_members_fini(&values);
     } else if (status == CDDP_ERR_TIMEOUT) {
         status = cddpi_rendezvous_missing(rendezvous);
     }
-    for (int host = 0; host < members->host_count; host++) {
-        cddpi_free(ids[host]);
-    }
-    cddpi_free(ids);
+    cddpi_free(firsts);
     return status;
 }
 

@@ -57,7 +57,7 @@ struct cddpi_engine {
 
     /* --- the rank's parameters --- */
 
-    /* Make backward write gradients to trainer->grads. */
+    /* Make backward write gradients to trainer->step.grads. */
     void (*bind_grads)(struct cddpi_trainer *trainer);
     /* Make the models read their parameters at @p data, and 16-bit copies of them at @p copies. */
     void (*bind_params)(struct cddpi_trainer *trainer, void *const *data, void *const *copies);

@@ -16,13 +16,13 @@ cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
     if (config->data.type != CDDPI_DATA_TEXT && config->data.vocabulary[0] == '\0') {
         return CDDP_OK;
     }
-    return cddpi_tokenizer_open(config->data.vocabulary, &trainer->tokenizer);
+    return cddpi_tokenizer_open(config->data.vocabulary, &trainer->data.tokenizer);
 }
 
 cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    int vocabulary = trainer->train.data.classes;
+    int vocabulary = trainer->data.train.data.classes;
 
     if (config->train.generate_top_k > vocabulary) {
         return cddpi_config_fail(config, "train.generate_top_k",
@@ -38,14 +38,14 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
     const struct cddpi_config *config = trainer->config;
     struct cddpi_text_reader reader;
     cddp_status status = cddpi_text_reader_init(&reader, trainer->model, trainer->device,
-                                                trainer->predictions, trainer->train.data.classes,
+                                                trainer->models.predictions, trainer->data.train.data.classes,
                                                 trainer->cursor.step);
     struct cddpi_generator generator = {
         .logits = cddpi_text_reader_logits,
         .model = &reader,
-        .context = trainer->predictions,
+        .context = trainer->models.predictions,
         .vocabulary = reader.vocabulary,
-        .tokenizer = trainer->tokenizer,
+        .tokenizer = trainer->data.tokenizer,
         .sampling = {.temperature = config->train.generate_temperature,
                      .top_k = config->train.generate_top_k,
                      .seed = (uint64_t)config->train.seed,
@@ -108,7 +108,7 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
     record(trainer, &generated, (double)(cddpi_now_ns() - began) * 1e-6);
     snprintf(heading, sizeof heading, "step %llu: a text of %d tokens",
              (unsigned long long)trainer->cursor.step, generated.count);
-    text = cddpi_format("%s%s%s", generated.prompt, trainer->tokenizer == NULL ? " " : "",
+    text = cddpi_format("%s%s%s", generated.prompt, trainer->data.tokenizer == NULL ? " " : "",
                         generated.text);
     if (text != NULL) {
         cddpi_progress_text(&trainer->records.progress, heading, text);

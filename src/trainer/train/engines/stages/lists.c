@@ -68,10 +68,10 @@ static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_
 {
     size_t done = 0;
 
-    CDDPI_TRY(allocate_list(out, trainer->param_count + trainer->buffer_count, 0));
+    CDDPI_TRY(allocate_list(out, trainer->models.param_count + trainer->models.buffer_count, 0));
     for (int buffers = 0; buffers < 2; buffers++) {
-        for (int c = 0; c < trainer->model_count; c++) {
-            const struct cddpi_model *model = trainer->models[c].model;
+        for (int c = 0; c < trainer->models.count; c++) {
+            const struct cddpi_model *model = trainer->models.list[c].model;
             size_t count;
             const cddp_param *all = buffers != 0 ? cddpi_model_buffers(model, &count)
                                                  : cddpi_model_params(model, &count);
@@ -87,7 +87,7 @@ static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_
 static cddp_status list_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
 {
     size_t count;
-    const cddp_param *tensors = cddpi_optim_tensors(trainer->optim, &count);
+    const cddp_param *tensors = cddpi_optim_tensors(trainer->step.optim, &count);
 
     CDDPI_TRY(allocate_list(out, count, 0));
     for (size_t i = 0; i < count; i++) {
@@ -212,7 +212,7 @@ static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
     for (int buffers = 0; buffers < 2; buffers++) {
-        for (int c = 0; c < trainer->model_count; c++) {
+        for (int c = 0; c < trainer->models.count; c++) {
             for (int s = 0; s < stages->count; s++) {
                 const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][s];
 
@@ -306,7 +306,7 @@ cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer, enum cddp
     struct cddpi_stage_list own = {.count = 0};
     cddp_status status;
 
-    if (trainer->replica != 0) {
+    if (trainer->replicas.rank != 0) {
         return CDDP_OK;
     }
     status = cddpi_stages_list_own(trainer, file, &own);

@@ -93,10 +93,10 @@ static cddp_status open_weights(struct cddpi_trainer *trainer)
     const struct cddpi_stages_order *order = &stages->order[CDDPI_STAGES_MODEL_FILE];
 
     CDDPI_TRY(create_source(stages));
-    if (trainer->heads > 0) {
+    if (trainer->models.heads > 0) {
         CDDPI_TRY(cddpi_weights_open(path, &stages->source->weights));
-        CDDPI_TRY(cddpi_weights_match(stages->source->weights, path, trainer->heads, order->tensors,
-                                      order->count));
+        CDDPI_TRY(cddpi_weights_match(stages->source->weights, path, trainer->models.heads,
+                                      order->tensors, order->count));
     } else {
         cddp_safetensors **file = &stages->source->files[CDDPI_STAGES_MODEL_FILE];
 
@@ -154,7 +154,7 @@ static cddp_status scatter_files(struct cddpi_trainer *trainer, int files)
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     cddp_status status = CDDP_OK;
 
-    if (trainer->replica != 0) {
+    if (trainer->replicas.rank != 0) {
         return CDDP_OK;
     }
     for (int file = 0; status == CDDP_OK && stages->stage > 0 && file < files; file++) {
@@ -185,8 +185,8 @@ cddp_status cddpi_stages_load_weights(struct cddpi_trainer *trainer)
 
 cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer)
 {
-    if (trainer->replica == 0) {
-        CDDPI_TRY(cddpi_optim_alloc_full_state(trainer->optim));
+    if (trainer->replicas.rank == 0) {
+        CDDPI_TRY(cddpi_optim_alloc_full_state(trainer->step.optim));
     }
     return scatter_files(trainer, CDDPI_STAGES_FILES);
 }

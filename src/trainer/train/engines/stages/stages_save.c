@@ -256,7 +256,7 @@ cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
-    if (trainer->replica != 0) {
+    if (trainer->replicas.rank != 0) {
         return CDDP_OK;
     }
     if (stages->stage > 0) {
