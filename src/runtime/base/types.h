@@ -7,7 +7,10 @@
 
 #include "base/shared.h"
 
-#include <cddp/status.h>
+#include <cddp/types.h>
+
+/** How many types and reductions there are. */
+enum { CDDPI_TYPES = CDDP_BOOL + 1, CDDPI_OPS = CDDP_OP_XOR + 1 };
 
 /** Copy the fields that the caller knows from @p from (not NULL) to @p to, which holds the
  *  defaults. @p known is the struct's size in this version, @p least its size in the first version.

@@ -4,6 +4,7 @@
 #include "base/foreign.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 
 #include <stdio.h>
@@ -226,8 +227,8 @@ static cddp_status open_together(const struct idx_request *request, cddp_group *
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
     static const char *const names[] = {"samples", "channels", "height", "width", "classes"};
-    bool reads = cddp_group_local_rank(group) == 0;
-    bool shareable = cddp_group_local_world_size(group) > 1;
+    bool reads = cddpi_group_local_rank(group) == 0;
+    bool shareable = cddpi_group_local_world_size(group) > 1;
     struct cddpi_data_file_address addresses[CDDPI_EXCHANGED_FILES_MAX];
     struct cddpi_content read[CDDPI_EXCHANGED_FILES_MAX];
     struct cddpi_content own[CDDPI_EXCHANGED_FILES_MAX];
