@@ -148,9 +148,9 @@ static cddp_status open_all(const char *const *names, int count, struct gpus *gp
     int allowed_count;
     cddp_status status;
 
-    if (names == NULL || out == NULL || count < 1 || count > CDDP_PARALLEL_DEVICES) {
+    if (names == NULL || out == NULL || count < 1 || count > CDDP_MAX_PARALLEL_DEVICES) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: %d names at %p: between 1 and %d", count,
-                          (const void *)names, CDDP_PARALLEL_DEVICES);
+                          (const void *)names, CDDP_MAX_PARALLEL_DEVICES);
     }
     devices = cddpi_zalloc(sizeof *devices + (size_t)count * sizeof *devices->cores);
     CDDPI_TRY_MEMORY(devices != NULL, "devices: no memory for %d", count);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "nn/model_state.h"
 
 static cddp_status declare_params(struct cddpi_model *model)
@@ -115,7 +116,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     complete.device = cddpi_device_or_cpu(given->device);
     model->device = spec->device;
     model->ops = rows[spec->device->ops->kind];
-    model->timeout_ms = group != NULL ? cddp_group_timeout_ms(group) : cddpi_env_timeout_ms();
+    model->timeout_ms = group != NULL ? cddpi_group_timeout_ms(group) : cddpi_env_timeout_ms();
     model->seed = seed;
     model->group = group;
     model->classes = spec->classes;

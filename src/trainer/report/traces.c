@@ -56,7 +56,7 @@ static void read_span(const json_t *json, struct cddpi_traced_span *out)
     out->step = (uint64_t)number_of(json, "step", 0);
     out->number = number_of(json, "number", -1);
     device = number_of(json, "device", -1);
-    out->device = device >= 0 && device < CDDP_PARALLEL_DEVICES ? (int)device : -1;
+    out->device = device >= 0 && device < CDDP_MAX_PARALLEL_DEVICES ? (int)device : -1;
     out->bytes = (uint64_t)number_of(json, "bytes", 0);
 }
 

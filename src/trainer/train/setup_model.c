@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "ddp/copies.h"
+#include "group/group_info.h"
 #include "nn/weights/weights.h"
 #include "train/batch_sizes.h"
 #include "train/device/device_step.h"
@@ -199,7 +200,7 @@ cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
     cddpi_loss_scale_init(&trainer->step.loss_scale);
     if (cddpi_device_is_async(trainer->device)) {
         CDDPI_TRY(cddpi_optim_to_device(trainer->step.optim, trainer->device,
-                                        cddp_group_timeout_ms(trainer->group)));
+                                        cddpi_group_timeout_ms(trainer->group)));
         CDDPI_TRY(cddpi_device_step_create(trainer, scales, &trainer->step.device));
         cddpi_model_bind_loss_scale(trainer->model,
                                     cddpi_device_step_loss_scale(trainer->step.device));
@@ -232,7 +233,7 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .max_count = (int)most,
         .threads = loader_threads(
             config->data.threads,
-            trainer->group != NULL ? cddp_group_local_world_size(trainer->group) : 1),
+            trainer->group != NULL ? cddpi_group_local_world_size(trainer->group) : 1),
         .prefetch = config->data.prefetch,
         .device = trainer->device,
     };

@@ -51,7 +51,7 @@ static bool has_failed(const struct spawn *spawn, int r)
     const struct rank *rank = &spawn->ranks[r];
 
     /* a program that calls exit(0) early has not done its part, whatever its status */
-    return !atomic_load(&spawn->job.ends[r].returned) || spawn->job.ends[r].result != 0 ||
+    return !atomic_load(&spawn->job.ends[r].returned) || spawn->job.ends[r].result != CDDP_OK ||
            (rank->is_known && rank->status != 0);
 }
 
@@ -164,10 +164,10 @@ static cddp_status start(struct spawn *spawn)
     return CDDP_OK;
 }
 
-/* Write one byte per rank; the pipe has room for CDDP_SPAWN_RANKS. */
+/* Write one byte per rank; the pipe has room for CDDP_MAX_SPAWN_RANKS. */
 static cddp_status open_gate(struct spawn *spawn)
 {
-    char bytes[CDDP_SPAWN_RANKS] = {0};
+    char bytes[CDDP_MAX_SPAWN_RANKS] = {0};
     size_t count = (size_t)spawn->job.world_size;
     bool whole = write(spawn->job.gate[1], bytes, count) == (ssize_t)count;
 
@@ -193,14 +193,11 @@ static cddp_status word(const struct spawn *spawn, int r)
     const struct rank *rank = &spawn->ranks[r];
     struct cddpi_spawn_end *end = &spawn->job.ends[r];
 
-    if (atomic_load(&end->returned) && end->result != 0) {
+    if (atomic_load(&end->returned) && end->result != CDDP_OK) {
         end->failure.text[sizeof end->failure.text - 1] = '\0';
-        if (end->failure.status != CDDP_OK) {
-            end->failure.is_fatal = 0; /* it broke what the rank had, and nothing here */
-            (void)cddpi_fail_again((cddp_status)end->failure.status, &end->failure);
-            return cddpi_fail_name((cddp_status)end->failure.status, r);
-        }
-        return cddpi_fail_rank(CDDP_ERR_PEER, r, "its function returned %d", end->result);
+        end->failure.is_fatal = 0; /* it broke what the rank had, and nothing here */
+        (void)cddpi_fail_again(end->result, &end->failure);
+        return cddpi_fail_name(end->result, r);
     }
     if (!rank->is_known) {
         return cddpi_fail_rank(CDDP_ERR_PEER, r,
@@ -364,11 +361,11 @@ static cddp_status run(struct spawn *spawn, const cddp_spawn_options *options)
     return spawn->is_late ? word_late(spawn, options->timeout_ms) : CDDP_OK;
 }
 
-cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg, const cddp_spawn_options *options)
+cddp_status cddp_spawn(int nprocs, cddp_spawn_fn fn, void *state, const cddp_spawn_options *options)
 {
     cddp_spawn_options known = CDDP_SPAWN_OPTIONS_INIT;
     struct spawn spawn = {.job = {.fn = fn,
-                                  .arg = arg,
+                                  .state = state,
                                   .world_size = nprocs,
                                   .parent = getpid(),
                                   .gate = {-1, -1},
@@ -379,9 +376,9 @@ cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg, const cddp_spawn
     if (fn == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "spawn: fn is NULL");
     }
-    if (nprocs < 1 || nprocs > CDDP_SPAWN_RANKS) {
+    if (nprocs < 1 || nprocs > CDDP_MAX_SPAWN_RANKS) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "spawn: %d processes: between 1 and %d", nprocs,
-                          CDDP_SPAWN_RANKS);
+                          CDDP_MAX_SPAWN_RANKS);
     }
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("spawn options", "CDDP_SPAWN_OPTIONS_INIT", options,

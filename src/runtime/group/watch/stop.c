@@ -110,22 +110,15 @@ bool cddp_stop_requested(void)
     return atomic_load(&is_requested);
 }
 
-static cddp_status ask_all(cddp_group *group, uint8_t *asked)
-{
-    CDDPI_ENTER_GROUP(group, "should_stop");
-    return cddp_all_reduce(group, asked, asked, 1, CDDP_U8, CDDP_OP_MAX, NULL);
-}
-
-cddp_status cddp_should_stop(cddp_group *group, bool *out_stop)
+cddp_status cddp_group_should_stop(cddp_group *group, bool *out_stop)
 {
     uint8_t asked = cddp_stop_requested();
 
+    CDDPI_ENTER_GROUP(group, "group_should_stop");
     if (out_stop == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "should_stop: out is NULL");
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_should_stop: out is NULL");
     }
-    if (group != NULL) {
-        CDDPI_TRY(ask_all(group, &asked));
-    }
+    CDDPI_TRY(cddp_all_reduce(group, &asked, &asked, 1, CDDP_U8, CDDP_OP_MAX, NULL));
     *out_stop = asked != 0;
     return CDDP_OK;
 }

@@ -6,6 +6,7 @@
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
 #include "data/formats/image_list.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 
 #include <string.h>
@@ -141,8 +142,8 @@ static cddp_status open_together(const struct image_folder_request *request, cdd
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
     struct cddpi_data_file *list = &memory->files[0];
-    bool lists = cddp_group_local_rank(group) == 0;
-    bool shareable = cddp_group_local_world_size(group) > 1;
+    bool lists = cddpi_group_local_rank(group) == 0;
+    bool shareable = cddpi_group_local_world_size(group) > 1;
     struct cddpi_data_file_address address;
     struct cddpi_content content = {.path = request->root};
     bool found = false;

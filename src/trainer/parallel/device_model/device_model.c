@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "parallel/device_model/device_model_state.h"
 
 #include <string.h>
@@ -21,7 +22,7 @@ cddp_status cddpi_device_model_create(const struct cddpi_model_spec *spec, uint6
     if (cddpi_device_is_async(part->device)) {
         CDDPI_TRY_GOTO(fail, status,
                        cddpi_gpu_side_create(part, spec,
-                                             group != NULL ? cddp_group_timeout_ms(group)
+                                             group != NULL ? cddpi_group_timeout_ms(group)
                                                            : cddpi_env_timeout_ms()));
     }
     *out = part;

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/device.h"
+#include "group/group_info.h"
 #include "group/join/link.h"
 #include "group/on_device.h"
 #include "programs/bench/bench_collectives.h"
@@ -67,7 +68,7 @@ static int64_t choose_iterations(const struct cddpi_bench *bench, int64_t bytes)
 static cddp_status alloc_buffer(struct cddpi_bench *bench, void **out)
 {
     if (bench->options->group_memory) {
-        return cddp_group_alloc(bench->group, bench->room, out);
+        return cddp_group_alloc(bench->group, bench->room, 0, out);
     }
     return bench->device->ops->alloc(bench->device, bench->room, "cddp-bench's buffers", out);
 }
@@ -147,7 +148,7 @@ static struct cddpi_bench_call make_call(const struct cddpi_bench *bench, int64_
 
 static cddp_status finish_device(const struct cddpi_bench *bench)
 {
-    return bench->device->ops->finish(bench->device, cddp_group_timeout_ms(bench->group));
+    return bench->device->ops->finish(bench->device, cddpi_group_timeout_ms(bench->group));
 }
 
 static cddp_status repeat_call(const struct cddpi_bench *bench, const struct cddpi_bench_call *call,

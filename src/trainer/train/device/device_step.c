@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "train/engines/engine.h"
 
@@ -154,7 +155,7 @@ cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step)
                         sizeof scale));
     CDDPI_TRY(ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->scalars->good_steps, &good_steps,
                         sizeof good_steps));
-    return ops->finish(step->device, cddp_group_timeout_ms(step->trainer->group));
+    return ops->finish(step->device, cddpi_group_timeout_ms(step->trainer->group));
 }
 
 /* Compute the factor for the gradients, and whether they are finite. */
@@ -326,7 +327,7 @@ cddp_status cddpi_device_step_take(struct cddpi_device_step *step, struct cddpi_
                           "trainer: the results of all updates are collected already");
     }
     CDDPI_TRY(step->device->ops->wait(step->device, step->copied[slot],
-                                      cddp_group_timeout_ms(trainer->group)));
+                                      cddpi_group_timeout_ms(trainer->group)));
     *out = (struct cddpi_step_result){0};
     CDDPI_TRY(take_times(step, &step->times[slot], out));
     step->got++;

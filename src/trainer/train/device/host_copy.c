@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "parallel/parallel_memory.h"
 
 #include <string.h>
@@ -68,7 +69,7 @@ void cddpi_trainer_destroy_host_copy(struct cddpi_trainer *trainer)
 static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
-    uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
+    uint32_t timeout_ms = cddpi_group_timeout_ms(trainer->group);
 
     CDDPI_TRY(create_copy(trainer));
     /* A copy to unpinned memory waits for all earlier work without a deadline, so wait here with

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "train/telemetry/train_report.h"
 
 #include <string.h>
@@ -144,15 +145,16 @@ static int find_name(char *const *names, int count, const char *name)
 
 /* The devices' names, from parallel.devices or train.devices, or else from parallel.placement. */
 struct device_names {
-    char *values[CDDP_PARALLEL_DEVICES];
+    char *values[CDDP_MAX_PARALLEL_DEVICES];
     int count;
 };
 
 static cddp_status add_name(const struct cddpi_config *config, const char *key, const char *name,
                             struct device_names *out)
 {
-    if (out->count == CDDP_PARALLEL_DEVICES) {
-        return cddpi_config_fail(config, key, "names more than %d devices", CDDP_PARALLEL_DEVICES);
+    if (out->count == CDDP_MAX_PARALLEL_DEVICES) {
+        return cddpi_config_fail(config, key, "names more than %d devices",
+                                 CDDP_MAX_PARALLEL_DEVICES);
     }
     out->values[out->count] = cddpi_strdup(name);
     CDDPI_TRY_MEMORY(out->values[out->count] != NULL,
@@ -232,8 +234,8 @@ cddp_status cddpi_own_devices_open(const struct cddpi_config *config, const cddp
     }
     if (group != NULL) {
         place = (struct cddpi_devices_place){cddp_group_rank(group), cddp_group_world_size(group),
-                                             cddp_group_local_rank(group),
-                                             cddp_group_local_world_size(group)};
+                                             cddpi_group_local_rank(group),
+                                             cddpi_group_local_world_size(group)};
     }
     status = cddpi_devices_open((const char *const *)names.values, names.count, &place, out);
     if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {

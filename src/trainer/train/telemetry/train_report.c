@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "group/group_info.h"
 #include "report/metrics.h"
 #include "report/report_page.h"
 #include "train/engines/engine.h"
@@ -150,7 +151,7 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         "kind", "run", "step", (json_int_t)trainer->cursor.step, "epoch",
         (json_int_t)trainer->cursor.epoch, "version", cddp_version(), "job",
         cddpi_env(CDDPI_ENV_JOB), "world_size", trainer->world_size, "backend",
-        cddp_group_backend(trainer->group), "device", trainer->device->title, "host", host,
+        cddpi_group_backend(trainer->group), "device", trainer->device->title, "host", host,
         "threads", threads, "products", cddpi_model_matmul_note(trainer->model), "seed",
         (json_int_t)config->train.seed, "batch_size", (json_int_t)config->train.batch_size,
         "accumulate", (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,

@@ -5,6 +5,7 @@
 #include "base/shape.h"
 #include "base/streams.h"
 #include "ddp/copies.h"
+#include "group/group_info.h"
 #include "train/batch_sizes.h"
 #include "train/checkpoint.h"
 #include "train/engines/gan/gan_state.h"
@@ -98,7 +99,7 @@ static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count
     CDDPI_TRY_GOTO(
         end, status,
         ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, memory, values, count * sizeof *values));
-    status = ops->finish(trainer->device, cddp_group_timeout_ms(trainer->group));
+    status = ops->finish(trainer->device, cddpi_group_timeout_ms(trainer->group));
 end:
     cddpi_free(values);
     return status;

@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "group/group_info.h"
 #include "parallel/divide.h"
 #include "train/batch_sizes.h"
 #include "train/engines/placed/placed_engine.h"
@@ -204,7 +205,7 @@ static cddp_status create_segments(struct cddpi_trainer *trainer,
         .schedule = (enum cddpi_pipeline_schedule)config->parallel.schedule,
         .micro_batches = placed->pipelined ? (int)cddpi_trainer_micro_batches(config) : 1,
         .group = trainer->group,
-        .timeout_ms = cddp_group_timeout_ms(trainer->group),
+        .timeout_ms = cddpi_group_timeout_ms(trainer->group),
     };
 
     CDDPI_TRY(check_gpus(config, placed));
