@@ -32,6 +32,6 @@ CDDPI_SHARED cddp_status cddpi_struct_fill(const char *name, const char *init, c
  *  @param flags    Those that this version does not know.
  *  @param words    All reserved words, joined by OR.
  *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: a newer version may know what they ask for. */
-cddp_status cddpi_flags_check(uint32_t flags, uint64_t words);
+CDDPI_SHARED cddp_status cddpi_flags_check(uint32_t flags, uint64_t words);
 
 #endif

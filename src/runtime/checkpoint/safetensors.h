@@ -32,6 +32,10 @@ CDDPI_SHARED const char *cddpi_shape_describe(cddp_type type, int dims, const in
 /** Order pointers to tensors or parameters by name, for qsort() and bsearch(). */
 int cddpi_tensor_by_name(const void *left, const void *right);
 
+/** Check that all of @p tensors can be written: name, type, shape, flags and memory of each. @p
+ * shown begins error texts. */
+cddp_status cddpi_safetensors_check(const char *shown, const cddp_tensor *tensors, size_t count);
+
 /** Puts all data of tensor @p index to @p writer: exactly as many bytes as its shape and type say.
  */
 typedef cddp_status (*cddpi_tensor_data_fn)(void *context, size_t index,

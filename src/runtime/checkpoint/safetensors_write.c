@@ -198,8 +198,11 @@ static cddp_status put_memory(void *context, size_t index, struct cddpi_writer *
     return cddpi_writer_put(writer, tensor->data, cddpi_tensor_size(tensor));
 }
 
-static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, size_t count)
+cddp_status cddpi_safetensors_check(const char *shown, const cddp_tensor *tensors, size_t count)
 {
+    if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: %zu tensors are too many", shown, count);
+    }
     for (size_t i = 0; i < count; i++) {
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
         size_t bytes = 0;
@@ -258,7 +261,7 @@ cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
     if (put == NULL) {
         content.put = put_memory;
         content.context = (void *)(uintptr_t)tensors;
-        CDDPI_TRY(check_memory(shown, tensors, count));
+        CDDPI_TRY(cddpi_safetensors_check(shown, tensors, count));
     }
     CDDPI_TRY(cddpi_writer_open(&writer, dir, name, shown));
     CDDPI_TRY_GOTO(done, status, cddpi_digest_watch(&digest, &writer));
@@ -288,10 +291,7 @@ cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
         return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_write: %s is NULL",
                           path == NULL ? "path" : "tensors");
     }
-    if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_write: %zu tensors are too many", count);
-    }
-    CDDPI_TRY(check_memory(path, tensors, count));
+    CDDPI_TRY(cddpi_safetensors_check(path, tensors, count));
     return cddpi_safetensors_stream(path, tensors, count, metadata, put_memory,
                                     (void *)(uintptr_t)tensors);
 }
