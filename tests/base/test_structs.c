@@ -2,6 +2,7 @@
  * smaller. What both know works, what the library does not know is refused, and nothing is dropped
  * in silence. */
 #include "support/test.h"
+#include "support/zero_model.h"
 
 #include <cddp/cddp.h>
 #include <cddp/parallel.h>
@@ -164,6 +165,9 @@ static const cddp_snapshot_options snapshot_options = CDDP_SNAPSHOT_OPTIONS_INIT
 static const cddp_data_parallel_options data_parallel_options = {
     CDDP_SIZED(cddp_data_parallel_options), .in = values, .rows = 4, .in_row_bytes = 4};
 
+static const cddp_model_options model_options = CDDP_MODEL_OPTIONS_INIT;
+static const cddp_generate_options generate_options = CDDP_GENERATE_OPTIONS_INIT;
+
 /* What a program passes to the library: the struct, a call that reads it, and where its last field
  * is. An older program does not have that field; 0: it would lack what the call must have. */
 #define IN(type, from, last)                                                                       \
@@ -188,6 +192,8 @@ static const struct input {
     IN(cddp_snapshot, snapshot, struct_size),
     IN(cddp_data_parallel_options, data_parallel_options, output_device),
     IN(cddp_snapshot_options, snapshot_options, flags),
+    IN(cddp_model_options, model_options, struct_size),
+    IN(cddp_generate_options, generate_options, struct_size),
 };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
@@ -227,6 +233,8 @@ static const struct output {
     {"cddp_bucket_stats", sizeof(cddp_bucket_stats), fill_bucket_stats},
     {"cddp_batch", sizeof(cddp_batch), fill_batch},
     {"cddp_failure", sizeof(cddp_failure), fill_failure},
+    {"cddp_model_value", sizeof(cddp_model_value), fill_model_value},
+    {"cddp_model_info", sizeof(cddp_model_info), fill_model_info},
 };
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
 
@@ -441,6 +449,7 @@ static int set_up(void **state)
     (void)state;
     folder = support_mkdtemp();
     snprintf(url, sizeof url, "file://%s/store", folder);
+    open_zero_model(folder);
     return cddp_group_create(NULL, &group) == CDDP_OK &&
                    cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp) == CDDP_OK &&
                    cddp_ddp_begin(ddp, &step) == CDDP_OK &&
@@ -453,6 +462,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
+    close_zero_model();
     cddp_devices_destroy(devices);
     cddp_ddp_destroy(ddp);
     cddp_group_destroy(group);

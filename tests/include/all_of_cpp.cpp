@@ -304,6 +304,8 @@ static void ends(cddp::group group)
     CHECK(group.backend() != "" && group.timeout_ms() > 0 && group.device() == -1);
     CHECK(group.local_rank() == group.rank() && group.local_world_size() == group.world_size());
     CHECK(group.generation() == group.info().generation);
+    CHECK(group.translate(group, group.rank()) == group.rank());
+    group.set_timeout(CDDP_TIMEOUT_DEFAULT);
     CHECK(group.stream() == nullptr);
     CHECK(status_of([&] { group.set_stream(nullptr); }) == CDDP_ERR_ARGUMENT);
     group.barrier();

@@ -59,6 +59,7 @@ static void null_groups_and_works_are_errors(void **state)
     assert_int_equal(cddp_group_rank(NULL), -1);
     assert_int_equal(cddp_group_world_size(NULL), 0);
     NULL_GIVES(cddp_group_get_info(NULL, &info));
+    NULL_GIVES(cddp_group_set_timeout(NULL, 1));
     cddp_group_abort(NULL, "no group");
     cddp_group_free(NULL, &memory);
     cddp_group_free(NULL, NULL);

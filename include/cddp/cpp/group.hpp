@@ -173,6 +173,16 @@ class group
     {
         return info().stream;
     }
+    /** Set the time limit of operations that start from now on; 0: the default. */
+    void set_timeout(std::uint32_t timeout_ms)
+    {
+        check(cddp_group_set_timeout(get(), timeout_ms));
+    }
+    /** The rank here of rank @p rank in @p part; -1: it is not in this group. */
+    int translate(const group &part, int rank) const
+    {
+        return cddp_group_translate(part.get(), rank, get());
+    }
     /** Make @p stream the compute stream. */
     void set_stream(void *stream)
     {

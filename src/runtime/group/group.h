@@ -46,6 +46,7 @@ struct cddp_group {
     bool is_told;             /* a call has returned the failure that broke it */
     bool call_is_of_ddp;      /* it belongs to a cddp_ddp, which counts its backward passes  */
     uint64_t *messages;       /* submitted so far, by channel */
+    uint32_t job;             /* a number for all groups of this process that were split from one */
     int *ranks_of_job;      /* for a part of the job: each rank's rank in the job; NULL: the same */
     cddp_store *user_store; /* NULL: not requested */
     struct cddpi_store_server *user_store_server; /* on rank 0; else NULL */
