@@ -118,7 +118,7 @@ static cddp_status use_step(const void *from)
 
 static cddp_status run_rank(void *state, int rank)
 {
-    (void)state, (void)rank;
+    (void)rank, (void)state;
     return CDDP_OK;
 }
 
@@ -132,16 +132,16 @@ static cddp_status use_snapshot(const void *from)
     return cddp_snapshot_write(folder, from, NULL, NULL);
 }
 
-static const cddp_snapshot snapshot = {CDDP_SIZED(cddp_snapshot), .state_json = "{}"};
-
 static cddp_status use_snapshot_options(const void *from)
 {
-    return cddp_snapshot_write(folder, &snapshot, from, NULL);
+    cddp_snapshot what = CDDP_SNAPSHOT_INIT;
+
+    return cddp_snapshot_write(folder, &what, from, NULL);
 }
 
 static cddp_status compute(void *state, const cddp_replica *replica)
 {
-    (void)state, (void)replica;
+    (void)replica, (void)state;
     return CDDP_OK;
 }
 
@@ -160,7 +160,8 @@ static const cddp_loader_options loader_options = {CDDP_SIZED(cddp_loader_option
 static const cddp_ddp_options ddp_options = CDDP_DDP_OPTIONS_INIT;
 static const cddp_step step = CDDP_STEP_INIT;
 static const cddp_spawn_options spawn_options = CDDP_SPAWN_OPTIONS_INIT;
-static const cddp_snapshot_options snapshot_options = {CDDP_SIZED(cddp_snapshot_options)};
+static const cddp_snapshot snapshot = {CDDP_SIZED(cddp_snapshot), .state_json = "{}"};
+static const cddp_snapshot_options snapshot_options = CDDP_SNAPSHOT_OPTIONS_INIT;
 static const cddp_data_parallel_options data_parallel_options = {
     CDDP_SIZED(cddp_data_parallel_options), .in = values, .rows = 4, .in_row_bytes = 4};
 
@@ -184,13 +185,13 @@ static const struct input {
     IN(cddp_group_options, group_options, stream),
     IN(cddp_bootstrap, bootstrap, struct_size),
     IN(cddp_store_options, store_options, timeout_ms),
-    IN(cddp_loader_options, loader_options, ahead),
+    IN(cddp_loader_options, loader_options, micro_batches),
     IN(cddp_ddp_options, ddp_options, part_bytes),
     IN(cddp_step, step, sum),
     IN(cddp_spawn_options, spawn_options, grace_ms),
     IN(cddp_snapshot, snapshot, struct_size),
-    IN(cddp_snapshot_options, snapshot_options, struct_size),
     IN(cddp_data_parallel_options, data_parallel_options, output_device),
+    IN(cddp_snapshot_options, snapshot_options, flags),
     IN(cddp_model_options, model_options, struct_size),
     IN(cddp_generate_options, generate_options, struct_size),
 };
@@ -222,11 +223,6 @@ static cddp_status fill_failure(void *out)
     return cddp_last_failure(out);
 }
 
-static cddp_status fill_group_info(void *out)
-{
-    return cddp_group_get_info(group, out);
-}
-
 /* What the library fills. */
 static const struct output {
     const char *type;
@@ -237,7 +233,6 @@ static const struct output {
     {"cddp_bucket_stats", sizeof(cddp_bucket_stats), fill_bucket_stats},
     {"cddp_batch", sizeof(cddp_batch), fill_batch},
     {"cddp_failure", sizeof(cddp_failure), fill_failure},
-    {"cddp_group_info", sizeof(cddp_group_info), fill_group_info},
     {"cddp_model_value", sizeof(cddp_model_value), fill_model_value},
     {"cddp_model_info", sizeof(cddp_model_info), fill_model_info},
 };
@@ -345,7 +340,7 @@ static void a_reserved_field_must_be_zero(void **state)
         size_t offset;
     } rows[] = {{1, offsetof(cddp_group_options, reserved) + 6},
                 {3, offsetof(cddp_store_options, reserved)},
-                {10, offsetof(cddp_data_parallel_options, reserved) + 3}};
+                {9, offsetof(cddp_data_parallel_options, reserved) + 3}};
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
