@@ -254,10 +254,7 @@ cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffer
     if (root < 0 || root >= ddp->world_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: broadcast: rank %d is not in the group", root);
     }
-    if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: broadcast in the middle of backward %llu",
-                          (unsigned long long)ddp->backward.number);
-    }
+    CDDPI_TRY(cddpi_ddp_between(ddp, "broadcast"));
     status = broadcast_all(ddp, root, params, buffers);
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }
