@@ -123,8 +123,8 @@ for file in include/cddp/*.h include/cddp/*.hpp include/cddp/cpp/*.hpp; do
     name=${file##*/}
     for include in $(includes "$file"); do
         case $name:$include in
-        cddp.h:cddp/* | *:std*.h | *:cddp/status.h | *:cddp/types.h) ;;
-        group.h:cddp/store.h | ddp.h:cddp/group.h | checkpoint.h:cddp/ddp.h) ;;
+        cddp.h:cddp/* | *:std*.h | *:cddp/status.h | *:cddp/types.h | *:cddp/process.h) ;;
+        group.h:cddp/store.h | ddp.h:cddp/group.h) ;;
         exchange.h:cddp/group.h | loader.h:cddp/group.h | loader.h:cddp/sampler.h) ;;
         # C++ headers include C headers, the C++ parts listed before them, and the standard library.
         cddp.hpp:cddp/* | base.hpp:cddp/group.h | *.hpp:cddp/cpp/base.hpp | *.hpp:"cddp/${name%pp}") ;;

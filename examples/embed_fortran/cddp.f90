@@ -30,13 +30,14 @@ module cddp
         integer(c_int64_t) :: first, count
     end type
 
-    ! cddp_param of ddp.h.
+    ! cddp_param of types.h.
     type, bind(c) :: c_param
         type(c_ptr) :: name
         integer(c_int) :: kind, dims
         integer(c_int64_t) :: shape(8)
         type(c_ptr) :: values, grad
-        logical(c_bool) :: frozen
+        integer(c_int32_t) :: flags, reserved
+        integer(c_int64_t) :: reserved2(2)
     end type
 
     ! cddp_step of ddp.h.
@@ -132,11 +133,11 @@ module cddp
             type(c_ptr), value :: ddp
             integer(c_size_t), value :: first, count
         end function
-        integer(c_int) function c_ddp_broadcast(ddp, root, params, buffers) bind(c, name="cddp_ddp_broadcast")
-            import :: c_bool, c_int, c_ptr
+        integer(c_int) function c_ddp_broadcast(ddp, root, flags) bind(c, name="cddp_ddp_broadcast")
+            import :: c_int, c_int32_t, c_ptr
             type(c_ptr), value :: ddp
             integer(c_int), value :: root
-            logical(c_bool), value :: params, buffers
+            integer(c_int32_t), value :: flags
         end function
         integer(c_int) function c_ddp_follow(ddp, everyone) bind(c, name="cddp_ddp_follow")
             import :: c_bool, c_int, c_ptr
@@ -266,7 +267,9 @@ contains
         end if
         param%c%values = c_null_ptr
         param%c%grad = c_null_ptr
-        param%c%frozen = .false.
+        param%c%flags = 0
+        param%c%reserved = 0
+        param%c%reserved2 = 0
         if (all(fits) .and. len_trim(name) <= len(text)) then
             param%c%values = values
             param%c%grad = grad
@@ -345,7 +348,7 @@ contains
         type(c_ptr), intent(in) :: ddp
         integer, intent(in) :: root
 
-        status = c_ddp_broadcast(ddp, int(root, c_int), .true._c_bool, .false._c_bool)
+        status = c_ddp_broadcast(ddp, int(root, c_int), 1_c_int32_t) ! CDDP_BROADCAST_PARAMS
     end function
 
     ! For a rank without a backward in this step: take part in that of the others, with nothing to

@@ -7,33 +7,20 @@
 #ifndef CDDP_CHECKPOINT_H
 #define CDDP_CHECKPOINT_H
 
-#include <cddp/ddp.h>
+#include <cddp/process.h>
+#include <cddp/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/** A named tensor in the caller's memory. */
-typedef struct cddp_tensor {
-    /** Unique in its file. */
-    const char *name;
-    /** Type of its elements. */
-    cddp_type type;
-    /** 0 to CDDP_MAX_DIMS; 0 is a scalar. */
-    int dims;
-    /** Row-major. */
-    int64_t shape[CDDP_MAX_DIMS];
-    /** As many elements as the product of the shape. */
-    void *data;
-
-} cddp_tensor;
-
 /** Write @p tensors to @p path in the safetensors format, atomically: into a temporary file in the
  *  same directory, which is flushed and then renamed. The data are 64-byte aligned and in the order
  *  of @p tensors.
  *  @param metadata  Key, value, key, value ..., ended by NULL; NULL: no metadata.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT (a name occurs twice, a name is not UTF-8 ...); CDDP_ERR_IO
- *          (the text names the file). On an error, an older file at @p path is unchanged. */
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (a name occurs twice, a name is not UTF-8 ...);
+ *          CDDP_ERR_UNAVAILABLE (an unknown flag); CDDP_ERR_IO (the text names the file). On an
+ *          error, an older file at @p path is unchanged. */
 CDDP_CHECKED cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
                                                 size_t count, const char *const *metadata);
 
@@ -58,11 +45,12 @@ CDDP_API const cddp_tensor *cddp_safetensors_at(const cddp_safetensors *file, si
 CDDP_API const cddp_tensor *cddp_safetensors_find(const cddp_safetensors *file, const char *name);
 /** The value of @p key in the metadata; NULL if there is none. */
 CDDP_API const char *cddp_safetensors_metadata(const cddp_safetensors *file, const char *key);
-/** Copy the tensors of @p path into the memory of @p tensors. Names, types and shapes must match,
+/** Copy the tensors of @p path into the memory of @p params. Names, types and shapes must match,
  *  and neither side may have a tensor that the other lacks. If one does not match, nothing is
- *  copied, and the error names it.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
-CDDP_CHECKED cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors,
+ *  copied, and the error names it. Gradients and CDDP_PARAM_FROZEN mean nothing here.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND,
+ *          CDDP_ERR_UNAVAILABLE (an unknown flag). */
+CDDP_CHECKED cddp_status cddp_safetensors_load(const char *path, const cddp_param *params,
                                                size_t count);
 
 /** A snapshot is a directory DIR/step-00000500 with the files model.safetensors,
@@ -126,11 +114,14 @@ CDDP_CHECKED cddp_status cddp_snapshot_recover(const char *dir, char **out_path,
 CDDP_CHECKED cddp_status cddp_snapshot_read_state(const char *path, char **out_json,
                                                   uint64_t *out_step);
 
-/** Check the checksums of the snapshot at @p path, then load its model and optimizer tensors, each
- *  as cddp_safetensors_load() does. If either does not match, nothing is copied.
- *  @param into  Where to copy to; only its tensors are used.
- *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND. */
-CDDP_CHECKED cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into);
+/** Check the checksums of the snapshot at @p path, then copy its tensors into the memory of
+ *  @p model and @p optimizer, each as cddp_safetensors_load() does. If either does not match,
+ *  nothing is copied.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND,
+ *          CDDP_ERR_UNAVAILABLE (an unknown flag). */
+CDDP_CHECKED cddp_status cddp_snapshot_load(const char *path, const cddp_param *model,
+                                            size_t model_count, const cddp_param *optimizer,
+                                            size_t optimizer_count);
 
 #ifdef __cplusplus
 }

@@ -28,15 +28,16 @@
  *  grad_ready and wait without begin, CDDP_ERR_INCOMPLETE of any call but wait. After all other
  *  errors of begin, grad_ready, progress, wait and follow, the gradients are undefined and the
  *  handle has ended: later calls return CDDP_ERR_BROKEN. Destroy it. If all ranks got the same
- * error from wait (a gradient is missing, was ready twice, or the ranks have begun different
- * steps), the group is unharmed, and another handle can be made on it.
+ *  error from wait (a gradient is missing or was ready twice, or the ranks have begun different
+ *  steps), the group is unharmed, and another handle can be made on it.
  *
  *  Gradients are collected in buckets. The reduction of a bucket (an all-reduce; a reduce-scatter
  *  with `shard`) starts as soon as this bucket and all buckets before it are complete, so every
- *  rank starts them in the same order. With `reduce_late`, cddp_ddp_mean() may do it instead.
+ *  rank starts them in the same order.
  *
- *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param() and
- *  cddp_ddp_spans(), since their results never change after cddp_ddp_create().
+ *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param_count(),
+ *  cddp_ddp_param_name(), cddp_ddp_param() and cddp_ddp_spans(), since their results never change
+ *  after cddp_ddp_create().
  *
  *  In a group on a device, gradients are in device memory, and no call waits for the device. The
  *  calls then refer to the compute stream: grad_ready(i) says that the work that completes gradient
@@ -56,33 +57,8 @@
 extern "C" {
 #endif
 
-enum { CDDP_MAX_DIMS = 8 /**< the most dimensions of a tensor */ };
-
 /** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;
-
-/** One tensor of the model. The caller owns all memory, which outlives the handle and does not
- *  move. Callers pass arrays of this struct, so it has no struct_size and will never change. */
-typedef struct cddp_param {
-    /** Unique among parameters and buffers; copied. */
-    const char *name;
-    /** CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16 for parameters; any for buffers. */
-    cddp_type type;
-    /** 0 to CDDP_MAX_DIMS; 0 is a scalar. */
-    int dims;
-    /** Row-major. */
-    int64_t shape[CDDP_MAX_DIMS];
-    /** The tensor's values: as many as the product of shape. In a group on a device, they may be in
-     *  CPU memory or in device memory; with a sharded optimizer, in device memory only. */
-    void *data;
-    /** Where backward writes the gradient, which has the parameter's shape and type. NULL: in
-     *  memory that cddp allocates, which saves copies; see cddp_ddp_grad(). Not used for buffers.
-     */
-    void *grad;
-    /** The parameter has no gradient: it is compared and broadcast, but never reduced. */
-    bool frozen;
-
-} cddp_param;
 
 /** What the gradients of a step become. */
 typedef enum cddp_step_kind {
@@ -181,15 +157,17 @@ typedef struct cddp_ddp_options {
      *  part_bytes for all ranks, so that little is left to send when backward ends. It computes
      *  them from the latency and bandwidth of the network, measured when the group was formed. It
      *  chooses when the handle is created and, without `shard`, again in the first cddp_ddp_wait(),
-     *  when it knows at what times gradients become ready. $CDDP_LOG=info shows the sizes. On one
+     *  when it knows at what times gradients become ready, if these may move (see
+     *  `may_move_grads`). $CDDP_LOG=info shows the sizes. On one
      *  host, on a device, or if one of the three is given, 0 means 25 MiB. Results are the same to
      *  the bit with all sizes. */
     size_t bucket_bytes;
     /** The order in which backward completes gradients: the indices of all parameters that are not
      *  frozen, borrowed for the call. NULL: reverse registration order; after the first backward,
-     *  the buckets are rebuilt once, in the order in which rank 0's gradients arrived. If cddp
-     *  chooses the sizes and `shard` is not set, buckets are rebuilt even if an order is given. */
-    const uint32_t *ready_order;
+     *  the buckets are rebuilt once, in the order in which rank 0's gradients arrived, if gradients
+     *  may move (see `may_move_grads`). If cddp chooses the sizes and `shard` is not set, buckets
+     *  are rebuilt even if an order is given. */
+    const size_t *ready_order;
     /** In a step, some parameters may have no gradient (find_unused_parameters in PyTorch): they
      *  contribute zero. A parameter without a gradient on all ranks keeps its old gradient. */
     bool allow_unused;
@@ -197,12 +175,9 @@ typedef struct cddp_ddp_options {
      *  frozen, in registration order, back to back, of one type. It is never rearranged. NULL: no
      *  such block.
      *
-     *  Memory from cddp_group_alloc() is reduced in place. Private CPU memory (malloc) is, too, if
-     *  all ranks are on one machine: the ranks then share its whole pages, at the same address,
-     *  until the handle is destroyed. So a forked child must not write there, and no other device
-     *  or library may have registered the pages. $CDDP_SHARE_GRADS=0 turns the sharing off. Any
-     *  other memory is copied at each step, which takes 2 to 3 times as long (19 instead of 9 ms
-     *  for 62 MB); the log says so.
+     *  Memory from cddp_group_alloc() is reduced in place; so are pages that `share_flat_grads`
+     *  lets ranks share. Any other memory is copied at each step, which takes 2 to 3 times as long
+     *  (19 instead of 9 ms for 62 MB); the log says so once.
      *
      *  Buckets are ranges of the block. A bucket starts when its last gradient is ready. If
      *  neighbouring gradients become ready at very different times, the block is also cut between
@@ -210,6 +185,12 @@ typedef struct cddp_ddp_options {
      *  log says once if the first bucket cannot start before more than half of all other gradients
      *  are ready. */
     void *flat_grads;
+    /** Let the ranks of one machine share the pages of `flat_grads`, if it is private CPU memory
+     *  (malloc): until the handle is destroyed, shared memory replaces its whole pages, at the same
+     *  addresses and with their contents. Then a forked child must not write there, and no other
+     *  device or library may have registered the pages. $CDDP_SHARE_GRADS=0 forbids it. The same on
+     *  all ranks. */
+    bool share_flat_grads;
     /** Replaces the reduction of every bucket; NULL: cddp_hook_identity(). */
     cddp_hook_fn hook;
     /** Passed to the hook. */
@@ -220,13 +201,12 @@ typedef struct cddp_ddp_options {
     /** Use a sharded optimizer: each rank updates a shard of the parameters (see cddp_span). Then
      *  buckets are never rebuilt, and `flat_grads` is not possible. */
     bool shard;
-    /** With `shard`: the caller promises to read gradients only with cddp_ddp_mean(). That call may
-     *  then reduce them, if that is faster (never on a device). */
-    bool reduce_late;
-    /** 1: never rebuild buckets, so that the results of cddp_ddp_grad() never change. Without
-     *  `ready_order`, buckets stay in reverse registration order. (64 bits for the reason given at
-     *  cddp_step.sum.) */
-    uint64_t keep_buckets;
+    /** The first cddp_ddp_wait() may move the gradients in cddp's memory, so the caller asks
+     *  cddp_ddp_grad() again after it. Buckets can then be rebuilt as backward needs them (see
+     *  `ready_order` and `bucket_bytes`). false: the results of cddp_ddp_grad() never change; at
+     *  $CDDP_LOG=info the log says if a rebuild would help. If every `grad` is the caller's,
+     *  nothing of the caller's moves, and buckets are rebuilt anyway. */
+    bool may_move_grads;
     /** A larger gradient is cut into parts of about this many bytes, at most 64, each in a bucket
      *  of its own: while one part is sent, the next one is copied or cast. 0: gradients are not
      *  cut, unless cddp chooses the sizes (see bucket_bytes). Never used with `shard`, because a
@@ -238,7 +218,8 @@ typedef struct cddp_ddp_options {
 /** The defaults of cddp_ddp_options. */
 #define CDDP_DDP_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, NULL, NULL, NULL, false, false, 0, 0    \
+        sizeof(cddp_ddp_options), 0, 0, NULL, false, NULL, false, NULL, NULL, NULL, false, false,  \
+            0                                                                                      \
     }
 CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
 
@@ -246,13 +227,18 @@ CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
  *  @p buffers, and plan the buckets. Collective: every rank succeeds or every rank fails, with the
  *  same text.
  *  @param group    May be destroyed before the handle, which keeps it alive.
- *  @param params   At least one of them is not frozen.
- *  @param buffers  State without a gradient (running means ...), which is only broadcast here; may
- *                  be NULL.
+ *  @param params   Of CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16. At least one is not frozen. Names
+ *                  are copied. The memory of `data` and `grad` outlives the handle and does not
+ *                  move. In a group on a device, `data` may be in CPU memory or in device memory;
+ *                  with a sharded optimizer, in device memory only. `grad` NULL: in memory that
+ *                  cddp allocates, which saves copies; see cddp_ddp_grad().
+ *  @param buffers  State without a gradient (running means ...) of any type, which is only
+ *                  broadcast here; may be NULL. No flags.
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_ddp_destroy(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH (the text is a diff of
- *          the models or options), or an error of the group. */
+ *          the models or options), CDDP_ERR_UNAVAILABLE (an unknown flag), or an error of
+ *          the group. */
 CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params,
                                          size_t param_count, const cddp_param *buffers,
                                          size_t buffer_count, const cddp_ddp_options *options,
@@ -264,9 +250,10 @@ CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
 /** Where the gradient of parameter @p index is: the caller's `grad`, or cddp's memory in a bucket,
  *  which is 64-byte aligned and zero at first. NULL for a frozen parameter.
  *
- *  cddp's memory may move once, with its contents, when buckets are rebuilt in the first
- *  cddp_ddp_wait(). So call this function again after it. While another thread is in a call on the
- *  handle, the result is NULL, and cddp_last_error() says why. */
+ *  It stays there until the handle is destroyed. Only with options.may_move_grads, cddp's memory
+ *  may move once, with its contents, in the first cddp_ddp_wait(): then call this function again
+ *  after it. While another thread is in a call on the handle, the result is NULL, and
+ *  cddp_last_error() says why. Collective: no. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
 /** A step, as cddp_ddp_begin() begins it: what the coming backward belongs to. Zeros are the
@@ -402,13 +389,23 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  Collective: yes. */
 CDDP_CHECKED cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all);
 
-/** Broadcast the parameters (including frozen ones), the buffers, or both from rank @p root: after
- *  @p root has loaded a checkpoint, or for buffers before each forward. With a sharded optimizer,
- *  the parameters are those of cddp_ddp_param(). Collective, between backward passes. On a device,
- *  it runs in the order of the compute stream.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank), CDDP_ERR_INCOMPLETE (in the middle
- * of a backward), CDDP_ERR_BROKEN, or an error of the group. */
-CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers);
+/** What cddp_ddp_broadcast() sends; added up. */
+enum {
+    CDDP_BROADCAST_PARAMS = 1, /**< the parameters, including frozen ones */
+    CDDP_BROADCAST_BUFFERS = 2 /**< the buffers */
+};
+
+/** Broadcast the parameters, the buffers, or both from rank @p root: after @p root has loaded a
+ *  checkpoint, or for buffers before each forward. With a sharded optimizer, the parameters are
+ *  those of cddp_ddp_param(). Call it between backward passes. On a device, it runs in the order of
+ *  the compute stream.
+ *
+ *  Collective: yes.
+ *  @param flags  CDDP_BROADCAST_PARAMS, CDDP_BROADCAST_BUFFERS, or both; the same on all ranks.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such rank, or @p flags are 0 or unknown),
+ *          CDDP_ERR_INCOMPLETE (in the middle of a backward), CDDP_ERR_BROKEN, or an error of
+ *          the group. */
+CDDP_CHECKED cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, uint32_t flags);
 
 /** A range of a parameter that one rank updates, with a sharded optimizer (ZeRO stage 1).
  *
@@ -434,6 +431,14 @@ typedef struct cddp_span {
 
 } cddp_span;
 
+/** How many parameters the handle has, including frozen ones: what cddp_ddp_create() was given.
+ *  0 if @p ddp is no handle. Collective: no. */
+CDDP_API size_t cddp_ddp_param_count(const cddp_ddp *ddp);
+
+/** The name of parameter @p index. The handle owns the text. NULL if there is no such parameter.
+ *  Collective: no. */
+CDDP_API const char *cddp_ddp_param_name(const cddp_ddp *ddp, size_t index);
+
 /** Where parameter @p index is: in the caller's `data`, or with shards in cddp's memory, 64-byte
  *  aligned. NULL if there is no such parameter. */
 CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
@@ -444,18 +449,9 @@ CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
  *  @return The spans; NULL without shards. */
 CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
 
-/** The mean over ranks of elements [first, first + count) of the gradient of parameter @p index.
- *  They have to be inside one of this rank's spans. Call it between wait and params_start. With
- *  options.reduce_late this call may do the reduction, reading other ranks' memory; so ask for
- *  pieces that fit into the cache.
- *  @param scratch  Room for @p count elements, 64-byte aligned, which the call may use.
- *  @return The mean, in the gradient itself or in @p scratch; NULL if there is no such gradient. */
-CDDP_API const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count,
-                                   void *scratch);
-
 /** Say that this rank has updated its spans. Collective, once after each update; does not wait.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_INCOMPLETE (in the middle of a
- * backward), CDDP_ERR_BROKEN, or an error of the group. */
+ *          backward), CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_params_start(cddp_ddp *ddp);
 
 /** Wait until parameter @p index has all ranks' updates. Call it before you read the parameter.

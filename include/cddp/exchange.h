@@ -46,20 +46,24 @@ CDDP_CHECKED cddp_status cddp_broadcast_bytes(cddp_group *group, const void *dat
                                               int root, void **out, size_t *out_bytes);
 
 /** One message of cddp_messages_start(). Callers pass arrays of it, so it has no struct_size and
- *  will never change. */
+ *  keeps its size: what is added later takes the place of flags and reserved words, which must be 0
+ *  where a cddp does not know them (otherwise CDDP_ERR_UNAVAILABLE). */
 typedef struct cddp_message {
-    bool receives;  /**< true: receive from the peer; false: send to it */
-    int peer;       /**< another rank of the group */
-    void *data;     /**< count elements; a send only reads them */
-    size_t count;   /**< elements */
-    cddp_type type; /**< type of an element */
+    bool receives;        /**< true: receive from the peer; false: send to it */
+    int peer;             /**< another rank of the group */
+    const void *in;       /**< a send: count elements, which are only read; else NULL */
+    void *out;            /**< a receive: where count elements go; else NULL */
+    size_t count;         /**< elements */
+    cddp_type type;       /**< type of an element */
+    uint32_t flags;       /**< 0: there are no flags yet */
+    uint64_t reserved[2]; /**< 0 */
 
 } cddp_message;
 
 /** Start several messages at once. Ranks cannot deadlock, whatever the order of sends and recvs
  *  here and at the peers. Messages between the same two ranks are sent in the order of the array.
  *  If one message has a bad argument, none starts. See cddp_send() for everything else.
- *  @param messages  @p count messages, borrowed for the call; their data stay in use until the
+ *  @param messages  @p count messages, borrowed for the call; their memory stays in use until the
  *                   messages are done.
  *  @param works     An array that receives @p count handles; NULL: the call waits until all are
  *                   done. */

@@ -11,7 +11,7 @@
 #ifndef CDDP_PARALLEL_H
 #define CDDP_PARALLEL_H
 
-#include <cddp/status.h>
+#include <cddp/process.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -77,6 +77,10 @@ CDDP_NO_TAIL(cddp_allocator, release);
  *          CDDP_ERR_STATE (cddp has already allocated memory). */
 CDDP_CHECKED cddp_status cddp_allocator_set(const cddp_allocator *allocator);
 
+/** Free memory that a call of cddp returned; NULL is accepted. Any thread.
+ *  Collective: no. */
+CDDP_API void cddp_free(void *memory);
+
 /** Treat signals as requests to stop: cddp_stop_requested() reports the request in this process,
  *  cddp_should_stop() in exchange.h to all ranks. The first signal is only a request. A second one,
  *  more than 200 ms later, ends the process as usual, unless it is SIGHUP, SIGUSR1 or SIGUSR2.

@@ -45,12 +45,12 @@ extern "C" {
  *  | OK              | -                                   | no                | -                |
  *  | CHANGED         | caller: redo the step, see group.h  | no                | after that       |
  *  | ERR_ARGUMENT    | caller: correct the call            | no (2)            | corrected        |
- *  | ERR_NO_MEMORY   | user: a larger machine or limit     | the cddp_ddp      | yes, if unbroken |
+ *  | ERR_NO_MEMORY   | user: a larger machine or limit     | see is_fatal      | yes, if unbroken |
  *  | ERR_PEER        | see the culprit's failure           | yes               | no               |
  *  | ERR_TIMEOUT     | see the culprit (1)                 | yes (1)           | no (1)           |
  *  | ERR_MISMATCH    | programmer: ranks differ in a call  | yes               | no               |
- *  | ERR_IO          | user: disk, network, permissions    | if in a step      | yes, if unbroken |
- *  | ERR_FORMAT      | user: the file or the peer is bad   | if in a step      | no               |
+ *  | ERR_IO          | user: disk, network, permissions    | see is_fatal      | yes, if unbroken |
+ *  | ERR_FORMAT      | user: the file or the peer is bad   | see is_fatal      | no               |
  *  | ERR_CONFIG      | user: correct the configuration     | no                | corrected        |
  *  | ERR_AUTH        | user: one token for all ranks       | no                | corrected        |
  *  | ERR_NOT_FOUND   | caller                              | no                | later            |
@@ -65,7 +65,7 @@ extern "C" {
  *  (1) Of a group or a cddp_ddp. Of a store or a loader it breaks nothing: repeat the call.
  *  (2) An error that ends a step (cddp_ddp_wait()) breaks the cddp_ddp, as does a gradient that is
  *      ready twice (CDDP_ERR_STATE).
- *  In doubt, `is_fatal` of cddp_last_failure() says whether this failure broke anything. */
+ *  `is_fatal` of cddp_last_failure() always says whether this failure broke anything. */
 typedef enum cddp_status {
     CDDP_CHANGED = 1,           /**< no error: the members of the group changed */
     CDDP_OK = 0,                /**< success */

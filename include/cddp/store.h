@@ -23,7 +23,7 @@
 #ifndef CDDP_STORE_H
 #define CDDP_STORE_H
 
-#include <cddp/status.h>
+#include <cddp/process.h>
 
 #include <stdbool.h>
 
@@ -126,9 +126,6 @@ CDDP_CHECKED cddp_status cddp_store_delete(cddp_store *store, const char *key, b
  *  @return CDDP_ERR_UNAVAILABLE if the keys have more than 64 MiB in all. */
 CDDP_CHECKED cddp_status cddp_store_list(cddp_store *store, const char *start, char ***out,
                                          size_t *out_count);
-
-/** Free memory that a call of cddp returned; NULL is accepted. Any thread. */
-CDDP_API void cddp_free(void *memory);
 
 #ifdef __cplusplus
 }

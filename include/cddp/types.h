@@ -1,5 +1,5 @@
 /** @file
- *  types.h - element types and reduction operations. */
+ *  types.h - element types, reduction operations, and descriptions of tensors. */
 #ifndef CDDP_TYPES_H
 #define CDDP_TYPES_H
 
@@ -50,6 +50,67 @@ typedef enum cddp_type { CDDP_TYPE_MAP(CDDP_TYPE_VALUE) } cddp_type;
 #define CDDP_OP_VALUE(name, value, text) CDDP_OP_##name = value,
 /** A reduction: CDDP_OP_SUM and so on, one for each row of CDDP_OP_MAP. */
 typedef enum cddp_op { CDDP_OP_MAP(CDDP_OP_VALUE) } cddp_op;
+
+enum { CDDP_MAX_DIMS = 8 /**< the most dimensions of a tensor */ };
+
+/** A tensor that cddp may write: a parameter or a buffer of a model, or memory to load into. The
+ *  caller owns all memory. Callers pass arrays of this struct, so it has no struct_size and keeps
+ *  its size: what is added later takes the place of flags and reserved words. All of these that a
+ *  cddp does not know must be 0, otherwise calls return CDDP_ERR_UNAVAILABLE. */
+typedef struct cddp_param {
+    /** Unique in its list. */
+    const char *name;
+    /** Type of its elements. */
+    cddp_type type;
+    /** 0 to CDDP_MAX_DIMS; 0 is a scalar. */
+    int dims;
+    /** Row-major. */
+    int64_t shape[CDDP_MAX_DIMS];
+    /** The tensor's values: as many as the product of shape. */
+    void *data;
+    /** Where backward writes the gradient (see cddp_ddp_create()). Not used elsewhere. */
+    void *grad;
+    /** CDDP_PARAM_FROZEN, or 0. */
+    uint32_t flags;
+    /** 0. */
+    uint32_t reserved;
+    /** 0. */
+    uint64_t reserved2[2];
+
+} cddp_param;
+
+/** Flags of cddp_param. */
+enum {
+    /** The parameter has no gradient: it is compared and broadcast, but never reduced. */
+    CDDP_PARAM_FROZEN = 1
+};
+
+/** A tensor that cddp only reads. Like cddp_param, it keeps its size. */
+typedef struct cddp_tensor {
+    /** Unique in its list. */
+    const char *name;
+    /** Type of its elements. */
+    cddp_type type;
+    /** 0 to CDDP_MAX_DIMS; 0 is a scalar. */
+    int dims;
+    /** Row-major. */
+    int64_t shape[CDDP_MAX_DIMS];
+    /** As many elements as the product of shape. */
+    const void *data;
+    /** 0: there are no flags yet. */
+    uint32_t flags;
+    /** 0. */
+    uint32_t reserved;
+    /** 0. */
+    uint64_t reserved2[2];
+
+} cddp_tensor;
+
+/** Describe the values of @p params as tensors that are only read: what was passed to
+ *  cddp_ddp_create(), or will be loaded into, for cddp_snapshot_write(). Any thread.
+ *  @param out  The caller's array of @p count elements; names and data are borrowed.
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
+CDDP_CHECKED cddp_status cddp_tensors_of(const cddp_param *params, size_t count, cddp_tensor *out);
 
 /** Bytes of one element; 0 if @p type is not a cddp_type. Any thread. */
 CDDP_API size_t cddp_type_bytes(cddp_type type);

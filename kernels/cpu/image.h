@@ -3,6 +3,8 @@
 #ifndef CDDPI_KERNELS_CPU_IMAGE_H
 #define CDDPI_KERNELS_CPU_IMAGE_H
 
+#include "base/shared.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,14 +12,14 @@
 enum { CDDPI_IMAGE_VALUES = 256 };
 
 /** out[i] = table[in[i]]. */
-void cddpi_image_lookup(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in, size_t count,
-                        float *out);
+CDDPI_SHARED void cddpi_image_lookup(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in,
+                                     size_t count, float *out);
 
 /** Copy one plane through a window of the same size, which begins at row @p top and column @p left
  *  of the plane (negative: before it). Outside the plane, bytes count as 0. @p flip mirrors the
  *  window's columns. */
-void cddpi_image_crop(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in, int height,
-                      int width, int top, int left, bool flip, float *out);
+CDDPI_SHARED void cddpi_image_crop(const float table[CDDPI_IMAGE_VALUES], const uint8_t *in,
+                                   int height, int width, int top, int left, bool flip, float *out);
 
 /* --- image_resize.c: resizes images of 8 bits and three interleaved channels by a triangle filter
  * that widens with the reduction ("bilinear with antialias"). The bits equal those of Pillow's

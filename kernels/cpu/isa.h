@@ -3,6 +3,8 @@
 #ifndef CDDPI_KERNELS_ISA_H
 #define CDDPI_KERNELS_ISA_H
 
+#include "base/shared.h"
+
 #include <stdbool.h>
 
 enum cddpi_isa {
@@ -19,11 +21,11 @@ enum cddpi_isa {
 #endif
 
 /** The best instruction set that is allowed, that this CPU has and that this build supports. */
-enum cddpi_isa cddpi_isa(void);
+CDDPI_SHARED enum cddpi_isa cddpi_isa(void);
 
 /** Whether CDDP_MAX_ISA is set. If so, @p out receives the level that it allows, and @p out_amx
  *  whether it allows AMX tiles. */
-bool cddpi_isa_limit(enum cddpi_isa *out, bool *out_amx);
+CDDPI_SHARED bool cddpi_isa_limit(enum cddpi_isa *out, bool *out_amx);
 
 /* One loop body is compiled for several instruction sets, one of which is chosen at run time. The
  * bodies are plain C without contraction to FMA, so every variant gives the same bits. */

@@ -10,6 +10,8 @@
 #ifndef CDDPI_KERNELS_REDUCE_H
 #define CDDPI_KERNELS_REDUCE_H
 
+#include "base/shared.h"
+
 #include <cddp/types.h>
 
 #include <stdbool.h>
@@ -86,7 +88,8 @@ void cddpi_reduce_merges(const struct cddpi_reduce_merges *how, size_t count);
 
 /** Convert between f32, f16 and bf16, or copy if both types are the same. No overlap, but @p dst
  *  may be @p src if both types have the same size. */
-void cddpi_cast(void *dst, cddp_type dst_type, const void *src, cddp_type src_type, size_t count);
+CDDPI_SHARED void cddpi_cast(void *dst, cddp_type dst_type, const void *src, cddp_type src_type,
+                             size_t count);
 
 /* The versions of these functions for one instruction set. */
 struct cddpi_reduce_isa {

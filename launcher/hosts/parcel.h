@@ -3,8 +3,8 @@
 #ifndef CDDPI_LAUNCHER_PARCEL_H
 #define CDDPI_LAUNCHER_PARCEL_H
 
-#include "launcher/nodes/node_message.h"
 #include "launcher/supervise/job.h"
+#include "store/message.h"
 
 enum { CDDPI_PARCEL_BYTES = 1 << 20, CDDPI_PARCEL_VARIABLES = 4096 };
 

@@ -32,14 +32,14 @@
 #define EVENT struct cddpi_node_event
 
 static const struct cddpi_field fields[] = {
-    CDDPI_FIELD_OF_INT(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_SAVING),
-    CDDPI_FIELD_OF_INT(EVENT, generation, 0, INT32_MAX),
-    CDDPI_FIELD_OF_INT(EVENT, node, -1, CDDPI_MAX_NODES - 1),
-    CDDPI_FIELD_OF_INT(EVENT, rank, -1, CDDPI_MAX_WORLD_SIZE - 1),
-    CDDPI_FIELD_OF_INT(EVENT, number, 0, 65535),
-    CDDPI_FIELD_OF_INT(EVENT, exit_status, 0, 255),
-    CDDPI_FIELD_OF_BOOL(EVENT, may_restart),
-    CDDPI_FIELD_OF_BOOL(EVENT, has_saved),
+    CDDPI_FIELD_OF_NUMBER(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_SAVING),
+    CDDPI_FIELD_OF_NUMBER(EVENT, generation, 0, INT32_MAX),
+    CDDPI_FIELD_OF_NUMBER(EVENT, node, -1, CDDPI_MAX_NODES - 1),
+    CDDPI_FIELD_OF_NUMBER(EVENT, rank, -1, CDDPI_MAX_WORLD_SIZE - 1),
+    CDDPI_FIELD_OF_NUMBER(EVENT, number, 0, 65535),
+    CDDPI_FIELD_OF_NUMBER(EVENT, exit_status, 0, 255),
+    CDDPI_FIELD_OF_NUMBER(EVENT, may_restart, 0, 1),
+    CDDPI_FIELD_OF_NUMBER(EVENT, has_saved, 0, 1),
     CDDPI_FIELD_OF_TEXT(EVENT, text),
     {.type = CDDPI_FIELD_END},
 };

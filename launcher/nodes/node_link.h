@@ -4,7 +4,7 @@
 #ifndef CDDPI_LAUNCHER_NODE_LINK_H
 #define CDDPI_LAUNCHER_NODE_LINK_H
 
-#include "launcher/nodes/node_message.h"
+#include "store/message.h"
 
 enum { CDDPI_EVENT_TEXT_BYTES = 4096, CDDPI_MAX_WORLD_SIZE = 65536 };
 

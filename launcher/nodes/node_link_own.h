@@ -4,7 +4,7 @@
 #define CDDPI_LAUNCHER_NODE_LINK_OWN_H
 
 #include "launcher/nodes/node_link.h"
-#include "launcher/nodes/node_message.h"
+#include "store/message.h"
 
 #include "base/silence.h"
 

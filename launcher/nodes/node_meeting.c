@@ -109,8 +109,8 @@ static cddp_status put_record(struct cddpi_place *place, const struct cddpi_node
     cddp_status status;
 
     cddpi_place_key(place, "node", place->self, key);
-    status = cddpi_place_put(place->store, key, &cddpi_node_record_form, own, &is_free, &value,
-                             &bytes);
+    status = cddpi_message_set_first(place->store, key, &cddpi_node_record_form, own, &is_free,
+                                     &value, &bytes);
     if (status == CDDP_OK && !is_free) {
         bool is_known = cddpi_message_decode(&cddpi_node_record_form, value, bytes, &other) ==
                         CDDP_OK;

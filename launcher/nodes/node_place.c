@@ -62,24 +62,6 @@ void cddpi_place_key(const struct cddpi_place *place, const char *name, int node
     }
 }
 
-cddp_status cddpi_place_put(cddp_store *store, const char *key,
-                            const struct cddpi_message_form *form, const void *object,
-                            bool *out_is_free, void **out_value, size_t *out_bytes)
-{
-    struct cddpi_wire_buffer message = {NULL, 0, 0};
-    cddp_status status;
-
-    CDDPI_TRY_GOTO(out, status, cddpi_message_encode(form, object, &message));
-    status = out_is_free == NULL
-                 ? cddp_store_set(store, key, message.data, message.bytes)
-                 : cddp_store_compare_set(store, key, NULL, 0, message.data, message.bytes,
-                                          out_is_free, out_value, out_bytes);
-
-out:
-    cddpi_buffer_fini(&message);
-    return status;
-}
-
 cddp_status cddpi_place_await(struct cddpi_place *place, cddp_store *store, const char *key,
                               int64_t deadline_ns,
                               void (*look)(struct cddpi_place *place, void *context), void *context,
@@ -293,7 +275,8 @@ static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
     CDDPI_TRY(connect_to(place, &address, ANSWER_MS));
     CDDPI_TRY(cddp_store_set(place->store, CDDPI_PLACE_JOB_KEY, rendezvous->job,
                              strlen(rendezvous->job)));
-    CDDPI_TRY(cddpi_place_put(place->board, board_key, &board_form, &board, &is_first, NULL, NULL));
+    CDDPI_TRY(cddpi_message_set_first(place->board, board_key, &board_form, &board, &is_first, NULL,
+                                      NULL));
     return is_first
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_ARGUMENT,

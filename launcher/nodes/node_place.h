@@ -3,10 +3,10 @@
 #ifndef CDDPI_LAUNCHER_NODE_PLACE_H
 #define CDDPI_LAUNCHER_NODE_PLACE_H
 
-#include "launcher/nodes/node_message.h"
 #include "launcher/output/output.h"
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/monitor.h"
+#include "store/message.h"
 
 struct cddpi_place {
     struct cddpi_job *job;
@@ -36,14 +36,6 @@ enum { CDDPI_PLACE_KEY_BYTES = 128 };
 /** Write the key "JOB/0/NAME" or, unless @p node is -1, "JOB/0/NAME/NODE". */
 void cddpi_place_key(const struct cddpi_place *place, const char *name, int node,
                      char out[CDDPI_PLACE_KEY_BYTES]);
-
-/** Write @p object to @p key of @p store.
- *  @param out_is_free  Write only if the key has no value, and say so; NULL: replace its value.
- *  @param out_value    With out_is_free: the value that the key has; release with cddp_free(); may
- *                      be NULL. */
-CDDP_CHECKED cddp_status cddpi_place_put(cddp_store *store, const char *key,
-                                         const struct cddpi_message_form *form, const void *object,
-                                         bool *out_is_free, void **out_value, size_t *out_bytes);
 
 /** Read @p key of @p store once it has a value. Release with cddp_free().
  *  @param look  Called after each look that finds none; NULL: nothing is.

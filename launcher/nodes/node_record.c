@@ -24,12 +24,12 @@ enum {
 static const struct cddpi_field record_fields[] = {
     CDDPI_FIELD_OF_TEXT(RECORD, version),
     CDDPI_FIELD_OF_TEXT(RECORD, host),
-    CDDPI_FIELD_OF_INT(RECORD, nproc, 1, CDDPI_MAX_RANKS),
-    CDDPI_FIELD_OF_INT(RECORD, count, 1, CDDPI_MAX_NODES),
-    CDDPI_FIELD_OF_INT(RECORD, max_restarts, 0, INT32_MAX),
+    CDDPI_FIELD_OF_NUMBER(RECORD, nproc, 1, CDDPI_MAX_RANKS),
+    CDDPI_FIELD_OF_NUMBER(RECORD, count, 1, CDDPI_MAX_NODES),
+    CDDPI_FIELD_OF_NUMBER(RECORD, max_restarts, 0, INT32_MAX),
     CDDPI_FIELD_OF_TEXT(RECORD, timeout_ms),
     CDDPI_FIELD_OF_TEXT(RECORD, words),
-    CDDPI_FIELD_OF_INT64(RECORD, words_bytes, 0, INT64_MAX),
+    CDDPI_FIELD_OF_NUMBER(RECORD, words_bytes, 0, INT64_MAX),
     {.type = CDDPI_FIELD_END},
 };
 
@@ -38,7 +38,7 @@ const struct cddpi_message_form cddpi_node_record_form = {CDDPI_MESSAGE_RECORD, 
 
 static const struct cddpi_field node_fields[] = {
     CDDPI_FIELD_OF_TEXT(struct cddpi_plan_node, host),
-    CDDPI_FIELD_OF_INT(struct cddpi_plan_node, nproc, 1, CDDPI_MAX_RANKS),
+    CDDPI_FIELD_OF_NUMBER(struct cddpi_plan_node, nproc, 1, CDDPI_MAX_RANKS),
     {.type = CDDPI_FIELD_END},
 };
 
@@ -314,9 +314,8 @@ cddp_status cddpi_node_plan_make(struct cddpi_place *place, const struct cddpi_n
         all->plan.count = 0;
     }
     cddpi_place_key(place, "plan", -1, key);
-    CDDPI_TRY_GOTO(
-        out, status,
-        cddpi_place_put(place->store, key, &cddpi_node_plan_form, &all->plan, NULL, NULL, NULL));
+    CDDPI_TRY_GOTO(out, status,
+                   cddpi_message_set(place->store, key, &cddpi_node_plan_form, &all->plan));
     if (all->plan.refusal[0] != '\0') {
         wait_until_read(all);
     }

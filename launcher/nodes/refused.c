@@ -10,7 +10,8 @@ enum { KEY_BYTES = 64, ROW_BYTES = 192 };
 
 static const struct cddpi_field row_fields[] = {
     CDDPI_FIELD_OF_TEXT(struct cddpi_refused_row, address),
-    CDDPI_FIELD_OF_INT(struct cddpi_refused_row, why, CDDPI_REFUSED_TOKEN, CDDPI_REFUSED_VERSION),
+    CDDPI_FIELD_OF_NUMBER(struct cddpi_refused_row, why, CDDPI_REFUSED_TOKEN,
+                          CDDPI_REFUSED_VERSION),
     {.type = CDDPI_FIELD_END},
 };
 

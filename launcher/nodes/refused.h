@@ -4,7 +4,7 @@
 #define CDDPI_LAUNCHER_REFUSED_H
 
 #include "launcher/nodes/job_rendezvous.h"
-#include "launcher/nodes/node_message.h"
+#include "store/message.h"
 
 #include <cddp/store.h>
 

@@ -56,7 +56,7 @@ static int allocator_rank(int rank, int world_size, void *argument)
     cddp_allocator allocator = CDDP_ALLOCATOR_INIT;
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
     float data[64] = {0};
-    cddp_param param = {"w", CDDP_F32, 1, {64}, data, NULL, false};
+    cddp_param param = {.name = "w", .dims = 1, .shape = {64}, .data = data};
     cddp_group *group;
     cddp_store *store;
     cddp_step step = CDDP_STEP_INIT;

@@ -90,18 +90,24 @@ static void senseless_tensors_are_refused_by_name(void **state)
         cddp_tensor tensor;
         const char *text;
     } cases[] = {
-        {{NULL, CDDP_F32, 1, {1}, weights}, "tensor 1 has no name"},
-        {{"w", CDDP_F32, 1, {1}, weights}, "two tensors are named \"w\""},
-        {{"__metadata__", CDDP_F32, 1, {1}, weights}, "__metadata__"},
-        {{"bad", (cddp_type)50, 1, {1}, weights}, "\"bad\": there is no type 50"},
-        {{"bad", CDDP_F32, 9, {1}, weights}, "\"bad\": 9 dimensions"},
-        {{"bad", CDDP_F32, -1, {1}, weights}, "\"bad\": -1 dimensions"},
-        {{"bad", CDDP_F32, 1, {-1}, weights}, "\"bad\": its shape is negative"},
-        {{"bad", CDDP_F32, 2, {INT64_MAX, 3}, weights}, "\"bad\": its shape is negative or over"},
-        {{"bad", CDDP_U8, 1, {INT64_MAX}, weights}, "\"bad\": too many bytes in all"},
-        {{"bad", CDDP_F32, 1, {1}, NULL}, "\"bad\" has no data"},
-        {{"\xff\xfe", CDDP_F32, 1, {1}, weights}, "not UTF-8"},
+        {{.name = NULL, .dims = 1, .shape = {1}, .data = weights}, "tensor 1 has no name"},
+        {{.name = "w", .dims = 1, .shape = {1}, .data = weights}, "two tensors are named \"w\""},
+        {{.name = "__metadata__", .dims = 1, .shape = {1}, .data = weights}, "__metadata__"},
+        {{.name = "bad", .type = (cddp_type)50, .dims = 1, .shape = {1}, .data = weights},
+         "\"bad\": there is no type 50"},
+        {{.name = "bad", .dims = 9, .shape = {1}, .data = weights}, "\"bad\": 9 dimensions"},
+        {{.name = "bad", .dims = -1, .shape = {1}, .data = weights}, "\"bad\": -1 dimensions"},
+        {{.name = "bad", .dims = 1, .shape = {-1}, .data = weights},
+         "\"bad\": its shape is negative"},
+        {{.name = "bad", .dims = 2, .shape = {INT64_MAX, 3}, .data = weights},
+         "\"bad\": its shape is negative or over"},
+        {{.name = "bad", .type = CDDP_U8, .dims = 1, .shape = {INT64_MAX}, .data = weights},
+         "\"bad\": too many bytes in all"},
+        {{.name = "bad", .dims = 1, .shape = {1}}, "\"bad\" has no data"},
+        {{.name = "\xff\xfe", .dims = 1, .shape = {1}, .data = weights}, "not UTF-8"},
     };
+    static const cddp_tensor newer[] = {{.name = "bad", .data = weights, .flags = 1},
+                                        {.name = "bad", .data = weights, .reserved = 1}};
     static const char *const odd[] = {"key", NULL};
     static const char *const twice[] = {"key", "a", "key", "b", NULL};
 
@@ -115,6 +121,9 @@ static void senseless_tensors_are_refused_by_name(void **state)
             fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), cases[i].text);
         }
     }
+    assert_int_equal(cddp_safetensors_write(path, &newer[0], 1, NULL), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "\"bad\": flags 0x1 are not known to cddp "));
+    assert_int_equal(cddp_safetensors_write(path, &newer[1], 1, NULL), CDDP_ERR_UNAVAILABLE);
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, odd), CDDP_ERR_ARGUMENT);
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, twice), CDDP_ERR_ARGUMENT);
     assert_int_equal(cddp_safetensors_write(NULL, tensors, 1, NULL), CDDP_ERR_ARGUMENT);
@@ -152,8 +161,8 @@ static void a_missing_tensor_is_told_with_the_name_that_may_be_meant(void **stat
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        cddp_tensor is = {cases[i][0], CDDP_F32, 1, {1}, &one};
-        cddp_tensor wanted = {cases[i][1], CDDP_F32, 1, {1}, &one};
+        cddp_tensor is = {.name = cases[i][0], .dims = 1, .shape = {1}, .data = &one};
+        cddp_param wanted = {.name = cases[i][1], .dims = 1, .shape = {1}, .data = &one};
 
         assert_int_equal(cddp_safetensors_write(path, &is, 1, NULL), CDDP_OK);
         assert_int_equal(cddp_safetensors_load(path, &wanted, 1), CDDP_ERR_FORMAT);
@@ -166,8 +175,10 @@ static void load_fills_memory_or_leaves_it_alone(void **state)
 {
     float w[6] = {0};
     int64_t step = 0;
-    const cddp_tensor good[] = {{"step", CDDP_I64, 0, {0}, &step}, {"w", CDDP_F32, 2, {2, 3}, w}};
-    cddp_tensor bad[3] = {good[0], good[1], {"extra", CDDP_F32, 1, {1}, weights}};
+    const cddp_param good[] = {{.name = "step", .type = CDDP_I64, .data = &step},
+                               {.name = "w", .dims = 2, .shape = {2, 3}, .data = w}};
+    cddp_param bad[3] = {
+        good[0], good[1], {.name = "extra", .dims = 1, .shape = {1}, .data = weights}};
 
     (void)state;
     assert_int_equal(cddp_safetensors_write(path, tensors, 2, NULL), CDDP_OK);
@@ -185,6 +196,13 @@ static void load_fills_memory_or_leaves_it_alone(void **state)
     bad[1] = good[0];
     assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_ARGUMENT);
     assert_non_null(strstr(cddp_last_error(), "wanted twice"));
+    bad[1] = good[1];
+    bad[1].flags = CDDP_PARAM_FROZEN | 2;
+    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "\"w\": flags 0x2 are not known to cddp "));
+    bad[1].flags = CDDP_PARAM_FROZEN;
+    bad[1].reserved2[0] = 5;
+    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE);
     assert_int_equal(step, 0);
     assert_int_equal(cddp_safetensors_load(path, good, 2), CDDP_OK);
     assert_memory_equal(w, weights, sizeof w);
@@ -204,7 +222,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     cddp_status status = CDDP_ERR_IO;
     unsigned n;
     float w[6];
-    const cddp_tensor old = {"w", CDDP_F32, 2, {2, 3}, w};
+    const cddp_param old = {.name = "w", .dims = 2, .shape = {2, 3}, .data = w};
 
     (void)state;
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, NULL), CDDP_OK);
@@ -230,7 +248,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
 static int write_beyond_the_limit(int rank, int world_size, void *argument)
 {
     static float many[100000];
-    const cddp_tensor large = {"large", CDDP_F32, 1, {100000}, many};
+    const cddp_tensor large = {.name = "large", .dims = 1, .shape = {100000}, .data = many};
     const struct rlimit limit = {100000, 100000};
 
     (void)rank;
@@ -271,7 +289,7 @@ static void a_leftover_of_the_same_process_id_is_no_obstacle(void **state)
 static void without_memory_everything_fails_and_nothing_leaks(void **state)
 {
     float w[6] = {0};
-    const cddp_tensor into = {"w", CDDP_F32, 2, {2, 3}, w};
+    const cddp_param into = {.name = "w", .dims = 2, .shape = {2, 3}, .data = w};
     cddp_status status = CDDP_ERR_NO_MEMORY;
 
     (void)state;

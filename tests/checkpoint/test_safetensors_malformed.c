@@ -202,7 +202,8 @@ static void a_file_that_is_cut_off_while_it_is_open_is_named(void **state)
 {
     enum { ELEMENTS = 100000 };
     float *many = calloc(ELEMENTS, sizeof *many);
-    const cddp_tensor tensor = {"w", CDDP_F32, 1, {ELEMENTS}, many};
+    const cddp_tensor tensor = {.name = "w", .dims = 1, .shape = {ELEMENTS}, .data = many};
+    const cddp_param into = {.name = "w", .dims = 1, .shape = {ELEMENTS}, .data = many};
     cddp_safetensors *file = NULL;
 
     (void)state;
@@ -210,7 +211,7 @@ static void a_file_that_is_cut_off_while_it_is_open_is_named(void **state)
     assert_int_equal(cddp_safetensors_write(path, &tensor, 1, NULL), CDDP_OK);
     assert_int_equal(cddp_safetensors_open(path, &file), CDDP_OK);
     assert_int_equal(truncate(path, 1000), 0);
-    assert_int_equal(cddpi_safetensors_copy(file, &tensor, 1), CDDP_ERR_IO);
+    assert_int_equal(cddpi_safetensors_copy(file, &into, 1), CDDP_ERR_IO);
     assert_non_null(
         strstr(cddp_last_error(), "a.safetensors: was truncated while it was in use: it had 400"));
     cddp_safetensors_close(file);

@@ -185,13 +185,13 @@ static void a_damaged_snapshot_is_not_loaded(void **state)
     assert_int_equal(write_step(3, 3, 0), CDDP_OK);
     set_trainer(&loaded, 0, 0);
     snprintf(path, sizeof path, "%s/step-00000003", folder);
-    loaded.optimizer[1].shape[0]--;
-    assert_int_equal(cddp_snapshot_load(path, &loaded.snapshot), CDDP_ERR_FORMAT);
+    loaded.params[2].shape[0]--;
+    assert_int_equal(load_trainer(path, &loaded), CDDP_ERR_FORMAT);
     assert_non_null(strstr(cddp_last_error(), "momentum.w"));
     assert_float_equal(loaded.weights[0], 0, 0); /* nor was the model, which fits */
-    loaded.optimizer[1].shape[0]++;
+    loaded.params[2].shape[0]++;
     damage("step-00000003/optimizer.safetensors");
-    assert_int_equal(cddp_snapshot_load(path, &loaded.snapshot), CDDP_ERR_FORMAT);
+    assert_int_equal(load_trainer(path, &loaded), CDDP_ERR_FORMAT);
     assert_non_null(strstr(cddp_last_error(), "optimizer.safetensors"));
     assert_float_equal(loaded.weights[0], 0, 0);
 }
@@ -307,7 +307,7 @@ static void a_senseless_snapshot_is_refused(void **state)
     set_trainer(&trainer, UINT64_MAX, 1);
     assert_int_equal(cddp_snapshot_write(folder, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
     set_trainer(&trainer, 1, 1);
-    trainer.optimizer[1].name = "step";
+    trainer.tensors[2].name = "step";
     assert_int_equal(cddp_snapshot_write(folder, &trainer.snapshot, 0), CDDP_ERR_ARGUMENT);
     assert_non_null(strstr(cddp_last_error(), "optimizer.safetensors: two tensors are named"));
     assert_int_equal(count_hidden(), 0);
@@ -348,7 +348,7 @@ static void without_memory_snapshots_fail_and_nothing_leaks(void **state)
     status = CDDP_ERR_NO_MEMORY;
     for (unsigned nth = 1; status != CDDP_OK; nth++) {
         cddpi_alloc_fail_nth(nth);
-        status = cddp_snapshot_load(path, &loaded.snapshot);
+        status = load_trainer(path, &loaded);
         assert_true(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
     }
     status = CDDP_ERR_NO_MEMORY;

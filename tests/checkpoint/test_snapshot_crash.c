@@ -359,7 +359,7 @@ static void a_full_file_system_holds_as_many_as_it_can(void **state)
 static void nothing_goes_that_would_not_help(void **state)
 {
     static float weights[50000];
-    const cddp_tensor model = {"w", CDDP_F32, 1, {50000}, weights};
+    const cddp_tensor model = {.name = "w", .dims = 1, .shape = {50000}, .data = weights};
     const cddp_snapshot large = {sizeof large, .step = 9, .model = &model, .model_count = 1};
 
     (void)state;

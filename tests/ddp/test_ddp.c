@@ -45,7 +45,7 @@ static int run_backward(cddp_ddp *ddp, const struct model *model, const struct s
     }
     CHECK(begin_mean(ddp, step) == 0);
     for (size_t i = 0; i < model->count; i++) {
-        if (!model->params[order[i]].frozen) {
+        if (model->params[order[i]].flags == 0) {
             write_gradient(ddp, model, rank, step, order[i]);
             CHECK(cddp_ddp_grad_ready(ddp, order[i]) == CDDP_OK);
         }
@@ -60,7 +60,7 @@ static int steps_give_the_mean(cddp_ddp *ddp, const struct model *model, const s
         CHECK(run_backward(ddp, model, scene, rank, step) == 0);
         CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
         for (size_t p = 0; p < model->count; p++) {
-            CHECK(model->params[p].frozen || is_mean(ddp, model, world_size, step, p));
+            CHECK(model->params[p].flags != 0 || is_mean(ddp, model, world_size, step, p));
         }
     }
     return 0;
@@ -71,7 +71,7 @@ static int mean_rank(int rank, int world_size, void *argument)
     const struct meeting *meeting = argument;
     const struct scene *scene = meeting->argument;
     cddp_group *group = join_group(meeting, rank, world_size);
-    uint32_t order[SIZES];
+    size_t order[SIZES];
     cddp_ddp *ddp;
     struct model model;
 
@@ -181,15 +181,15 @@ static int broadcast_rank(int rank, int world_size, void *argument)
 {
     cddp_group *group = join_group(argument, rank, world_size);
     int64_t counter = rank + 5;
-    cddp_param buffer = {"counter", CDDP_I64, 0, {0}, &counter, NULL, false};
+    cddp_param buffer = {.name = "counter", .type = CDDP_I64, .data = &counter};
     struct scene scene = {.memory = OWNED};
     struct model model;
     cddp_ddp *ddp;
 
     CHECK(group != NULL);
     make_model(&model, rank, OWNED, SIZES, sizes, types);
-    model.params[1].frozen = true;
-    model.params[4].frozen = true;
+    model.params[1].flags = CDDP_PARAM_FROZEN;
+    model.params[4].flags = CDDP_PARAM_FROZEN;
     CHECK(cddp_ddp_create(group, model.params, model.count, &buffer, 1, NULL, &ddp) == CDDP_OK);
     CHECK(counter == 5);
     for (size_t p = 0; p < model.count; p++) {
@@ -469,7 +469,8 @@ static int rebuild_rank(int rank, int world_size, void *argument)
 
     CHECK(group != NULL);
     make_model(&model, rank, OWNED, 6, elements, NULL);
-    CHECK(cddp_ddp_create(group, model.params, 6, NULL, 0, NULL, &ddp) == CDDP_OK);
+    model.options.may_move_grads = true;
+    CHECK(cddp_ddp_create(group, model.params, 6, NULL, 0, &model.options, &ddp) == CDDP_OK);
     for (size_t p = 0; p < 6; p++) {
         before[p] = cddp_ddp_grad(ddp, p);
         CHECK(((float *)(void *)before[p])[15] == 0);
@@ -521,7 +522,7 @@ static int stats_rank(int rank, int world_size, void *argument)
 {
     cddp_group *group = join_group(argument, rank, world_size);
     static const size_t elements[] = {999, 2000, 3001}; /* there is padding between them */
-    static const uint32_t order[] = {2, 1, 0};
+    static const size_t order[] = {2, 1, 0};
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     uint64_t exposed = 0;
     uint64_t peers = 0;

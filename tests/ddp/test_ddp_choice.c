@@ -13,6 +13,7 @@ struct scene {
     cddp_hook_fn hook;
     size_t bucket_bytes;
     bool declared, shard;
+    bool stays; /* gradients may not move */
 };
 
 /* "count: bytes bytes ..." */
@@ -83,7 +84,7 @@ static int train(struct trainer *t, const struct scene *scene, int rank, int wor
 
 static int choice_rank(int rank, int world_size, void *argument)
 {
-    static const uint32_t order[COUNT] = {6, 5, 4, 3, 2, 1, 0};
+    static const size_t order[COUNT] = {6, 5, 4, 3, 2, 1, 0};
     const struct meeting *meeting = argument;
     const struct scene *scene = meeting->argument;
     bool by_hand = scene->bucket_bytes > 0;
@@ -101,6 +102,7 @@ static int choice_rank(int rank, int world_size, void *argument)
     t.model.options.bucket_bytes = scene->bucket_bytes;
     t.model.options.ready_order = scene->declared ? order : NULL;
     t.model.options.shard = scene->shard;
+    t.model.options.may_move_grads = !scene->stays;
     CHECK(train(&t, scene, rank, world_size, log, sizeof log) == 0);
     CHECK(write_buckets(t.ddp, text, sizeof text) == 0);
     CHECK(same_text_everywhere(t.group, text));
@@ -111,7 +113,8 @@ static int choice_rank(int rank, int world_size, void *argument)
     CHECK(rank != 0 || (strstr(log, "(not chosen: given") != NULL) == by_hand);
     CHECK(rank != 0 || (strstr(log, "computed from assumed arrivals, ") != NULL) == !by_hand);
     CHECK(rank != 0 || (strstr(log, "computed from the arrivals in the first backward, ") !=
-                        NULL) == (!by_hand && !scene->shard));
+                        NULL) == (!by_hand && !scene->shard && !scene->stays));
+    CHECK(scene->stays || strstr(log, "options.may_move_grads allows it") == NULL);
     CHECK(rank == 0 || strstr(log, "bytes of gradients in ") == NULL);
     return leave(&t);
 }
@@ -124,6 +127,7 @@ static void sizes_are_chosen_alike_and_bits_stay(void **state)
         {.memory = SCATTERED, .declared = true},
         {.memory = MIXED, .hook = cddp_hook_bf16},
         {.memory = OWNED, .shard = true},
+        {.memory = OWNED, .stays = true},
         {.memory = OWNED, .bucket_bytes = 1000000},
     };
 

@@ -7,7 +7,7 @@ static int misplaced_rank(int rank, int n, void *argument)
     const struct play *play = argument;
     cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
     float host[4] = {0};
-    cddp_param param = {"w", CDDP_F32, 1, {4}, host, NULL, false};
+    cddp_param param = {.name = "w", .dims = 1, .shape = {4}, .data = host};
     cddp_group *group;
     cddp_ddp *ddp;
 

@@ -34,7 +34,17 @@ static void change_type(struct model *model)
 
 static void freeze(struct model *model)
 {
-    model->params[0].frozen = true;
+    model->params[0].flags = CDDP_PARAM_FROZEN;
+}
+
+static void ask_for_more(struct model *model)
+{
+    model->params[1].flags = CDDP_PARAM_FROZEN | 4;
+}
+
+static void use_reserved_word(struct model *model)
+{
+    model->params[2].reserved2[1] = 9;
 }
 
 static void forget(struct model *model)
@@ -74,7 +84,7 @@ static void lend_wrong_block(struct model *model)
 
 static void order_frozen(struct model *model)
 {
-    static const uint32_t order[] = {3, 2, 7, 0};
+    static const size_t order[] = {3, 2, 7, 0};
 
     model->options.ready_order = order;
 }
@@ -88,6 +98,10 @@ static const struct difference differences[] = {
      CDDP_ERR_MISMATCH},
     {"frozen", freeze, "parameter 0: rank 0 has p0 f32 [10], rank %d has p0 f32 [10] frozen",
      CDDP_ERR_MISMATCH},
+    {"flag", ask_for_more, "rank %d: ddp: parameter 1 (p1): flags 0x4 are not known to cddp ",
+     CDDP_ERR_UNAVAILABLE},
+    {"word", use_reserved_word, "rank %d: ddp: parameter 2 (p2): a reserved word is 0x9, which ",
+     CDDP_ERR_UNAVAILABLE},
     {"count", forget, "parameters: rank 0 has 4, rank %d has 3", CDDP_ERR_MISMATCH},
     {"config", change_config, "config line 1: rank 0 has seed = 1, rank %d has seed = 2",
      CDDP_ERR_MISMATCH},
@@ -220,7 +234,7 @@ static int out_of_turn_rank(int rank, int world_size, void *argument)
     cddp_step how = CDDP_STEP_INIT;
 
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
-    t.model.params[1].frozen = true;
+    t.model.params[1].flags = CDDP_PARAM_FROZEN;
     CHECK(watch(&t) == 0);
     for (int i = 0; i < 2; i++) { /* nothing has begun; then not again */
         CHECK(cddp_ddp_grad_ready(t.ddp, 3) == CDDP_ERR_STATE);

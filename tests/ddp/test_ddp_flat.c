@@ -8,7 +8,7 @@
 static const size_t sizes[] = {60000, 7, 41, 15000, 1};
 enum { SIZES = sizeof sizes / sizeof *sizes, BYTES = (60000 + 7 + 41 + 15000 + 1) * 4 };
 
-enum source { MALLOC, SHIFTED, FROM_FILE, GROUP, SWITCHED_OFF, ONE_CANNOT };
+enum source { MALLOC, SHIFTED, FROM_FILE, GROUP, SWITCHED_OFF, ONE_CANNOT, NOT_ASKED };
 
 struct scene {
     enum source source;
@@ -41,11 +41,14 @@ static size_t shared_bytes(const void *memory)
 }
 
 static int warnings;
+static int advice;
 
 static void count_warnings(void *state, const cddp_log_record *record)
 {
     (void)state;
-    warnings += record->level == CDDP_LOG_WARN && strstr(record->line, "2 to 3 times") != NULL;
+    if (record->level == CDDP_LOG_WARN && strstr(record->line, "2 to 3 times") != NULL) {
+        *(strstr(record->line, "options.share_flat_grads") != NULL ? &advice : &warnings) += 1;
+    }
 }
 
 /* The block; @p out_whole is what is to be freed. */
@@ -88,6 +91,7 @@ static int flat_rank(int rank, int world_size, void *argument)
     }
     memset(block, 0x5a, BYTES);
     trainer.model.options.flat_grads = block;
+    trainer.model.options.share_flat_grads = scene->source != NOT_ASKED;
     trainer.model.options.bucket_bytes = scene->bucket_bytes;
     trainer.model.options.hook = scene->hook;
     for (int round = 0; round < 2; round++) { /* a second handle finds it as the first did */
@@ -99,7 +103,8 @@ static int flat_rank(int rank, int world_size, void *argument)
             size_t shared = shared_bytes(block);
 
             CHECK(scene->shares ? shared > BYTES - 2 * 4096 - 4096 : shared == 0 || rank == 1);
-            CHECK(warnings == (scene->shares ? 0 : round + 1));
+            CHECK(warnings == (scene->shares || scene->source == NOT_ASKED ? 0 : round + 1));
+            CHECK(advice == (scene->source == NOT_ASKED && rank == 0 ? round + 1 : 0));
         }
         for (int step = 0; step < 3; step++) {
             how.kind = scene->weighted ? CDDP_STEP_BY_SAMPLES : CDDP_STEP_BY_RANKS;
@@ -158,19 +163,20 @@ static void other_memory_stays_as_it_is_and_the_log_says_so(void **state)
     assert_mean(state, (struct scene){.source = GROUP});
     assert_mean(state, (struct scene){.source = SWITCHED_OFF});
     assert_mean(state, (struct scene){.source = ONE_CANNOT});
+    assert_mean(state, (struct scene){.source = NOT_ASKED});
 }
 
 enum { BLOCK = 8, BLOCK_ELEMENTS = 65536 }; /* of 256 KiB each */
 
-static const uint32_t in_turns[BLOCK] = {6, 4, 2, 0, 7, 5, 3, 1};
-static const uint32_t forward[BLOCK] = {0, 1, 2, 3, 4, 5, 6, 7};
+static const size_t in_turns[BLOCK] = {6, 4, 2, 0, 7, 5, 3, 1};
+static const size_t backward[BLOCK] = {7, 6, 5, 4, 3, 2, 1, 0};
+static const size_t forward[BLOCK] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 struct order_scene {
-    const uint32_t *arrival;
-    bool is_told; /* by ready_order */
-    bool keeps_buckets;
-    size_t buckets; /* in the last step */
-    int warnings;   /* on rank 0 */
+    const size_t *arrival;
+    const size_t *told; /* ready_order */
+    size_t buckets;     /* in the last step */
+    int warnings;       /* on rank 0 */
 };
 
 static int late_warnings;
@@ -195,8 +201,7 @@ static int order_rank(int rank, int world_size, void *argument)
 
     cddp_log_set_sink(count_late_warnings, NULL);
     CHECK(enter(&trainer, meeting, rank, world_size, FLAT, BLOCK, elements, NULL) == 0);
-    trainer.model.options.ready_order = scene->is_told ? scene->arrival : NULL;
-    trainer.model.options.keep_buckets = scene->keeps_buckets;
+    trainer.model.options.ready_order = scene->told;
     CHECK(watch(&trainer) == 0);
     for (int step = 0; step < 3; step++) {
         CHECK(begin_mean(trainer.ddp, step) == 0);
@@ -218,10 +223,8 @@ static int order_rank(int rank, int world_size, void *argument)
 static void a_block_in_another_order_is_cut_by_arrival_or_the_log_says_so(void **state)
 {
     const struct order_scene scenes[] = {
-        {in_turns, true, false, BLOCK, 0},  {in_turns, true, true, BLOCK, 0},
-        {in_turns, false, false, BLOCK, 0}, {in_turns, false, true, 2, 0},
-        {forward, true, true, 2, 0},        {forward, false, false, 2, 0},
-        {forward, false, true, 2, 1},
+        {in_turns, in_turns, BLOCK, 0}, {in_turns, NULL, BLOCK, 0}, {in_turns, backward, 2, 0},
+        {forward, forward, 2, 0},       {forward, NULL, 2, 0},      {forward, backward, 2, 1},
     };
 
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {

@@ -142,7 +142,6 @@ static int join_rank(int rank, int world_size, void *argument)
     trainer.model.options.bucket_bytes = 4096;
     trainer.model.options.shard = scene->shard;
     trainer.model.options.allow_unused = scene->unused;
-    trainer.model.options.keep_buckets = scene->unused;
     CHECK(watch(&trainer) == 0);
     if (scene->unused) {
         *(float *)cddp_ddp_grad(trainer.ddp, 2) = 42;

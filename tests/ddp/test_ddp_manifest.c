@@ -13,10 +13,10 @@ struct model {
 
 static void init_model(struct model *model)
 {
-    static const cddp_param params[3] = {{"fc1.weight", CDDP_F32, 2, {512, 784}, NULL, NULL, false},
-                                         {"fc1.bias", CDDP_F32, 1, {512}, NULL, NULL, false},
-                                         {"fc2.weight", CDDP_F32, 2, {10, 512}, NULL, NULL, false}};
-    static const cddp_param buffer = {"mean", CDDP_F64, 0, {0}, NULL, NULL, false};
+    static const cddp_param params[3] = {{.name = "fc1.weight", .dims = 2, .shape = {512, 784}},
+                                         {.name = "fc1.bias", .dims = 1, .shape = {512}},
+                                         {.name = "fc2.weight", .dims = 2, .shape = {10, 512}}};
+    static const cddp_param buffer = {.name = "mean", .type = CDDP_F64};
 
     memcpy(model->params, params, sizeof params);
     model->buffers[0] = buffer;
@@ -91,7 +91,7 @@ static void order_type_frozen_option_and_config_are_compared(void **state)
     init_model(&a);
     init_model(&b);
     b.params[0].type = CDDP_BF16;
-    b.params[1].frozen = true;
+    b.params[1].flags = CDDP_PARAM_FROZEN;
     b.options.bucket_bytes = 7;
     b.options.config = "lr 0.2\nseed 3";
     diff_of(&a, &b, out);

@@ -131,7 +131,7 @@ static int create(const struct job *job, cddp_group *group, float **memory, cddp
 {
     static const char *const names[PARAMS] = {"a", "b", "c", "d", "e", "f"};
     static const size_t none[PARAMS] = {0};
-    struct cddpi_ddp_copies copies = {CDDP_BF16, none, job->follows};
+    struct cddpi_ddp_copies copies = {CDDP_BF16, none, job->follows, false};
     cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
     cddp_param params[PARAMS] = {{0}};
 
@@ -147,6 +147,7 @@ static int create(const struct job *job, cddp_group *group, float **memory, cddp
         }
     }
     options.shard = true;
+    options.may_move_grads = true;
     options.hook = job->hook;
     CHECK(cddpi_ddp_create_with_copies(group, params, PARAMS, NULL, 0, &options, &copies, out) ==
           CDDP_OK);

@@ -1,5 +1,6 @@
 /* test_ddp_shard.c - a sharded optimizer: spans contain each element once, and parameters that
  * ranks update in shards equal, to the bit, an update of the whole mean on one rank. */
+#include "ddp/copies.h"
 #include "support/ddp_ranks.h"
 
 static const size_t sizes[] = {1, 70000, 3, 17, 64, 1, 0, 9, 40000, 5, 16, 33, 300, 7, 12};
@@ -42,7 +43,7 @@ static void update_spans(cddp_ddp *ddp, const struct model *model, int rank)
         for (size_t at = 0; at < spans[s].count; at += 500) {
             size_t first = spans[s].first + at;
             size_t left = spans[s].count - at < 500 ? spans[s].count - at : 500;
-            const void *mean = cddp_ddp_mean(ddp, spans[s].param, first, left, scratch);
+            const void *mean = cddpi_ddp_mean(ddp, spans[s].param, first, left, scratch);
 
             for (size_t i = 0; i < left; i++) {
                 put(param, type, first + i,
@@ -87,7 +88,7 @@ static double expected(const struct scene *scene, const struct model *model, int
 
     put(&cell, type, 0, noise(99, 0, (unsigned)p, (unsigned)i)); /* rank 0's */
     param = get(&cell, type, 0);
-    for (int step = 0; step < steps && !model->params[p].frozen; step++) {
+    for (int step = 0; step < steps && model->params[p].flags == 0; step++) {
         double values[RANKS_MOST] = {0};
 
         for (int rank = 0; rank < world_size; rank++) {
@@ -118,18 +119,18 @@ static int params_are(cddp_ddp *ddp, const struct scene *scene, const struct mod
 
 static cddp_ddp *make_sharded(cddp_group *group, const struct scene *scene, struct model *model)
 {
+    const struct cddpi_ddp_copies late = {.reduce_late = scene->deferred};
     cddp_ddp *ddp = NULL;
 
     make_model(model, cddp_group_rank(group), scene->memory, SIZES, sizes,
                scene->many_types ? types : NULL);
-    model->params[FROZEN].frozen = true;
+    model->params[FROZEN].flags = CDDP_PARAM_FROZEN;
     model->options.first_bucket_bytes = scene->bytes;
     model->options.bucket_bytes = scene->bytes;
     model->options.shard = true;
     model->options.hook = scene->hook;
-    model->options.reduce_late = scene->deferred;
-    if (cddp_ddp_create(group, model->params, model->count, NULL, 0, &model->options, &ddp) !=
-        CDDP_OK) {
+    if (cddpi_ddp_create_with_copies(group, model->params, model->count, NULL, 0, &model->options,
+                                     &late, &ddp) != CDDP_OK) {
         fprintf(stderr, "%s\n", cddp_last_error());
     }
     return ddp;
@@ -154,7 +155,7 @@ static int run_backward(cddp_ddp *ddp, const struct model *model, int rank, int 
     return 0;
 }
 
-/* Whether reductions are left to cddp_ddp_mean() just where they can and should be. */
+/* Whether reductions are left to cddpi_ddp_mean() just where they can and should be. */
 static int is_late_as(const struct scene *scene, cddp_ddp *ddp, int rank, int world_size)
 {
     bool deferred = scene->deferred && scene->memory == OWNED && !scene->thread && world_size > 1;
@@ -162,8 +163,8 @@ static int is_late_as(const struct scene *scene, cddp_ddp *ddp, int rank, int wo
     const cddp_span *spans = cddp_ddp_spans(ddp, rank, &count);
     double scratch[1];
 
-    return count == 0 || deferred == (cddp_ddp_mean(ddp, spans[0].param, spans[0].first, 1,
-                                                    scratch) == (const void *)scratch);
+    return count == 0 || deferred == (cddpi_ddp_mean(ddp, spans[0].param, spans[0].first, 1,
+                                                     scratch) == (const void *)scratch);
 }
 
 static int update_rank(int rank, int world_size, void *argument)
@@ -444,8 +445,8 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(strstr(cddp_last_error(), "the optimizer is not sharded") != NULL);
     CHECK(cddp_ddp_param(ddp, 1) == model.params[1].data && cddp_ddp_param(ddp, SIZES) == NULL);
     CHECK(cddp_ddp_spans(ddp, rank, &count) == NULL && count == 0);
-    CHECK(cddp_ddp_mean(ddp, 1, 3, 1, NULL) == (const float *)model.params[1].grad + 3);
-    CHECK(cddp_ddp_mean(ddp, SIZES, 0, 1, NULL) == NULL);
+    CHECK(cddpi_ddp_mean(ddp, 1, 3, 1, NULL) == (const float *)model.params[1].grad + 3);
+    CHECK(cddpi_ddp_mean(ddp, SIZES, 0, 1, NULL) == NULL);
     cddp_ddp_destroy(ddp);
     free_model(&model);
 

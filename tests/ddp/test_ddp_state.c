@@ -5,6 +5,8 @@
 #include "group/group.h"
 #include "support/ddp_ranks.h"
 
+#include <cddp/process.h>
+
 static const size_t sizes[] = {1, 70000, 3, 17, 64, 40000, 0, 12};
 enum { SIZES = sizeof sizes / sizeof *sizes, FROZEN = 4 };
 static const cddp_type types[] = {CDDP_F32, CDDP_F32, CDDP_F64, CDDP_F32,
@@ -46,32 +48,39 @@ static int broadcast_rank(int rank, int world_size, void *argument)
     const bool *shard = meeting->argument;
     double running[3] = {rank, rank, rank};
     int64_t count = rank;
-    cddp_param buffers[2] = {{"running", CDDP_F64, 1, {3}, running, NULL, false},
-                             {"count", CDDP_I64, 0, {0}, &count, NULL, false}};
+    uint32_t both = CDDP_BROADCAST_PARAMS | CDDP_BROADCAST_BUFFERS;
+    cddp_param buffers[2] = {
+        {.name = "running", .type = CDDP_F64, .dims = 1, .shape = {3}, .data = running},
+        {.name = "count", .type = CDDP_I64, .data = &count}};
     int root = world_size - 1;
     struct trainer trainer;
     cddp_ddp *ddp;
 
     CHECK(enter(&trainer, meeting, rank, world_size, OWNED, SIZES, sizes, types) == 0);
-    trainer.model.params[FROZEN].frozen = true;
+    trainer.model.params[FROZEN].flags = CDDP_PARAM_FROZEN;
     trainer.model.options.shard = *shard;
     CHECK(cddp_ddp_create(trainer.group, trainer.model.params, SIZES, buffers, 2,
                           &trainer.model.options, &ddp) == CDDP_OK);
     trainer.ddp = ddp;
     CHECK(running[2] == 0 && count == 0);
+    CHECK(cddp_ddp_param_count(ddp) == SIZES && cddp_ddp_param_name(ddp, SIZES) == NULL);
+    CHECK(strcmp(cddp_ddp_param_name(ddp, FROZEN), trainer.model.params[FROZEN].name) == 0);
     running[1] = rank + 0.5;
     count = rank + 10;
     load(&trainer.model, ddp, rank);
-    CHECK(cddp_ddp_broadcast(ddp, root, false, true) == CDDP_OK);
+    CHECK(cddp_ddp_broadcast(ddp, root, CDDP_BROADCAST_BUFFERS) == CDDP_OK);
     CHECK(running[1] == root + 0.5 && count == root + 10);
     CHECK(params_are_of(&trainer.model, ddp, rank) == 0);
     count = rank;
-    CHECK(cddp_ddp_broadcast(ddp, root, true, false) == CDDP_OK);
+    CHECK(cddp_ddp_broadcast(ddp, root, CDDP_BROADCAST_PARAMS) == CDDP_OK);
     CHECK(params_are_of(&trainer.model, ddp, root) == 0 && count == rank);
-    CHECK(cddp_ddp_broadcast(ddp, world_size, true, true) == CDDP_ERR_ARGUMENT);
-    CHECK(cddp_ddp_broadcast(ddp, -1, true, true) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_broadcast(ddp, world_size, both) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_broadcast(ddp, -1, both) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_broadcast(ddp, 0, 0) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_ddp_broadcast(ddp, 0, both + 1) == CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "the flags are 0x4: give CDDP_BROADCAST_PARAMS") != NULL);
     CHECK(begin_mean(ddp, 0) == 0 && cddp_ddp_grad_ready(ddp, 1) == CDDP_OK);
-    CHECK(cddp_ddp_broadcast(ddp, 0, true, true) == CDDP_ERR_INCOMPLETE);
+    CHECK(cddp_ddp_broadcast(ddp, 0, both) == CDDP_ERR_INCOMPLETE);
     CHECK(cddp_ddp_grads_ready(ddp, 2, SIZES - 2) == CDDP_OK);
     CHECK(cddp_ddp_grads_ready(ddp, 0, 1) == CDDP_OK);
     CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
@@ -98,7 +107,7 @@ static int unshard_rank(int rank, int world_size, void *argument)
     cddp_ddp *ddp;
 
     CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, types) == 0);
-    trainer.model.params[FROZEN].frozen = true;
+    trainer.model.params[FROZEN].flags = CDDP_PARAM_FROZEN;
     trainer.model.options.shard = true;
     trainer.model.options.bucket_bytes = 100000;
     CHECK(watch(&trainer) == 0);
@@ -159,7 +168,7 @@ static int at_once_rank(int rank, int world_size, void *argument)
     struct trainer trainer;
 
     CHECK(enter(&trainer, argument, rank, world_size, MIXED, SIZES, sizes, types) == 0);
-    trainer.model.params[FROZEN].frozen = true;
+    trainer.model.params[FROZEN].flags = CDDP_PARAM_FROZEN;
     trainer.model.options.bucket_bytes = 1000;
     CHECK(watch(&trainer) == 0);
     CHECK(cddp_ddp_unshard(trainer.ddp) == CDDP_OK); /* they are there already */
@@ -209,7 +218,6 @@ static int progress_rank(int rank, int world_size, void *argument)
 
     setenv("CDDP_COMM_THREAD", "0", 1);
     CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
-    trainer.model.options.keep_buckets = 1;
     CHECK(watch(&trainer) == 0);
     CHECK(full_backward(&trainer, rank, 0) == 0);
     /* behind the buckets, so once it is done they are, too; only progress moves them */
@@ -236,39 +244,72 @@ static void progress_alone_moves_the_buckets(void **state)
     assert_int_equal(meet(*state, 3, progress_rank, NULL, NULL), 0);
 }
 
-static int keep_rank(int rank, int world_size, void *argument)
+struct move_scene {
+    enum memory memory;
+    bool may_move;
+    bool one_cannot; /* rank 1's gradients are cddp's, so that only they could move */
+    bool moves;
+    bool rebuilds;
+};
+
+static int advice;
+
+static void count_advice(void *state, const cddp_log_record *record)
+{
+    (void)state;
+    advice += record->level == CDDP_LOG_INFO &&
+              strstr(record->line, "options.may_move_grads allows it") != NULL;
+}
+
+static int move_rank(int rank, int world_size, void *argument)
 {
     const struct meeting *meeting = argument;
-    const bool *keep = meeting->argument;
+    const struct move_scene *scene = meeting->argument;
+    cddp_bucket_stats first = CDDP_BUCKET_STATS_INIT;
     struct trainer trainer;
     void *before[SIZES];
     bool moved = false;
 
-    CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
-    trainer.model.options.keep_buckets = *keep;
+    cddp_log_set_level(CDDP_LOG_INFO);
+    cddp_log_set_sink(count_advice, NULL);
+    CHECK(enter(&trainer, argument, rank, world_size,
+                scene->one_cannot && rank == 1 ? OWNED : scene->memory, SIZES, sizes, NULL) == 0);
+    trainer.model.options.may_move_grads = scene->may_move;
     trainer.model.options.bucket_bytes = 1000;
     CHECK(watch(&trainer) == 0);
     for (size_t p = 0; p < SIZES; p++) {
         before[p] = cddp_ddp_grad(trainer.ddp, p);
     }
-    CHECK(begin_mean(trainer.ddp, 0) == 0);
-    for (size_t p = 0; p < SIZES; p++) { /* the other way round */
-        CHECK(cddp_ddp_grad_ready(trainer.ddp, p) == CDDP_OK);
+    for (int step = 0; step < 2; step++) {
+        CHECK(begin_mean(trainer.ddp, step) == 0);
+        for (size_t p = 0; p < SIZES; p++) { /* the other way round */
+            write_gradient(trainer.ddp, &trainer.model, rank, step, p);
+            CHECK(cddp_ddp_grad_ready(trainer.ddp, p) == CDDP_OK);
+        }
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+        for (size_t p = 0; p < SIZES; p++) {
+            moved = moved || before[p] != cddp_ddp_grad(trainer.ddp, p);
+            CHECK(is_mean(trainer.ddp, &trainer.model, world_size, step, p));
+        }
     }
-    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
-    for (size_t p = 0; p < SIZES; p++) {
-        moved = moved || before[p] != cddp_ddp_grad(trainer.ddp, p);
-    }
-    CHECK(moved == !*keep);
+    CHECK(moved == scene->moves);
+    CHECK(cddp_ddp_get_bucket_stats(trainer.ddp, 0, &first) == CDDP_OK);
+    CHECK((first.bytes > sizes[1] * 4) == scene->rebuilds); /* parameters 0 and 1 come first */
+    CHECK(advice == (rank == 0 && !scene->rebuilds));
     return leave(&trainer);
 }
 
-static void kept_buckets_never_move(void **state)
+static void gradients_move_only_if_they_may(void **state)
 {
-    static const bool keep[] = {true, false};
+    static const struct move_scene scenes[] = {
+        {OWNED, false, false, false, false},    {OWNED, true, false, true, true},
+        {MIXED, false, false, false, false},    {SCATTERED, false, false, false, true},
+        {SCATTERED, false, true, false, false},
+    };
 
-    assert_int_equal(meet(*state, 3, keep_rank, &keep[0], NULL), 0);
-    assert_int_equal(meet(*state, 3, keep_rank, &keep[1], NULL), 0);
+    for (size_t s = 0; s < sizeof scenes / sizeof *scenes; s++) {
+        assert_int_equal(meet(*state, 3, move_rank, (void *)(uintptr_t)&scenes[s], NULL), 0);
+    }
 }
 
 /* One rank's own gradients are neither copied nor moved, whatever they were. */
@@ -305,7 +346,7 @@ int main(void)
         RANKS_TEST(what_is_sharded_becomes_whole_where_it_was),
         RANKS_TEST(gradients_may_be_ready_many_at_once),
         RANKS_TEST(progress_alone_moves_the_buckets),
-        RANKS_TEST(kept_buckets_never_move),
+        RANKS_TEST(gradients_move_only_if_they_may),
         RANKS_TEST(a_lone_rank_keeps_its_gradients_where_they_are),
     };
 

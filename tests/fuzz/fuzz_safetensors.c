@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *path = fuzz_file("model.safetensors", data, size);
     float weight[4];
-    cddp_tensor into = {"w", CDDP_F32, 2, {2, 2}, weight};
+    cddp_param into = {.name = "w", .dims = 2, .shape = {2, 2}, .data = weight};
     cddp_safetensors *file = NULL;
 
     if (cddp_safetensors_open(path, &file) == CDDP_OK) {

@@ -176,39 +176,42 @@ def hostfile():
     put("hostfile", "list", b"\1alpha:4,beta,[fd00::1]:2,alpha:1")
 
 
+def words(text):
+    return struct.pack("<q", len(text)) + text.encode()
+
+
+def numbers(*values):
+    return struct.pack(f"<{len(values)}q", *values)
+
+
+def told(kind, body, version=1):
+    return b"cddprun1" + struct.pack("<IIQ", version, kind, len(body)) + body
+
+
 def nodes():
-    def text(words):
-        return struct.pack("<q", len(words)) + words.encode()
-
-    def numbers(*values):
-        return struct.pack(f"<{len(values)}q", *values)
-
-    def message(kind, body, version=1):
-        return b"cddprun1" + struct.pack("<IIQ", version, kind, len(body)) + body
-
-    put("nodes", "failure", b"\0" + message(1, numbers(2, 1, 1, 3, 0, 7, 1, 0) +
-                                            text("rank 3 (pid 7) exited with status 7")))
-    put("nodes", "start", b"\0" + message(1, numbers(1, 0, 0, -1, 41234, 0, 0, 0) + text("")))
-    record = text("0.1.0") + text("alpha") + numbers(4, 3, 0) + text("300000") + text("train.conf train.epochs=1")
-    put("nodes", "record", b"\1" + message(2, record + numbers(25)))
-    put("nodes", "other-version", b"\1" + message(2, record + numbers(25, 7), version=2))
-    put("nodes", "plan", b"\2" + message(3, text("") + text("10.0.0.7") + numbers(3) + text("alpha") + numbers(4) +
-                                         text("beta") + numbers(2) + text("gamma") + numbers(1)))
-    put("nodes", "refusal", b"\2" + message(3, text("node 1 (beta) was started with --nnodes 3") + text("") +
+    put("nodes", "failure", b"\0" + told(1, numbers(2, 1, 1, 3, 0, 7, 1, 0) +
+                                            words("rank 3 (pid 7) exited with status 7")))
+    put("nodes", "start", b"\0" + told(1, numbers(1, 0, 0, -1, 41234, 0, 0, 0) + words("")))
+    record = words("0.1.0") + words("alpha") + numbers(4, 3, 0) + words("300000") + words("train.conf train.epochs=1")
+    put("nodes", "record", b"\1" + told(2, record + numbers(25)))
+    put("nodes", "other-version", b"\1" + told(2, record + numbers(25, 7), version=2))
+    put("nodes", "plan", b"\2" + told(3, words("") + words("10.0.0.7") + numbers(3) + words("alpha") + numbers(4) +
+                                         words("beta") + numbers(2) + words("gamma") + numbers(1)))
+    put("nodes", "refusal", b"\2" + told(3, words("node 1 (beta) was started with --nnodes 3") + words("") +
                                             numbers(0)))
     put("nodes", "addresses", b"\3" + b"10.0.0.7:4242,[fd00::7]:4242,127.0.0.1:4242")
-    put("nodes", "parcel", b"\4" + message(6, text("0123456789abcdef") + text("/home/user") + text("alpha") +
-                                           numbers(2) + text("CDDP_LOG=info") + text("FLAVOUR=a b")))
-    put("nodes", "refused", b"\5" + message(5, numbers(2) + text("10.0.0.7") + numbers(1) + text("fd00::7") +
+    put("nodes", "parcel", b"\4" + told(6, words("0123456789abcdef") + words("/home/user") + words("alpha") +
+                                           numbers(2) + words("CDDP_LOG=info") + words("FLAVOUR=a b")))
+    put("nodes", "refused", b"\5" + told(5, numbers(2) + words("10.0.0.7") + numbers(1) + words("fd00::7") +
                                             numbers(3)))
 
 
 def members():
-    put("members", "equal", bytes([3]) + b"ok 4 00c0ffee00c0ffee 0:2*2")
-    put("members", "unequal", bytes([4]) + b"ok 5 00c0ffee00c0ffee 0:3*1 1:2*1")
-    put("members", "in-turn", bytes([3]) + b"ok 4 00c0ffee00c0ffee 0:1*2 0:1*2")
-    put("members", "gap", bytes([1]) + b"ok 2 00c0ffee00c0ffee 1:2*1")
-    put("members", "other-size", bytes([1]) + b"ok 3 00c0ffee00c0ffee 0:3*1")
+    for name, ranks, size, runs in (("equal", 4, 4, [(0, 2, 2)]), ("unequal", 5, 5, [(0, 3, 1), (1, 2, 1)]),
+                                    ("in-turn", 4, 4, [(0, 1, 2), (0, 1, 2)]), ("gap", 2, 2, [(1, 2, 1)]),
+                                    ("other-size", 2, 3, [(0, 3, 1)])):
+        put("members", name, bytes([ranks - 1]) + told(10, numbers(
+            size, 0x00c0ffee00c0ffee, len(runs), *(number for run in runs for number in run))))
 
 
 def image():

@@ -198,7 +198,12 @@ static int messages_rank(int rank, int n, void *seed)
             for (int k = 0; k < COUNT; k++) {
                 data[k] = receives ? -1 : k * 7 + rank * 1000 + i / (2 * n);
             }
-            messages[count] = (cddp_message){receives, peer, data, COUNT, CDDP_I32};
+            messages[count] = (cddp_message){.receives = receives,
+                                             .peer = peer,
+                                             .in = receives ? NULL : data,
+                                             .out = receives ? data : NULL,
+                                             .count = COUNT,
+                                             .type = CDDP_I32};
             if (peer == rank) {
                 free(data);
             } else {
@@ -207,7 +212,7 @@ static int messages_rank(int rank, int n, void *seed)
         }
         CHECK(cddp_messages_start(group, messages, count, way == 0 ? NULL : works) == CDDP_OK);
         for (size_t i = 0; i < count; i++) {
-            int32_t *data = messages[i].data;
+            int32_t *data = messages[i].out;
 
             if (way == 1) {
                 CHECK(cddp_work_wait(works[i]) == CDDP_OK);
@@ -216,7 +221,7 @@ static int messages_rank(int rank, int n, void *seed)
             for (int k = 0; k < COUNT && messages[i].receives; k++) {
                 CHECK(data[k] == k * 7 + messages[i].peer * 1000 + (i >= count / 2));
             }
-            free(data);
+            free(messages[i].receives ? data : (void *)(uintptr_t)messages[i].in);
         }
     }
     CHECK(cddp_messages_start(group, NULL, 0, NULL) == CDDP_OK);
@@ -236,8 +241,9 @@ static int bad_message_rank(int rank, int n, void *seed)
 {
     int32_t x = rank;
     int32_t y = -1;
-    cddp_message messages[2] = {{false, 1 - rank, &x, 1, CDDP_I32},
-                                {true, 1 - rank, &y, 1, CDDP_I32}};
+    const cddp_message messages[2] = {
+        {.peer = 1 - rank, .in = &x, .count = 1, .type = CDDP_I32},
+        {.receives = true, .peer = 1 - rank, .out = &y, .count = 1, .type = CDDP_I32}};
     cddp_message bad[2] = {messages[0], messages[1]};
     cddp_group *group;
 
@@ -246,12 +252,23 @@ static int bad_message_rank(int rank, int n, void *seed)
     bad[1].peer = rank;
     CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "message 1: rank") != NULL);
-    bad[1] = (cddp_message){true, 1 - rank, NULL, 1, CDDP_I32};
+    bad[1] = messages[1];
+    bad[1].out = NULL;
     CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_ARGUMENT);
-    bad[1] = (cddp_message){true, 1 - rank, &y, 1, (cddp_type)50};
+    bad[1] = messages[1];
+    bad[1].type = (cddp_type)50;
     CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_ARGUMENT);
-    bad[1] = (cddp_message){true, 2, &y, 1, CDDP_I32};
+    bad[1] = messages[1];
+    bad[1].peer = 2;
     CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_ARGUMENT);
+    bad[1] = messages[1];
+    bad[1].in = &x;
+    CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(strstr(cddp_last_error(), "message 1: it receives, so its in has to be NULL") != NULL);
+    bad[1] = messages[1];
+    bad[1].reserved[1] = 1;
+    CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_UNAVAILABLE);
+    CHECK(strstr(cddp_last_error(), "message 1: a reserved word is 0x1, which cddp ") != NULL);
     x = rank;
     CHECK(cddp_messages_start(group, messages, 2, NULL) == CDDP_OK);
     CHECK(y == 1 - rank);

@@ -19,6 +19,8 @@ struct table {
     _Atomic uint32_t came, round;
     unsigned char records[MOST_RANKS][MOST_BYTES];
     bool breaks;       /* the broadcast fails on all ranks */
+    size_t other_at;   /* of what rank 0 sends, this byte is another; 0: none */
+    bool in_broadcast; /* in the broadcast, not in the first gather */
     _Atomic bool told; /* the user's token was sent */
 };
 
@@ -55,6 +57,16 @@ static void look(struct me *me, const void *data, size_t bytes)
     }
 }
 
+static void spoil(struct me *me, size_t head, size_t bytes, bool in_broadcast)
+{
+    const struct table *table = me->table;
+
+    if (me->rank == 0 && table->other_at > 0 && table->in_broadcast == in_broadcast &&
+        head + table->other_at < bytes) {
+        me->table->records[0][head + table->other_at] ^= 0x40;
+    }
+}
+
 static int all_gather(void *context, const void *own, size_t bytes, void *out_all)
 {
     struct me *me = context;
@@ -64,6 +76,7 @@ static int all_gather(void *context, const void *own, size_t bytes, void *out_al
     }
     look(me, own, bytes);
     memcpy(me->table->records[me->rank], own, bytes);
+    spoil(me, sizeof(int32_t), bytes, false);
     if (!barrier(me)) {
         return 3;
     }
@@ -83,6 +96,7 @@ static int broadcast(void *context, void *data, size_t bytes)
     if (me->rank == 0) {
         look(me, data, bytes);
         memcpy(me->table->records[0], data, bytes);
+        spoil(me, 0, bytes, true);
     }
     if (!barrier(me)) {
         return 3;
@@ -270,6 +284,37 @@ static void an_error_of_the_bootstrap_is_told_with_its_number(void **state)
     munmap(table, sizeof *table);
 }
 
+static int misled_rank(int rank, int n, void *argument)
+{
+    enum { VERSION_AT = 8 };
+    struct table *table = argument;
+    struct me me = {table, rank, n};
+    cddp_bootstrap bootstrap = bootstrap_of(&me);
+    cddp_status expected = table->other_at == VERSION_AT ? CDDP_ERR_MISMATCH : CDDP_ERR_FORMAT;
+    cddp_group *group;
+
+    CHECK(cddp_group_create_by(&bootstrap, NULL, &group) == expected);
+    CHECK(strstr(cddp_last_error(), "joining: what rank 0 sends: it is ") != NULL);
+    return 0;
+}
+
+static void what_another_version_sends_is_refused_by_all_ranks_with_a_reason(void **state)
+{
+    static const size_t places[] = {1, 8, 16, 24 + 7}; /* magic, version, length, a first member */
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof places / sizeof *places; i++) {
+        struct table *table = table_create();
+
+        table->other_at = places[i / 2];
+        table->in_broadcast = i % 2 == 1;
+        if (!table->in_broadcast || table->other_at < 24) { /* the offer begins with any number */
+            assert_int_equal(run_ranks(2, misled_rank, table), 0);
+        }
+        munmap(table, sizeof *table);
+    }
+}
+
 /* Rank 1 cannot: the interfaces that it may use do not exist. */
 static int cut_off_rank(int rank, int n, void *argument)
 {
@@ -345,6 +390,7 @@ int main(void)
         cmocka_unit_test(the_token_of_a_groups_store_follows_from_the_jobs_and_tells_nothing_of_it),
         cmocka_unit_test(ranks_of_several_hosts_find_an_address_that_they_reach),
         cmocka_unit_test(an_error_of_the_bootstrap_is_told_with_its_number),
+        cmocka_unit_test(what_another_version_sends_is_refused_by_all_ranks_with_a_reason),
         cmocka_unit_test(all_ranks_fail_at_once_when_one_cannot_reach_the_store),
         cmocka_unit_test(addresses_that_do_not_answer_are_listed),
         cmocka_unit_test(a_bootstrap_that_makes_no_sense_is_refused),

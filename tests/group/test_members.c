@@ -106,11 +106,11 @@ static void close_rank_0(struct rank_0 *job)
 static void write_member(struct rank_0 *job, int rank, int world_size, const char *host)
 {
     char key[CDDPI_MEMBER_KEY_BYTES];
-    char value[64];
+    struct cddpi_member member = {.world_size = world_size};
 
     cddpi_rendezvous_member(rank, key);
-    snprintf(value, sizeof value, "%d|%s", world_size, host);
-    assert_int_equal(cddp_store_set(job->others, key, value, strlen(value)), CDDP_OK);
+    snprintf(member.host_id, sizeof member.host_id, "%s", host);
+    assert_int_equal(cddpi_message_set(job->others, key, &cddpi_member_form, &member), CDDP_OK);
 }
 
 /* To read the members, to wait for those that are missing, to read them; and to write its own key
@@ -296,19 +296,38 @@ static void a_second_process_of_one_rank_is_refused_at_once_and_both_are_named(v
 
 static void a_process_of_another_host_that_takes_a_rank_is_found_by_the_one_that_waits(void **state)
 {
-    static const char far[] = "77 1 far elsewhere";
+    static const struct cddpi_who far = {77, 1, "far", "elsewhere"};
     struct cddpi_members members;
     struct rank_0 job;
 
     (void)state;
     open_rank_0(2, &job);
-    assert_int_equal(cddp_store_set(job.others, "who/0", far, sizeof far - 1), CDDP_OK);
+    assert_int_equal(cddpi_message_set(job.others, "who/0", &cddpi_who_form, &far), CDDP_OK);
     assert_int_equal(cddpi_rendezvous_be_rank(&job.rendezvous), CDDP_OK); /* it may be gone */
-    assert_int_equal(cddp_store_set(job.others, "failure/0", far, sizeof far - 1), CDDP_OK);
+    assert_int_equal(cddpi_message_set(job.others, "failure/0", &cddpi_who_form, &far), CDDP_OK);
     assert_int_equal(cddpi_members_gather(&job.env, &job.rendezvous, &members), CDDP_ERR_MISMATCH);
     assert_non_null(strstr(cddp_last_error(), "rank 0 came twice"));
     assert_non_null(strstr(cddp_last_error(), "process 77 on host far"));
     close_rank_0(&job);
+}
+
+static void what_another_version_writes_is_refused_in_words(void **state)
+{
+    static const char *const keys[] = {"member/1", "failure/0"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct cddpi_members members;
+        struct rank_0 job;
+
+        open_rank_0(2, &job);
+        assert_int_equal(cddp_store_set(job.others, keys[i], "2|host", 6), CDDP_OK); /* cddp 0.1 */
+        assert_int_equal(cddpi_members_gather(&job.env, &job.rendezvous, &members),
+                         CDDP_ERR_FORMAT);
+        assert_non_null(strstr(cddp_last_error(), i == 0 ? "rank 1" : "rank 0"));
+        assert_non_null(strstr(cddp_last_error(), "not from cddp 0.2 or later"));
+        close_rank_0(&job);
+    }
 }
 
 int main(void)
@@ -319,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_member_of_another_size_is_named_while_others_are_awaited),
         cmocka_unit_test(a_member_that_ended_without_coming_is_named_while_others_are_awaited),
         cmocka_unit_test(members_that_do_not_come_are_named),
+        cmocka_unit_test(what_another_version_writes_is_refused_in_words),
         cmocka_unit_test(who_is_missing_is_said_while_others_wait_and_whose_words_that_is),
         cmocka_unit_test(a_second_process_of_one_rank_is_refused_at_once_and_both_are_named),
         cmocka_unit_test(

@@ -111,6 +111,21 @@ static void a_rank_that_follows_one_that_goes_on_is_named_in_the_end(void **stat
     }
 }
 
+static void a_rank_that_follows_one_that_then_ends_well_is_named_at_once(void **state)
+{
+    struct world world;
+
+    (void)state;
+    run(&world, __func__, 3, false);
+    FEED(&world, .kind = CDDPI_JOB_BLAMED, .rank = 2, .culprit = 3);
+    world_end_rank(&world, 2, 5);
+    world_end_rank(&world, 3, 0);
+    assert_int_equal(world.named, 2);
+    assert_true(world_sends(&world, SIGTERM));
+    assert_int_equal(world_count(&world, CDDPI_JOB_TELL_END), 1);
+    assert_int_equal(world.state.outcome.exit_status, 5);
+}
+
 static void a_rank_that_blames_one_that_has_ended_is_named_at_once(void **state)
 {
     struct world world;
@@ -191,6 +206,7 @@ static void a_signal_while_a_cause_is_awaited_names_who_followed_and_kills(void 
         assert_int_equal(world.named, 2);
         assert_int_equal(world_sends(&world, SIGKILL), !hangs_up);
         assert_int_equal(world.state.outcome.exit_status, 5);
+        assert_false(world.state.outcome.may_restart);
     }
 }
 
@@ -384,6 +400,28 @@ static void a_signal_after_the_last_rank_forbids_the_restart(void **state)
     assert_int_equal(world.state.outcome.exit_status, 128 + SIGTERM);
 }
 
+/* The ranks that are left are ended after a failure: whoever asks for that wants no restart. */
+static void a_first_signal_while_ranks_are_ended_forbids_the_restart(void **state)
+{
+    static const int numbers[] = {SIGINT, SIGHUP};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool is_killed = i / 2 == 1;
+        struct world world;
+
+        run(&world, __func__, 2, false);
+        world_end_rank(&world, 2, 4);
+        world_wait(&world, is_killed ? GRACE_MS : 0);
+        assert_true(world.state.outcome.may_restart);
+        FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = numbers[i % 2], .node = -1);
+        assert_false(world.state.outcome.may_restart);
+        world_end_rank(&world, 3, 128 + SIGKILL);
+        assert_false(world.state.outcome.may_restart);
+        assert_int_equal(world.state.outcome.exit_status, 4);
+    }
+}
+
 static void restarts_are_counted_and_those_that_lead_nowhere_end(void **state)
 {
     struct cddpi_generation_outcome failed = {.exit_status = 1, .may_restart = true};
@@ -422,6 +460,7 @@ int main(void)
         cmocka_unit_test(without_a_grace_period_they_are_killed_at_once),
         cmocka_unit_test(a_rank_that_only_follows_is_not_named),
         cmocka_unit_test(a_rank_that_follows_one_that_goes_on_is_named_in_the_end),
+        cmocka_unit_test(a_rank_that_follows_one_that_then_ends_well_is_named_at_once),
         cmocka_unit_test(a_rank_that_blames_one_that_has_ended_is_named_at_once),
         cmocka_unit_test(a_signal_asks_all_ranks_and_the_one_that_obeys_gives_the_status),
         cmocka_unit_test(a_rank_that_fails_before_one_obeys_is_named),
@@ -438,6 +477,7 @@ int main(void)
         cmocka_unit_test(without_the_process_that_started_it_nothing_is_left),
         cmocka_unit_test(signals_that_do_not_end_a_job_reach_the_ranks),
         cmocka_unit_test(a_signal_after_the_last_rank_forbids_the_restart),
+        cmocka_unit_test(a_first_signal_while_ranks_are_ended_forbids_the_restart),
         cmocka_unit_test(restarts_are_counted_and_those_that_lead_nowhere_end),
     };
 

@@ -170,9 +170,8 @@ static void a_node_whose_messages_are_of_another_version_ends_the_meeting(void *
         launcher_wait(&fleet.nodes[i]);
         assert_int_equal(fleet.nodes[i].exit_status, 2);
         assert_err(&fleet.nodes[i], "cddp-run: node 1 is of another cddp version than node 0 (");
-        assert_err(&fleet.nodes[i],
-                   "): it is from another version of cddp-run, whose messages have "
-                   "version 9; those of this one have version 1\n");
+        assert_err(&fleet.nodes[i], "): it is from another version of cddp, whose messages have "
+                                    "version 9; those of this one have version 1\n");
     }
     fleet_end(&fleet);
 }

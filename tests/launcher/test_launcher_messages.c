@@ -1,6 +1,8 @@
-/* test_launcher_messages.c - the messages between cddp-runs: everything decodes to what was
- * encoded, and messages that are truncated, damaged or of another version are refused with a
- * reason. */
+/* test_launcher_messages.c - the messages between cddp-runs, and between ranks that join:
+ * everything decodes to what was encoded, and messages that are truncated, damaged or of another
+ * version are refused with a reason. */
+#include "group/join/members.h"
+#include "group/shm/shm.h"
 #include "launcher/hosts/parcel.h"
 #include "launcher/nodes/node_link.h"
 #include "launcher/nodes/node_record.h"
@@ -16,17 +18,24 @@ static union any {
     struct cddpi_node_plan plan;
     struct cddpi_parcel parcel;
     struct cddpi_refused_list refused;
-} samples[5], decoded;
+    struct cddpi_who who;
+    struct cddpi_refusal refusal;
+    struct cddpi_member member;
+    struct cddpi_member_hosts hosts;
+    struct shm_block_place block;
+} samples[10], decoded;
 
 static const struct cddpi_message_form *const forms[] = {
-    &cddpi_node_event_form, &cddpi_node_record_form, &cddpi_node_plan_form, &cddpi_parcel_form,
-    &cddpi_refused_form};
+    &cddpi_node_event_form,   &cddpi_node_record_form, &cddpi_node_plan_form, &cddpi_parcel_form,
+    &cddpi_refused_form,      &cddpi_who_form,         &cddpi_refusal_form,   &cddpi_member_form,
+    &cddpi_member_hosts_form, &cddpi_shm_block_form};
 
 enum { FORMS = sizeof forms / sizeof *forms };
 
 static int make_samples(void **state)
 {
     static struct cddpi_plan_node nodes[NODES] = {{"alpha", 4}, {"beta", 2}};
+    static struct cddpi_host_run runs[] = {{0, 2, 3}, {3, 1, 2}};
     static char *variables[] = {(char *)"CDDP_LOG=info", (char *)"FLAVOUR=a b"};
 
     (void)state;
@@ -54,6 +63,11 @@ static int make_samples(void **state)
     samples[4].refused = (struct cddpi_refused_list){
         .count = 2,
         .rows = {{"10.0.0.7", CDDPI_REFUSED_TOKEN}, {"fd00::7", CDDPI_REFUSED_VERSION}}};
+    samples[5].who = (struct cddpi_who){77, UINT64_MAX, "alpha", "0d1f|pid:[4026531836]"};
+    samples[6].refusal = (struct cddpi_refusal){CDDP_ERR_MISMATCH, -1, "no memory for a block"};
+    samples[7].member = (struct cddpi_member){8, "0d1f|pid:[4026531836]|alpha"};
+    samples[8].hosts = (struct cddpi_member_hosts){8, UINT64_C(0xc0ffee), 2, runs};
+    samples[9].block = (struct shm_block_place){UINT64_MAX, 4711, 77, 5, 8};
     return 0;
 }
 
@@ -133,7 +147,7 @@ static void a_message_of_another_version_is_refused_in_words(void **state)
 
         message.data[VERSION_AT] = 9;
         assert_int_equal(decode(i, message.data, message.bytes), CDDP_ERR_MISMATCH);
-        assert_non_null(strstr(cddp_last_error(), "another version of cddp-run"));
+        assert_non_null(strstr(cddp_last_error(), "another version of cddp, "));
         assert_non_null(strstr(cddp_last_error(), "version 9;"));
         /* also if the other version has put more into it */
         assert_int_equal(decode(i, message.data, message.bytes - 1), CDDP_ERR_MISMATCH);
@@ -175,6 +189,19 @@ static void no_byte_that_is_changed_does_harm(void **state)
         }
         cddpi_buffer_fini(&message);
     }
+}
+
+/* A list of two thousand million elements is not allocated before there are bytes for them. */
+static void a_list_that_is_longer_than_the_message_is_refused(void **state)
+{
+    enum { LENGTH_AT = CDDPI_MESSAGE_HEAD_BYTES + 16 };
+    struct cddpi_wire_buffer message = encode(8);
+
+    (void)state;
+    assert_int_equal(cddpi_get_u64(message.data + LENGTH_AT), 2);
+    cddpi_put_u64(message.data + LENGTH_AT, INT32_MAX);
+    assert_int_equal(decode(8, message.data, message.bytes), CDDP_ERR_FORMAT);
+    cddpi_buffer_fini(&message);
 }
 
 static void a_message_of_one_kind_is_none_of_another(void **state)
@@ -257,6 +284,7 @@ int main(void)
         CASE(a_message_of_another_version_is_refused_in_words),
         CASE(what_is_cut_or_longer_is_refused),
         CASE(no_byte_that_is_changed_does_harm),
+        CASE(a_list_that_is_longer_than_the_message_is_refused),
         CASE(a_message_of_one_kind_is_none_of_another),
         CASE(what_is_out_of_bounds_is_not_sent),
         CASE(a_node_or_a_number_of_nodes_that_the_job_has_not_is_refused),

@@ -22,15 +22,15 @@ NULL_IS_FINE_FOR = {("cddp_should_stop", "group"), ("cddp_messages_start", "work
 HUGE = ["SIZE_MAX", "SIZE_MAX / 2 + 1", "SIZE_MAX / 8 + 1"]
 # Right arguments, by function and name or by name.
 RIGHT = {
-    ("cddp_ddp_mean", "first"): "s->span.first", ("cddp_ddp_mean", "count"): "s->span.count",
-    ("cddp_ddp_mean", "index"): "s->span.param", ("cddp_ddp_gather_state", "out"): "s->data + 64",
+    ("cddp_ddp_broadcast", "flags"): "CDDP_BROADCAST_PARAMS", ("cddp_ddp_gather_state", "out"): "s->data + 64",
     ("cddp_all_gather_bytes", "out"): "&s->memory", ("cddp_broadcast_bytes", "out"): "&s->memory",
     ("cddp_parallel_scatter", "in"): "s->data", ("cddp_devices_create", "names"): "s->names",
     ("cddp_devices_create", "count"): "1", ("cddp_parallel_apply", "count"): "1", ("cddp_parallel_apply", "fn"): "no_apply",
     ("cddp_data_parallel", "fn"): "no_replica", ("cddp_data_parallel", "options"): "&s->parallel",
     ("cddp_parallel_gather", "count"): "1", ("cddp_parallel_scatter", "out"): "s->chunks", ("cddp_spawn", "fn"): "no_rank",
     ("cddp_ddp_create", "options"): "NULL", ("cddp_ddp_create", "buffers"): "NULL", ("cddp_ddp_create", "buffer_count"): "0",
-    ("cddp_safetensors_write", "count"): "1", ("cddp_safetensors_load", "count"): "1", ("cddp_snapshot_write", "keep"): "1",
+    ("cddp_safetensors_write", "count"): "1", ("cddp_safetensors_load", "count"): "1", ("cddp_tensors_of", "count"): "1",
+    ("cddp_tensors_of", "out"): "s->tensors + 1", ("cddp_snapshot_write", "keep"): "1",
     ("cddp_messages_start", "count"): "1", ("cddp_store_wait", "count"): "1", ("cddp_store_wait", "keys"): "s->names",
     ("cddp_parallel_replicate", "params"): "s->floats", ("cddp_parallel_replicate", "n"): "1",
     ("cddp_group_create", "options"): "&s->join", ("cddp_store_open", "options"): "&s->open",
@@ -42,10 +42,10 @@ RIGHT = {
     "counts": "s->counts", "out_bytes": "&s->bytes", "out_stop": "&s->flag", "messages": "s->messages", "options": "NULL",
     "bootstrap": "&s->bootstrap", "color": "0", "key": "0", "memory": "NULL", "reason": '"no reason"', "out_done": "&s->flag",
     "timeout_ms": "1000", "params": "s->params", "param_count": "1", "index": "0", "step": "&s->step", "samples": "1", "first": "0",
-    "out_all": "&s->flag", "buffers": "false", "rank": "s->rank", "out_count": "&s->bytes", "scratch": "s->data + 1024",
+    "out_all": "&s->flag", "rank": "s->rank", "out_count": "&s->bytes", "scratch": "s->data + 1024",
     "bucket": "0", "value": '"v"', "amount": "1", "expected": "NULL", "expected_bytes": "0", "desired": '"w"', "desired_bytes": "1",
     "out_swapped": "&s->flag", "out_existed": "&s->flag", "keys": "s->names", "start": '"a"', "path": "s->path", "dir": "s->path",
-    "tensors": "s->tensors", "metadata": "NULL", "name": '"a"', "snapshot": "&s->snapshot", "keep": "1", "out_path": "&s->text",
+    "tensors": "s->tensors", "model": "s->params", "model_count": "1", "optimizer": "s->params", "optimizer_count": "1", "metadata": "NULL", "name": '"a"', "snapshot": "&s->snapshot", "keep": "1", "out_path": "&s->text",
     "out_skipped": "&s->text", "out_json": "&s->text", "out_step": "&s->number", "into": "&s->snapshot", "epoch": "0", "batch": "0",
     "order": "CDDP_ORDER_SEQUENTIAL", "seed": "1", "position": "0", "world_size": "2", "drop_last": "false", "names": "s->names",
     "rows": "8", "row_bytes": "8", "chunks": "s->chunks", "replicas": "1", "n": "1", "arg": "NULL", "fn": "no_rank", "nprocs": "1", "text": '"it failed"',
@@ -90,8 +90,6 @@ def right(function, kind, argument):
         return special[base]
     if argument == "key" and base == "char*":
         return '"key"'
-    if argument == "params" and base == "bool":
-        return "true"
     if argument in RIGHT:
         return RIGHT[argument]
     sys.exit(f"misuse_table: {function}: what is right for {kind} {argument}?")
@@ -123,7 +121,7 @@ def wrong(function, kind, argument, names):
                                                                                                    "cddp_bucket_stats*"):
             yield "of zeros", f"(void *)s->zeros"
         return
-    if argument in ("count", "bytes", "param_count", "buffer_count", "n", "rows", "row_bytes", "expected_bytes", "desired_bytes") and \
+    if argument in ("count", "bytes", "param_count", "buffer_count", "model_count", "optimizer_count", "n", "rows", "row_bytes", "expected_bytes", "desired_bytes") and \
             base == "size_t":
         for number in HUGE:
             if not (argument in ("rows",) and function == "cddp_parallel_gather"):
@@ -147,6 +145,8 @@ def wrong(function, kind, argument, names):
     elif argument == "weight":
         yield "negative", "-1"
         yield "no number", "(double)NAN"
+    elif argument == "flags":
+        yield "unknown", "1U << 31"
     elif base in ("uint64_t", "uint32_t", "unsigned", "int64_t", "bool") or argument in ("color", "key", "stage"):
         return
     else:

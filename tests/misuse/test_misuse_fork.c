@@ -55,7 +55,7 @@ int __lsan_is_turned_off(void)
 static int call_all(struct misuse_model *model)
 {
     float data[2] = {1000, 1000};
-    cddp_message message = {true, 0, data, 2, CDDP_F32};
+    cddp_message message = {.receives = true, .out = data, .count = 2};
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
     cddp_bucket_stats times = CDDP_BUCKET_STATS_INIT;
     cddp_batch batch = CDDP_BATCH_INIT;
@@ -94,7 +94,7 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_ddp_grads_ready(mine.ddp, 0, 1));
     FORK_GIVES(cddp_ddp_progress(mine.ddp));
     FORK_GIVES(cddp_ddp_follow(mine.ddp, &done));
-    FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, true, true));
+    FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, CDDP_BROADCAST_BUFFERS));
     FORK_GIVES(cddp_ddp_param_wait(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_params_wait(mine.ddp));
     FORK_GIVES(cddp_ddp_unshard(mine.ddp));
@@ -273,7 +273,7 @@ static void samplers_and_files_work_in_a_child(void **state)
 {
     const struct misuse *misuse = *state;
     const float numbers[2] = {1, 2};
-    const cddp_tensor tensor = {"a", CDDP_F32, 1, {2}, (void *)(uintptr_t)numbers};
+    const cddp_tensor tensor = {.name = "a", .dims = 1, .shape = {2}, .data = numbers};
     char path[4200];
     cddp_sampler *sampler;
     cddp_safetensors *file;

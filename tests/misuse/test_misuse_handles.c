@@ -82,7 +82,6 @@ static int zeros_rank(int rank, int size, void *argument)
     ZEROS_GIVE(cddp_group_create_by(&bootstrap, NULL, &group), "CDDP_BOOTSTRAP_INIT");
     ZEROS_GIVE(cddp_store_open(&store_options, &store), "CDDP_STORE_OPTIONS_INIT");
     ZEROS_GIVE(cddp_snapshot_write("folder", &snapshot, 0), "CDDP_SNAPSHOT_INIT");
-    ZEROS_GIVE(cddp_snapshot_load("folder", &snapshot), "CDDP_SNAPSHOT_INIT");
     CHECK(misuse_join(argument, rank, size, &group) == CDDP_OK);
     ZEROS_GIVE(misuse_watch(&model, group, &ddp_options), "CDDP_DDP_OPTIONS_INIT");
     CHECK(misuse_watch(&model, group, NULL) == CDDP_OK);

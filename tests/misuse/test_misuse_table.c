@@ -40,7 +40,7 @@ struct scene {
     cddp_message messages[1], odd_messages[1];
     cddp_param params[1];
     cddp_span span;
-    cddp_tensor tensors[1];
+    cddp_tensor tensors[2];
     cddp_chunk chunks[CDDP_PARALLEL_DEVICES];
     cddp_group_options join;
     cddp_store_options open;
@@ -169,8 +169,8 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
     s->floats[0] = (float *)(void *)(s->data + 2048);
     s->counts[0] = s->counts[1] = 4;
     s->too_many[0] = s->too_many[1] = SIZE_MAX / 2;
-    s->messages[0] = (cddp_message){false, 1 - rank, s->data, 8, CDDP_F32};
-    s->odd_messages[0] = (cddp_message){false, 1 - rank, s->data + 2, 8, CDDP_F32};
+    s->messages[0] = (cddp_message){.peer = 1 - rank, .in = s->data, .count = 8};
+    s->odd_messages[0] = (cddp_message){.peer = 1 - rank, .in = s->data + 2, .count = 8};
     s->params[0] = (cddp_param){.name = "a", .dims = 1, .shape = {64}, .data = s->data + 3072};
     s->tensors[0] = (cddp_tensor){.name = "a", .type = CDDP_F32, .dims = 1, .shape = {8}};
     s->tensors[0].data = s->data;
@@ -226,7 +226,7 @@ static int build(struct scene *s, const struct misuse *misuse, int rank, int siz
     CHECK(cddp_group_split(s->group, 0, 0, &s->dead.group) == CDDP_OK);
     CHECK(make(s, &s->dead, NULL) == CDDP_OK);
     destroy(&s->dead);
-    sharded.shard = sharded.reduce_late = true;
+    sharded.shard = true;
     CHECK(make(s, &living, &sharded) == CDDP_OK);
     s->ddp = living.ddp;
     s->store = living.store;

@@ -24,7 +24,6 @@ static cddp_status build(const char *path, int heads, struct cddpi_model_spec *s
     struct cddpi_weights *weights;
     const struct cddpi_gpt2_shape *shape;
     const cddp_param *params;
-    cddp_tensor *tensors;
     size_t count;
     cddp_status status = cddpi_weights_open(path, &weights);
 
@@ -45,17 +44,7 @@ static cddp_status build(const char *path, int heads, struct cddpi_model_spec *s
         return status;
     }
     params = cddpi_model_params(*out, &count);
-    tensors = calloc(count, sizeof *tensors);
-    for (size_t i = 0; i < count; i++) {
-        tensors[i] = (cddp_tensor){.name = params[i].name,
-                                   .type = params[i].type,
-                                   .dims = params[i].dims,
-                                   .data = params[i].data};
-        memcpy(tensors[i].shape, params[i].shape, sizeof tensors[i].shape);
-    }
-    status = cddpi_weights_load(path, heads, tensors, count);
-    free(tensors);
-    return status;
+    return cddpi_weights_load(path, heads, params, count);
 }
 
 /* Run the tokens of @p in through the model, all samples at once. */

@@ -283,7 +283,7 @@ static void micro_batches_add_up(void **state)
 }
 
 struct order {
-    uint32_t seen[512];
+    size_t seen[512];
     size_t count;
 };
 
@@ -291,7 +291,7 @@ static cddp_status note(void *context, size_t index)
 {
     struct order *order = context;
 
-    order->seen[order->count++] = (uint32_t)index;
+    order->seen[order->count++] = index;
     return CDDP_OK;
 }
 

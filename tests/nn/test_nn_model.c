@@ -288,7 +288,7 @@ static void evaluation_drops_nothing_and_training_scales_up(void **state)
 struct arrivals {
     struct fixture *f;
     size_t count;
-    uint32_t order[256];
+    size_t order[256];
     float first[256]; /* each gradient's first element as it was reported */
     cddp_status answer;
 };
@@ -298,7 +298,7 @@ static cddp_status arrive(void *context, size_t index)
     struct arrivals *arrivals = context;
 
     arrivals->first[arrivals->count] = *(float *)arrivals->f->grads[index];
-    arrivals->order[arrivals->count++] = (uint32_t)index;
+    arrivals->order[arrivals->count++] = index;
     return arrivals->answer;
 }
 

@@ -228,7 +228,7 @@ static void a_tied_table_is_ready_once_and_last(void **state)
     (void)state;
     for (int recompute = 0; recompute < 2; recompute++) {
         struct fixture f;
-        const uint32_t *order;
+        const size_t *order;
 
         spec.recompute = recompute;
         sequence_setup(&f, &spec, 0, 2);

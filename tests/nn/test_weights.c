@@ -33,8 +33,8 @@ static void hugging_face_files_are_read_with_and_without_prefix_masks_and_head(v
 
         make_hf(&file, prefix);
         if (variant & 2) {
-            cddp_tensor *head = hf_add(&file, "lm_head.weight", CDDP_F32, 2,
-                                       (int64_t[]){VOCAB, EMBED});
+            cddp_param *head = hf_add(&file, "lm_head.weight", CDDP_F32, 2,
+                                      (int64_t[]){VOCAB, EMBED});
 
             memcpy(head->data, file.data[0], sizeof(float) * VOCAB * EMBED); /* wte's */
         }

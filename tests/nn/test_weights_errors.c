@@ -109,7 +109,7 @@ static void a_wrong_safetensors_file_gets_its_message(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        cddp_tensor *tensor;
+        cddp_param *tensor;
 
         make_hf(&file, "");
         tensor = hf_find(&file, cases[i].tensor);
@@ -128,7 +128,7 @@ static void a_wrong_safetensors_file_gets_its_message(void **state)
 static void a_head_that_is_not_tied_is_refused(void **state)
 {
     static struct hf_file file;
-    cddp_tensor *head;
+    cddp_param *head;
 
     (void)state;
     make_hf(&file, "transformer.");

@@ -311,7 +311,7 @@ static void a_missing_tensor_is_told_with_what_is_there(void **state)
 static void a_config_key_that_explains_the_shapes_is_named(void **state)
 {
     static struct hf_file file;
-    cddp_tensor *wide;
+    cddp_param *wide;
 
     (void)state;
     make_hf(&file, "");

@@ -6,6 +6,7 @@
 #include "optim/optim_impl.h"
 #include "support/optim_vectors.h"
 
+#include <cddp/checkpoint.h>
 #include <float.h>
 #include <math.h>
 
@@ -54,7 +55,7 @@ static struct model *small_model(void)
     for (uint32_t i = 0; i < 4; i++) {
         fill(model->data[i], (size_t)sizes[i], i + 1);
     }
-    model->params[2].frozen = true;
+    model->params[2].flags = CDDP_PARAM_FROZEN;
     model->grad_pointers[2] = NULL;
     return model;
 }
@@ -337,7 +338,8 @@ static void resume_gives_the_same_bits(const struct cddpi_optim_spec *spec, cons
     struct model *straight = small_model();
     struct model *resumed = small_model();
     struct cddpi_optim *optim;
-    const cddp_tensor *tensors;
+    const cddp_param *tensors;
+    cddp_tensor written[8];
     size_t count;
 
     assert_int_equal(cddpi_optim_create(spec, straight->params, NULL, 4, NULL, NULL, &optim),
@@ -345,7 +347,9 @@ static void resume_gives_the_same_bits(const struct cddpi_optim_spec *spec, cons
     run_steps(optim, straight, 0, 7);
     memcpy(resumed->data, straight->data, sizeof resumed->data);
     tensors = cddpi_optim_tensors(optim, &count);
-    assert_int_equal(cddp_safetensors_write(path, tensors, count, NULL), CDDP_OK);
+    assert_true(count <= 8);
+    assert_int_equal(cddp_tensors_of(tensors, count, written), CDDP_OK);
+    assert_int_equal(cddp_safetensors_write(path, written, count, NULL), CDDP_OK);
     run_steps(optim, straight, 7, 12);
     cddpi_optim_destroy(optim);
 
@@ -380,7 +384,7 @@ static void state_tensors_are_named_after_their_parameters(void **state)
 {
     struct model *model = small_model();
     struct cddpi_optim *optim;
-    const cddp_tensor *tensors;
+    const cddp_param *tensors;
     size_t count;
 
     (void)state;

@@ -47,8 +47,8 @@ static int same_sides(struct side *host, struct side *there)
     float *numbers = malloc(bytes_of_param(0));
     size_t count = 0;
     size_t count_there = 0;
-    const cddp_tensor *tensors;
-    const cddp_tensor *tensors_there;
+    const cddp_param *tensors;
+    const cddp_param *tensors_there;
 
     for (size_t i = 0; i < PARAMS; i++) {
         CHECK(get_side(there, numbers, there->params[i].data, bytes_of_param(i)) == 0);
@@ -283,8 +283,8 @@ static void gradients_may_move_between_steps(void **state)
 static void copy_state(struct side *from, struct side *to)
 {
     size_t count = 0;
-    const cddp_tensor *source = cddpi_optim_tensors(from->optim, &count);
-    const cddp_tensor *target = cddpi_optim_tensors(to->optim, &count);
+    const cddp_param *source = cddpi_optim_tensors(from->optim, &count);
+    const cddp_param *target = cddpi_optim_tensors(to->optim, &count);
 
     for (size_t i = 0; i < count; i++) {
         size_t bytes = cddp_type_bytes(source[i].type);

@@ -62,7 +62,7 @@ static int step_sharded(struct sharded *s, int rank, unsigned step)
     how.kind = CDDP_STEP_BY_RANKS;
     CHECK(cddp_ddp_begin(s->ddp, &how) == CDDP_OK);
     for (size_t i = 0; i < PARAMS; i++) {
-        if (!s->params[i].frozen) {
+        if (s->params[i].flags == 0) {
             CHECK(put_noise(&s->side, cddp_ddp_grad(s->ddp, i), 10 + (unsigned)rank, step, i) == 0);
             CHECK(cddp_ddp_grad_ready(s->ddp, i) == CDDP_OK);
         }
@@ -99,8 +99,8 @@ static int same_shards(struct sharded *host, struct sharded *there, int rank)
     CHECK(cddpi_optim_gather_full_state(there->side.optim) == CDDP_OK);
     (void)cddpi_optim_tensors(host->side.optim, &count);
     for (size_t i = 0; rank == 0 && i < count; i++) {
-        const cddp_tensor *a = &cddpi_optim_tensors(host->side.optim, &count)[i];
-        const cddp_tensor *b = &cddpi_optim_tensors(there->side.optim, &count)[i];
+        const cddp_param *a = &cddpi_optim_tensors(host->side.optim, &count)[i];
+        const cddp_param *b = &cddpi_optim_tensors(there->side.optim, &count)[i];
         size_t elements = 1;
 
         for (int d = 0; d < a->dims; d++) {

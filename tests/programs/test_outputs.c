@@ -6,6 +6,7 @@
 #include "support/train.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <sys/sysmacros.h>
 
 enum { LIMIT_S = 60, DEVICE_MAJOR = 1, DEVICE_MINOR = 3 /* as /dev/null */ };

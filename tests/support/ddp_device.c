@@ -1,6 +1,7 @@
 /* ddp_device.c - models whose gradients become ready on a device late and in any order, compared
  * with the same models on the CPU. */
 #include "support/ddp_device.h"
+#include "ddp/copies.h"
 
 /* Many tiny parameters and one that is larger than all of them. */
 static const size_t sizes[SIZES] = {1, 30000, 3, 17, 64, 2, 9, 5000, 16, 300, 0, 12};
@@ -83,6 +84,7 @@ static int move_model(struct world *world)
 int open_world(struct world *world, const struct play *play, int rank, int n, bool there)
 {
     const struct scene *scene = &play->scene;
+    const struct cddpi_ddp_copies late = {.reduce_late = scene->shard};
 
     memset(world, 0, sizeof *world);
     if (there) {
@@ -96,13 +98,12 @@ int open_world(struct world *world, const struct play *play, int rank, int n, bo
     make_model(&world->model, rank, scene->memory, SIZES, sizes, scene->many_types ? types : NULL);
     world->model.options.hook = scene->hook;
     world->model.options.shard = scene->shard;
-    world->model.options.reduce_late = scene->shard;
     world->model.options.allow_unused = scene->unused;
     world->model.options.first_bucket_bytes = scene->bucket_bytes;
     world->model.options.bucket_bytes = scene->bucket_bytes;
     CHECK(!there || move_model(world) == 0);
-    CHECK(cddp_ddp_create(world->group, world->model.params, SIZES, NULL, 0, &world->model.options,
-                          &world->ddp) == CDDP_OK);
+    CHECK(cddpi_ddp_create_with_copies(world->group, world->model.params, SIZES, NULL, 0,
+                                       &world->model.options, &late, &world->ddp) == CDDP_OK);
     for (size_t p = 0; p < SIZES; p++) { /* the broadcast parameters */
         CHECK(keep(world, cddp_ddp_param(world->ddp, p), bytes_of(&world->model, p)) == 0);
     }
@@ -161,7 +162,7 @@ static int update(struct world *world, int rank)
         char *param = cddp_ddp_param(world->ddp, spans[s].param);
 
         CHECK(posix_memalign(&scratch, 64, spans[s].count * element) == 0);
-        mean = cddp_ddp_mean(world->ddp, spans[s].param, spans[s].first, spans[s].count, scratch);
+        mean = cddpi_ddp_mean(world->ddp, spans[s].param, spans[s].first, spans[s].count, scratch);
         CHECK(give(world, param + spans[s].first * element, mean, spans[s].count * element) == 0);
         free(scratch);
     }

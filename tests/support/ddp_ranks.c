@@ -217,6 +217,7 @@ void make_model(struct model *model, int rank, enum memory memory, size_t count,
     }
     model->flat = calloc(1, bytes + 1);
     model->options.flat_grads = model->flat;
+    model->options.share_flat_grads = true;
     bytes = 0;
     for (size_t p = 0; p < count; p++) {
         model->params[p].grad = model->flat + bytes;

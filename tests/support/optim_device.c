@@ -61,7 +61,7 @@ int open_side(struct side *side, struct cddpi_device *device, const struct cddpi
                                        .dims = 1,
                                        .shape = {counts[i]},
                                        .data = memory_for(side, bytes_of_param(i)),
-                                       .frozen = i == 2};
+                                       .flags = i == 2 ? CDDP_PARAM_FROZEN : 0};
         side->grads[i] = memory_for(side, bytes_of_param(i));
         CHECK(side->params[i].data != NULL && side->grads[i] != NULL);
         CHECK(put_noise(side, side->params[i].data, 1, 0, i) == 0);

@@ -27,10 +27,14 @@ static double doubles[2] = {0.1, -1e300};
 static int32_t numbers[2] = {-5, 6};
 
 const cddp_tensor tensors[TENSORS] = {
-    {"w", CDDP_F32, 2, {2, 3}, weights},   {"step", CDDP_I64, 0, {0}, &counter},
-    {"none", CDDP_F32, 2, {0, 5}, NULL},   {"mask", CDDP_U8, 1, {3}, bytes},
-    {"half", CDDP_F16, 2, {2, 2}, halves}, {"brain\"\xc3\xa4\n", CDDP_BF16, 1, {4}, halves},
-    {"d", CDDP_F64, 1, {2}, doubles},      {"i", CDDP_I32, 1, {2}, numbers},
+    {.name = "w", .dims = 2, .shape = {2, 3}, .data = weights},
+    {.name = "step", .type = CDDP_I64, .data = &counter},
+    {.name = "none", .dims = 2, .shape = {0, 5}},
+    {.name = "mask", .type = CDDP_U8, .dims = 1, .shape = {3}, .data = bytes},
+    {.name = "half", .type = CDDP_F16, .dims = 2, .shape = {2, 2}, .data = halves},
+    {.name = "brain\"\xc3\xa4\n", .type = CDDP_BF16, .dims = 1, .shape = {4}, .data = halves},
+    {.name = "d", .type = CDDP_F64, .dims = 1, .shape = {2}, .data = doubles},
+    {.name = "i", .type = CDDP_I32, .dims = 1, .shape = {2}, .data = numbers},
 };
 
 void put_file(const void *data, size_t size)

@@ -9,12 +9,20 @@ void set_trainer(struct trainer *trainer, uint64_t step, float mark)
         trainer->momentum[i] = -mark - (float)i;
     }
     trainer->step = (int64_t)mark;
-    trainer->model[0] = (cddp_tensor){"w", CDDP_F32, 1, {WEIGHTS}, trainer->weights};
-    trainer->optimizer[0] = (cddp_tensor){"step", CDDP_I64, 0, {0}, &trainer->step};
-    trainer->optimizer[1] = (cddp_tensor){"momentum.w", CDDP_F32, 1, {WEIGHTS}, trainer->momentum};
+    trainer->params[0] = (cddp_param){
+        .name = "w", .dims = 1, .shape = {WEIGHTS}, .data = trainer->weights};
+    trainer->params[1] = (cddp_param){.name = "step", .type = CDDP_I64, .data = &trainer->step};
+    trainer->params[2] = (cddp_param){
+        .name = "momentum.w", .dims = 1, .shape = {WEIGHTS}, .data = trainer->momentum};
+    assert_int_equal(cddp_tensors_of(trainer->params, 3, trainer->tensors), CDDP_OK);
     snprintf(trainer->state, sizeof trainer->state, "{\"mark\": %d, \"lr\": 0.1}", (int)mark);
-    trainer->snapshot = (cddp_snapshot){sizeof(cddp_snapshot), step, trainer->model, 1,
-                                        trainer->optimizer,    2,    trainer->state};
+    trainer->snapshot = (cddp_snapshot){sizeof(cddp_snapshot), step, trainer->tensors, 1,
+                                        trainer->tensors + 1,  2,    trainer->state};
+}
+
+cddp_status load_trainer(const char *path, struct trainer *trainer)
+{
+    return cddp_snapshot_load(path, trainer->params, 1, trainer->params + 1, 2);
 }
 
 cddp_status write_step(uint64_t step, float mark, unsigned keep)
@@ -45,7 +53,7 @@ int found_mark(uint64_t *out_step, char **out_skipped)
     assert_string_equal(json, text);
     set_trainer(&loaded, 0, 0);
     set_trainer(&expected, 0, (float)mark);
-    assert_int_equal(cddp_snapshot_load(path, &loaded.snapshot), CDDP_OK);
+    assert_int_equal(load_trainer(path, &loaded), CDDP_OK);
     assert_memory_equal(loaded.weights, expected.weights, sizeof loaded.weights);
     assert_memory_equal(loaded.momentum, expected.momentum, sizeof loaded.momentum);
     assert_int_equal(loaded.step, mark);

@@ -8,6 +8,7 @@
 
 #include <cddp/checkpoint.h>
 #include <dirent.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 
 enum { WEIGHTS = 300 };
@@ -17,13 +18,15 @@ struct trainer {
     float weights[WEIGHTS];
     float momentum[WEIGHTS];
     int64_t step;
-    cddp_tensor model[1];
-    cddp_tensor optimizer[2];
+    cddp_param params[3]; /* the model's, then the optimizer's */
+    cddp_tensor tensors[3];
     char state[64];
     cddp_snapshot snapshot;
 };
 
 void set_trainer(struct trainer *trainer, uint64_t step, float mark);
+cddp_status load_trainer(const char *path, struct trainer *trainer);
+
 cddp_status write_step(uint64_t step, float mark, unsigned keep);
 
 /* The mark of the newest complete snapshot, after checking that it mixes no steps; 0: no

@@ -7,7 +7,7 @@ float element(size_t i, size_t e)
     return (float)((long)((i * 7919 + e * 104729) % 4001) - 2000) / 1000.0f;
 }
 
-size_t elements(const cddp_tensor *tensor)
+size_t elements(const cddp_param *tensor)
 {
     size_t count = 1;
 
@@ -24,11 +24,11 @@ void make_params(struct params *params, const struct cddpi_gpt2_shape *shape, bo
     memset(params->data, 0xff, sizeof params->data);
     for (size_t i = 0; i < params->count; i++) {
         struct cddpi_gpt2_tensor tensor;
-        cddp_tensor *to = &params->tensors[i];
+        cddp_param *to = &params->tensors[i];
 
         cddpi_gpt2_tensor_at(shape, i, &tensor);
         memcpy(params->names[i], tensor.name, sizeof tensor.name);
-        *to = (cddp_tensor){.name = params->names[i], .type = CDDP_F32, .dims = tensor.dims};
+        *to = (cddp_param){.name = params->names[i], .type = CDDP_F32, .dims = tensor.dims};
         to->shape[0] = tensor.dims == 1 ? tensor.columns : tensor.rows;
         to->shape[1] = tensor.dims == 1 ? 0 : tensor.columns;
         to->data = params->data[i];
@@ -64,7 +64,7 @@ void make_hf(struct hf_file *file, const char *prefix)
     make_params(&params, &small, true);
     file->count = params.count;
     for (size_t i = 0; i < file->count; i++) {
-        const cddp_tensor *from = &params.tensors[i];
+        const cddp_param *from = &params.tensors[i];
         size_t rows = (size_t)from->shape[0];
         size_t columns = (size_t)from->shape[1];
 
@@ -85,7 +85,7 @@ void make_hf(struct hf_file *file, const char *prefix)
     }
 }
 
-cddp_tensor *hf_find(struct hf_file *file, const char *name)
+cddp_param *hf_find(struct hf_file *file, const char *name)
 {
     for (size_t i = 0; i < file->count; i++) {
         if (strcmp(file->tensors[i].name, name) == 0) {
@@ -96,27 +96,36 @@ cddp_tensor *hf_find(struct hf_file *file, const char *name)
     return NULL;
 }
 
-cddp_tensor *hf_add(struct hf_file *file, const char *name, cddp_type type, int dims,
-                    const int64_t *shape)
+cddp_param *hf_add(struct hf_file *file, const char *name, cddp_type type, int dims,
+                   const int64_t *shape)
 {
     size_t i = file->count++;
-    cddp_tensor *added;
+    cddp_param *added;
 
     assert_true(i < MOST_TENSORS);
     snprintf(file->names[i], sizeof file->names[i], "%s", name);
     memset(file->data[i], 0, sizeof file->data[i]);
     memmove(&file->tensors[1], &file->tensors[0], i * sizeof file->tensors[0]);
     added = &file->tensors[0];
-    *added = (cddp_tensor){
+    *added = (cddp_param){
         .name = file->names[i], .type = type, .dims = dims, .data = file->data[i]};
     memcpy(added->shape, shape, (size_t)dims * sizeof *shape);
     return added;
 }
 
+void write_params(const cddp_param *params, size_t count, const char *name,
+                  const char *const *metadata)
+{
+    cddp_tensor tensors[MOST_TENSORS];
+
+    assert_true(count <= MOST_TENSORS);
+    assert_int_equal(cddp_tensors_of(params, count, tensors), CDDP_OK);
+    assert_int_equal(cddp_safetensors_write(in_folder(name), tensors, count, metadata), CDDP_OK);
+}
+
 void write_hf(const struct hf_file *file, const char *name, const char *const *metadata)
 {
-    assert_int_equal(cddp_safetensors_write(in_folder(name), file->tensors, file->count, metadata),
-                     CDDP_OK);
+    write_params(file->tensors, file->count, name, metadata);
 }
 
 void convert(const char *in, const char *out, enum cddpi_weights_format format, cddp_type type)
@@ -137,8 +146,7 @@ void write_cddp(const char *name)
     static struct params params;
 
     make_params(&params, &small, true);
-    assert_int_equal(cddp_safetensors_write(in_folder(name), params.tensors, params.count, NULL),
-                     CDDP_OK);
+    write_params(params.tensors, params.count, name, NULL);
 }
 
 unsigned char *read_all(const char *name, size_t *out_bytes)

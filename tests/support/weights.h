@@ -16,7 +16,7 @@ static const struct cddpi_gpt2_shape small = {VOCAB, CONTEXT, BLOCKS, EMBED, HEA
 
 /* The parameters of a gpt2 of some shape, in memory. */
 struct params {
-    cddp_tensor tensors[MOST_TENSORS];
+    cddp_param tensors[MOST_TENSORS];
     size_t count;
     char names[MOST_TENSORS][CDDPI_GPT2_NAME_BYTES];
     float data[MOST_TENSORS][MOST_ELEMENTS];
@@ -24,7 +24,7 @@ struct params {
 
 /* The value of element @p e of tensor @p i; most values are not exact in 16 bits. */
 float element(size_t i, size_t e);
-size_t elements(const cddp_tensor *tensor);
+size_t elements(const cddp_param *tensor);
 
 /* Make the parameters of cddp's gpt2. @p filled: with values; else with NaNs whose bits are all
  * ones. */
@@ -33,20 +33,23 @@ void make_params(struct params *params, const struct cddpi_gpt2_shape *shape, bo
 /* Assert that @p params are those of make_params(). */
 void assert_filled(const struct params *params);
 
+void write_params(const cddp_param *params, size_t count, const char *name,
+                  const char *const *metadata);
+
 /* A file as Hugging Face's libraries write it, but written with cddp's safetensors writer. */
 struct hf_file {
-    cddp_tensor tensors[MOST_TENSORS];
+    cddp_param tensors[MOST_TENSORS];
     size_t count;
     char names[MOST_TENSORS][64];
     float data[MOST_TENSORS][MOST_ELEMENTS];
 };
 
 void make_hf(struct hf_file *file, const char *prefix);
-cddp_tensor *hf_find(struct hf_file *file, const char *name);
+cddp_param *hf_find(struct hf_file *file, const char *name);
 
 /* Insert a tensor before the others, so that those need not be aligned. */
-cddp_tensor *hf_add(struct hf_file *file, const char *name, cddp_type type, int dims,
-                    const int64_t *shape);
+cddp_param *hf_add(struct hf_file *file, const char *name, cddp_type type, int dims,
+                   const int64_t *shape);
 void write_hf(const struct hf_file *file, const char *name, const char *const *metadata);
 
 /* Convert @p in, of any format, to @p out. */

@@ -4,6 +4,7 @@
 #include "support/gan.h"
 
 #include <cddp/checkpoint.h>
+#include <stdbool.h>
 
 static void follow_pytorch(int ranks, const char *shards)
 {

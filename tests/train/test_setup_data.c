@@ -6,6 +6,7 @@
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
 #include "train/setup_data.h"
+#include "train/model_spec.h"
 #include "train/setup_model.h"
 #include "train/train_setup.h"
 
@@ -81,10 +82,10 @@ static struct opened *open_data(const char *data, const char *model)
     opened->trainer.config = &opened->config;
     opened->trainer.engine = &cddpi_engine_single;
     opened->trainer.world_size = 1;
-    opened->trainer.replica_count = 1;
+    opened->trainer.replicas.count = 1;
     if (cddpi_trainer_validate(&opened->config, 1) != CDDP_OK ||
-        cddpi_trainer_open_data(&opened->config, NULL, &opened->trainer.train.data,
-                                &opened->trainer.test.data) != CDDP_OK) {
+        cddpi_trainer_open_data(&opened->config, NULL, &opened->trainer.data.train.data,
+                                &opened->trainer.data.test.data) != CDDP_OK) {
         fail_msg("%s", cddp_last_error());
     }
     return opened;
@@ -92,14 +93,14 @@ static struct opened *open_data(const char *data, const char *model)
 
 static void close_data(struct opened *opened)
 {
-    cddpi_prefetcher_destroy(opened->trainer.train.prefetcher);
-    cddpi_prefetcher_destroy(opened->trainer.test.prefetcher);
-    cddpi_data_loader_destroy(opened->trainer.train.loader);
-    cddpi_data_loader_destroy(opened->trainer.test.loader);
-    cddp_sampler_destroy(opened->trainer.train.sampler);
-    cddp_sampler_destroy(opened->trainer.test.sampler);
-    cddpi_dataset_close(&opened->trainer.train.data);
-    cddpi_dataset_close(&opened->trainer.test.data);
+    cddpi_prefetcher_destroy(opened->trainer.data.train.prefetcher);
+    cddpi_prefetcher_destroy(opened->trainer.data.test.prefetcher);
+    cddpi_data_loader_destroy(opened->trainer.data.train.loader);
+    cddpi_data_loader_destroy(opened->trainer.data.test.loader);
+    cddp_sampler_destroy(opened->trainer.data.train.sampler);
+    cddp_sampler_destroy(opened->trainer.data.test.sampler);
+    cddpi_dataset_close(&opened->trainer.data.train.data);
+    cddpi_dataset_close(&opened->trainer.data.test.data);
     cddpi_config_fini(&opened->config);
     free(opened);
 }
@@ -126,11 +127,11 @@ static void tokens_come_from_all_files_of_a_pattern(void **state)
     struct cddpi_cursor start = {0, 0, 0};
 
     (void)state;
-    assert_int_equal(opened->trainer.train.data.token_count, 500);
-    assert_int_equal(opened->trainer.train.data.count, 19 + 29);
-    assert_int_equal(opened->trainer.test.data.count, 39);
-    assert_int_equal(opened->trainer.train.data.classes, 50257);
-    assert_int_equal(opened->trainer.test.data.classes, 50257);
+    assert_int_equal(opened->trainer.data.train.data.token_count, 500);
+    assert_int_equal(opened->trainer.data.train.data.count, 19 + 29);
+    assert_int_equal(opened->trainer.data.test.data.count, 39);
+    assert_int_equal(opened->trainer.data.train.data.classes, 50257);
+    assert_int_equal(opened->trainer.data.test.data.classes, 50257);
     assert_int_equal(cddpi_trainer_steps_left(&opened->config, 48, &start), 12);
     close_data(opened);
 }
@@ -143,13 +144,13 @@ static void loaders_give_what_the_configuration_asks_for(void **state)
 
     (void)state;
     assert_int_equal(cddpi_trainer_build_data(trainer), CDDP_OK);
-    assert_int_equal(cddpi_data_loader_start(trainer->train.loader, trainer->train.sampler, 0, 0,
-                                             48, 4, 0, 1, true),
+    assert_int_equal(cddpi_data_loader_start(trainer->data.train.loader,
+                                             trainer->data.train.sampler, 0, 0, 48, 4, 0, 1, true),
                      CDDP_OK);
-    assert_int_equal(cddpi_data_loader_next(trainer->train.loader, &loaded), CDDP_OK);
+    assert_int_equal(cddpi_data_loader_next(trainer->data.train.loader, &loaded), CDDP_OK);
     assert_int_equal(loaded.count, 4);
     for (int i = 0; i < 4; i++) {
-        uint64_t id = cddp_sampler_at(trainer->train.sampler, (uint64_t)i);
+        uint64_t id = cddp_sampler_at(trainer->data.train.sampler, (uint64_t)i);
         uint32_t seed = id < 19 ? 0 : 1;
         uint64_t at = (id < 19 ? id : id - 19) * 10;
 
@@ -157,10 +158,10 @@ static void loaders_give_what_the_configuration_asks_for(void **state)
         assert_int_equal(loaded.tokens[i * 10], support_token(seed, at));
         assert_int_equal(loaded.label[i * 10 + 9], support_token(seed, at + 10));
     }
-    assert_int_equal(cddpi_data_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0, 39,
-                                             3, 0, 1, false),
+    assert_int_equal(cddpi_data_loader_start(trainer->data.test.loader, trainer->data.test.sampler,
+                                             0, 0, 39, 3, 0, 1, false),
                      CDDP_OK);
-    assert_int_equal(cddpi_data_loader_next(trainer->test.loader, &loaded), CDDP_OK);
+    assert_int_equal(cddpi_data_loader_next(trainer->data.test.loader, &loaded), CDDP_OK);
     assert_int_equal(loaded.count, 3);
     assert_int_equal(loaded.tokens[25], support_token(2, 25));
     close_data(opened);
@@ -177,11 +178,11 @@ static void windows_are_evaluated_in_pieces_as_large_as_those_trained_on(void **
     opened->config.train.eval_batch_size = 1000;
     opened->config.train.accumulate = 2;
     assert_int_equal(cddpi_trainer_build_data(trainer), CDDP_OK);
-    assert_int_equal(cddpi_data_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0, 39,
-                                             1000, 0, 1, false),
+    assert_int_equal(cddpi_data_loader_start(trainer->data.test.loader, trainer->data.test.sampler,
+                                             0, 0, 39, 1000, 0, 1, false),
                      CDDP_OK);
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(cddpi_data_loader_next(trainer->test.loader, &loaded), CDDP_OK);
+        assert_int_equal(cddpi_data_loader_next(trainer->data.test.loader, &loaded), CDDP_OK);
         assert_int_equal(loaded.count, i < 19 ? 2 : 1);
         assert_int_equal(loaded.sample_ids[0], 2 * i);
     }
@@ -195,17 +196,17 @@ static void a_smaller_vocabulary_of_the_model_finds_tokens_outside(void **state)
     struct cddpi_micro_batch loaded;
 
     (void)state;
-    assert_int_equal(trainer->train.data.classes, 100);
+    assert_int_equal(trainer->data.train.data.classes, 100);
     assert_int_equal(cddpi_trainer_build_data(trainer), CDDP_OK);
-    assert_int_equal(cddpi_data_loader_start(trainer->train.loader, trainer->train.sampler, 0, 0,
-                                             48, 4, 0, 1, true),
+    assert_int_equal(cddpi_data_loader_start(trainer->data.train.loader,
+                                             trainer->data.train.sampler, 0, 0, 48, 4, 0, 1, true),
                      CDDP_OK);
-    assert_int_equal(cddpi_data_loader_next(trainer->train.loader, &loaded), CDDP_ERR_FORMAT);
+    assert_int_equal(cddpi_data_loader_next(trainer->data.train.loader, &loaded), CDDP_ERR_FORMAT);
     assert_non_null(strstr(cddp_last_error(), "/train"));
     assert_non_null(strstr(cddp_last_error(), "but the vocabulary has only 100 tokens"));
     close_data(opened);
     opened = open_data(tokens, "context = 10; vocab = 50304;");
-    assert_int_equal(opened->trainer.train.data.classes, 50304);
+    assert_int_equal(opened->trainer.data.train.data.classes, 50304);
     close_data(opened);
 }
 
@@ -234,12 +235,12 @@ static void a_vocabulary_file_says_how_many_tokens_there_are(void **state)
     snprintf(data, sizeof data, "%s vocabulary = \"%s/tests/vectors/tokenizer_small.json\";",
              tokens, getenv("CDDP_TEST_SOURCE"));
     opened = open_data(data, "context = 10;");
-    assert_int_equal(opened->trainer.train.data.classes, count);
-    assert_int_equal(opened->trainer.test.data.classes, count);
+    assert_int_equal(opened->trainer.data.train.data.classes, count);
+    assert_int_equal(opened->trainer.data.test.data.classes, count);
     close_data(opened);
     snprintf(model, sizeof model, "context = 10; vocab = %d;", count + 7);
     opened = open_data(data, model);
-    assert_int_equal(opened->trainer.train.data.classes, count + 7);
+    assert_int_equal(opened->trainer.data.train.data.classes, count + 7);
     close_data(opened);
     snprintf(model, sizeof model, "context = 10; vocab = %d;", count - 1);
     is_refused(data, model, "model.vocab: ");
@@ -250,7 +251,7 @@ static void the_model_takes_the_windows_of_the_data(void **state)
 {
     struct opened *opened = open_data(tokens, "context = 10; vocab = 50304;");
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(&opened->config,
-                                                            &opened->trainer.train.data);
+                                                            &opened->trainer.data.train.data);
 
     (void)state;
     assert_int_equal(spec.context, 10);
@@ -265,15 +266,15 @@ static void text_is_tokens_with_its_end_held_back(void **state)
                                       "context = 10;");
 
     (void)state;
-    assert_int_equal(opened->trainer.train.data.token_count, 1500);
-    assert_int_equal(opened->trainer.test.data.token_count, 500);
-    assert_int_equal(opened->trainer.train.data.classes, 257);
+    assert_int_equal(opened->trainer.data.train.data.token_count, 1500);
+    assert_int_equal(opened->trainer.data.test.data.token_count, 500);
+    assert_int_equal(opened->trainer.data.train.data.classes, 257);
     close_data(opened);
     opened = open_data("type = \"text\"; train = \"%/text\";", "context = 10; vocab = 320;");
-    assert_int_equal(opened->trainer.train.data.token_count,
+    assert_int_equal(opened->trainer.data.train.data.token_count,
                      1800); /* a tenth, if nothing is said */
-    assert_int_equal(opened->trainer.train.data.classes, 320);
-    assert_int_equal(opened->trainer.test.data.classes, 320);
+    assert_int_equal(opened->trainer.data.train.data.classes, 320);
+    assert_int_equal(opened->trainer.data.test.data.classes, 320);
     close_data(opened);
 }
 
@@ -283,8 +284,8 @@ static void text_may_have_files_of_its_own_for_tests(void **state)
                                       "context = 10;");
 
     (void)state;
-    assert_int_equal(opened->trainer.train.data.token_count, TEXT_BYTES);
-    assert_true(opened->trainer.test.data.token_count > 100);
+    assert_int_equal(opened->trainer.data.train.data.token_count, TEXT_BYTES);
+    assert_true(opened->trainer.data.test.data.token_count > 100);
     close_data(opened);
 }
 
@@ -346,7 +347,8 @@ static void the_dry_run_says_what_the_files_hold(void **state)
     FILE *file = open_memstream(&text, &bytes);
 
     (void)state;
-    cddpi_trainer_print_data(&opened->trainer.train.data, &opened->trainer.test.data, file);
+    cddpi_trainer_print_data(&opened->trainer.data.train.data, &opened->trainer.data.test.data,
+                             file);
     fclose(file);
     snprintf(
         expected, sizeof expected,

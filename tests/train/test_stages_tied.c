@@ -120,7 +120,7 @@ static void tied_gradients_are_the_last_that_are_ready(void **state)
     struct cddpi_stages stages = {.count = 2};
     bool tied[64] = {false};
     struct fixture f, whole;
-    uint32_t order[64];
+    size_t order[64];
     size_t table = 0;
     size_t next = 0;
 
@@ -129,20 +129,20 @@ static void tied_gradients_are_the_last_that_are_ready(void **state)
     last.part = (struct cddpi_layer_range){(int)whole.model->list.count / 2,
                                            (int)whole.model->list.count};
     model_setup(&f, &last, 1);
-    *trainer = (struct cddpi_trainer){.model_count = 1, .engine_state = &stages};
-    trainer->models[0] = (struct cddpi_trainer_model){f.model, 0, trainer};
-    trainer->params = cddpi_model_params(f.model, &trainer->param_count);
-    assert_true(trainer->param_count <= 64);
-    while (strcmp(trainer->params[table].name, "wte.weight") != 0) {
+    *trainer = (struct cddpi_trainer){.models.count = 1, .engine_state = &stages};
+    trainer->models.list[0] = (struct cddpi_trainer_model){f.model, 0, trainer};
+    trainer->models.params = cddpi_model_params(f.model, &trainer->models.param_count);
+    assert_true(trainer->models.param_count <= 64);
+    while (strcmp(trainer->models.params[table].name, "wte.weight") != 0) {
         table++;
     }
     stages.is_tied = tied;
     tied[table] = true;
     assert_int_equal(cddpi_model_ready_order(f.model)[0], table); /* the loss is behind it */
     cddpi_stages_ready_order(trainer, order);
-    assert_int_equal(order[trainer->param_count - 1], table);
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        uint32_t param = cddpi_model_ready_order(f.model)[i];
+    assert_int_equal(order[trainer->models.param_count - 1], table);
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
+        size_t param = cddpi_model_ready_order(f.model)[i];
 
         if (param != table) {
             assert_int_equal(order[next++], param);

@@ -21,16 +21,20 @@ class tensors
     {
         auto numbers = view(data);
         using number = std::remove_reference_t<decltype(*numbers.data())>;
-        cddp_tensor made = {};
+        cddp_param made = {};
 
         check_count(name, copy_shape(name, sizes, made.shape), numbers.size());
         names_.push_back(name);
         made.name = names_.back().c_str();
         made.type = type_of<number>();
         made.dims = static_cast<int>(sizes.size());
-        made.data = const_cast<std::remove_const_t<number> *>(numbers.data());
-        list_.push_back(made);
-        writable_ = writable_ && !std::is_const_v<number>;
+        if constexpr (!std::is_const_v<number>) {
+            made.data = numbers.data();
+            writable_.push_back(made);
+        }
+        list_.emplace_back();
+        check(cddp_tensors_of(&made, 1, &list_.back()));
+        list_.back().data = numbers.data();
         return *this;
     }
     /** The tensors, for the C functions. */
@@ -38,19 +42,19 @@ class tensors
     {
         return list_;
     }
-    /** Like list(), for functions that write to the tensors. Throws if one of them is const. */
-    const std::vector<cddp_tensor> &writable() const
+    /** The same for functions that write to the tensors. Throws if one of them is const. */
+    const std::vector<cddp_param> &writable() const
     {
-        if (!writable_) {
+        if (writable_.size() < list_.size()) {
             throw error(CDDP_ERR_ARGUMENT, "tensors to load into are const");
         }
-        return list_;
+        return writable_;
     }
 
   private:
     std::deque<std::string> names_; /* a deque, since its elements do not move */
     std::vector<cddp_tensor> list_;
-    bool writable_ = true;
+    std::vector<cddp_param> writable_; /* those that are not const */
 };
 
 /** An open safetensors file, which owns the memory of its tensors. */
@@ -114,7 +118,7 @@ class safetensors
     /** Copy the tensors of @p path into the memory of @p into, all or none. */
     static void load(const std::string &path, const tensors &into)
     {
-        check(cddp_safetensors_load(path.c_str(), into.writable().data(), into.list().size()));
+        check(cddp_safetensors_load(path.c_str(), into.writable().data(), into.writable().size()));
     }
 
   private:
@@ -189,13 +193,8 @@ inline std::pair<std::string, std::uint64_t> read_state(const std::string &path)
 /** Load the tensors of @p model and @p optimizer: both or neither. */
 inline void load(const std::string &path, const tensors &model, const tensors &optimizer)
 {
-    cddp_snapshot into = CDDP_SNAPSHOT_INIT;
-
-    into.model = model.writable().data();
-    into.model_count = model.list().size();
-    into.optimizer = optimizer.writable().data();
-    into.optimizer_count = optimizer.list().size();
-    check(cddp_snapshot_load(path.c_str(), &into));
+    check(cddp_snapshot_load(path.c_str(), model.writable().data(), model.writable().size(),
+                             optimizer.writable().data(), optimizer.writable().size()));
 }
 
 } // namespace snapshot

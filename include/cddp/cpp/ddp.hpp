@@ -76,7 +76,7 @@ class model
     /** Add a parameter that is not trained. */
     template <class D> model &frozen(const std::string &name, const shape &sizes, D &&data)
     {
-        add(params_, name, sizes, view(data)).frozen = true;
+        add(params_, name, sizes, view(data)).flags = CDDP_PARAM_FROZEN;
         return *this;
     }
     /** Add a buffer: state without a gradient. */
@@ -165,6 +165,21 @@ class ddp
     {
         return as<T>(index, index < counts_.size() ? cddp_ddp_grad(get(), index) : nullptr);
     }
+    /** How many parameters there are. */
+    std::size_t param_count() const noexcept
+    {
+        return counts_.size();
+    }
+    /** The name of parameter @p index. */
+    std::string param_name(std::size_t index) const
+    {
+        const char *name = cddp_ddp_param_name(get(), index);
+
+        if (name == nullptr) {
+            throw error(CDDP_ERR_ARGUMENT, "there is no parameter " + std::to_string(index));
+        }
+        return name;
+    }
     /** The values of parameter @p index. */
     template <class T> span<T> param(std::size_t index)
     {
@@ -208,10 +223,11 @@ class ddp
         check(cddp_ddp_follow(get(), &all));
         return all;
     }
-    /** Broadcast the parameters, the buffers, or both from rank @p root. */
-    void broadcast(int root, bool params, bool buffers)
+    /** Broadcast from rank @p root what @p flags say: CDDP_BROADCAST_PARAMS,
+     *  CDDP_BROADCAST_BUFFERS, or both. */
+    void broadcast(int root, std::uint32_t flags)
     {
-        check(cddp_ddp_broadcast(get(), root, params, buffers));
+        check(cddp_ddp_broadcast(get(), root, flags));
     }
     /** With shards: copy all parameters, with all ranks' updates, to the memory in the model. */
     void unshard()
@@ -230,12 +246,6 @@ class ddp
         const cddp_span *first = cddp_ddp_spans(get(), rank, &count);
 
         return {first, count};
-    }
-    /** With shards: the mean of a part of a gradient, in the gradient itself or in @p scratch. */
-    template <class T>
-    const T *mean(std::size_t index, std::size_t first, std::size_t count, T *scratch)
-    {
-        return static_cast<const T *>(cddp_ddp_mean(get(), index, first, count, scratch));
     }
     /** With shards: this rank has updated its spans. */
     void params_start()

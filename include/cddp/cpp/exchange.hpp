@@ -86,12 +86,20 @@ class messages
     /** Add a message to rank @p to. @p data is not copied. */
     template <class D> messages &send(const D &data, int to)
     {
-        return add(view(data), to, false);
+        auto numbers = view(data);
+
+        add(to, numbers).in = numbers.data();
+        return *this;
     }
     /** Add a message from rank @p from. */
     template <class D> messages &recv(D &&data, int from)
     {
-        return add(view(data), from, true);
+        auto numbers = view(data);
+        cddp_message &made = add(from, numbers);
+
+        made.receives = true;
+        made.out = numbers.data();
+        return *this;
     }
     /** Start all messages. Returns a handle for each, in the order in which they were added. */
     std::vector<work> start(group &among) const
@@ -112,17 +120,15 @@ class messages
     }
 
   private:
-    template <class T> messages &add(span<T> data, int peer, bool receives)
+    template <class T> cddp_message &add(int peer, span<T> data)
     {
         cddp_message made = {};
 
-        made.receives = receives;
         made.peer = peer;
-        made.data = const_cast<std::remove_const_t<T> *>(data.data());
         made.count = data.size();
         made.type = type_of<T>();
         list_.push_back(made);
-        return *this;
+        return list_.back();
     }
 
     std::vector<cddp_message> list_;

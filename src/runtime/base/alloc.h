@@ -2,6 +2,8 @@
 #ifndef CDDPI_ALLOC_H
 #define CDDPI_ALLOC_H
 
+#include "base/shared.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +25,7 @@ static inline size_t cddpi_align(size_t bytes)
 }
 
 /** @p bytes of zeros, or NULL. Release with cddpi_free(). */
-void *cddpi_zalloc(size_t bytes);
+CDDPI_SHARED void *cddpi_zalloc(size_t bytes);
 
 /** @p count elements of @p bytes each, zeroed. NULL also if the product overflows. */
 static inline void *cddpi_zalloc_array(size_t count, size_t bytes)
@@ -32,25 +34,25 @@ static inline void *cddpi_zalloc_array(size_t count, size_t bytes)
 }
 
 /** Like realloc(): new bytes are not zeroed, and on failure @p old is unchanged. */
-void *cddpi_realloc(void *old, size_t bytes);
+CDDPI_SHARED void *cddpi_realloc(void *old, size_t bytes);
 
 /** Make sure that @p array, which has room for *@p room elements of @p bytes bytes each, has room
  * for
  *  @p wanted > 0: at least doubles *@p room if it has not. Returns the array, which may have moved.
  *  NULL: no memory, and the array and *@p room are unchanged. */
-void *cddpi_grow(void *array, size_t *room, size_t wanted, size_t bytes);
+CDDPI_SHARED void *cddpi_grow(void *array, size_t *room, size_t wanted, size_t bytes);
 
 /** Uninitialised memory aligned to CDDPI_ALIGNMENT, or NULL. Large blocks ask for huge pages. */
-void *cddpi_alloc_aligned(size_t bytes);
+CDDPI_SHARED void *cddpi_alloc_aligned(size_t bytes);
 
 /** A copy of @p text, or NULL if memory ran out. NULL gives NULL. */
-char *cddpi_strdup(const char *text);
+CDDPI_SHARED char *cddpi_strdup(const char *text);
 
 /** printf into new memory. NULL: no memory. */
-char *cddpi_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+CDDPI_SHARED char *cddpi_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /** Release memory from any function above. Accepts NULL. */
-void cddpi_free(void *memory);
+CDDPI_SHARED void cddpi_free(void *memory);
 
 /** Tests only: make the @p nth allocation of this thread fail, counted from now (1 is the next
  *  one). 0: none fails. */

@@ -8,6 +8,8 @@
 #ifndef CDDPI_CHOICES_H
 #define CDDPI_CHOICES_H
 
+#include "base/shared.h"
+
 #define CDDPI_CHOICE_ID(id, word) id,
 #define CDDPI_CHOICE_WORD(id, word) [id] = (word),
 
@@ -17,6 +19,6 @@
 
 /** The number of edits (insert, delete, replace, swap neighbours) that turn @p a into @p b. Only
  *  the first 64 bytes of each count. */
-unsigned cddpi_edit_distance(const char *a, const char *b);
+CDDPI_SHARED unsigned cddpi_edit_distance(const char *a, const char *b);
 
 #endif

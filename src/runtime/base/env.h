@@ -4,6 +4,8 @@
 #ifndef CDDPI_ENV_H
 #define CDDPI_ENV_H
 
+#include "base/shared.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -69,8 +71,8 @@
       "them; unset: 1 if the rank has a core to spare, else, over several machines by TCP, the "   \
       "thread in turn with the compute thread, which runs them while it waits")                    \
     X(SHARE_GRADS, "CDDP_SHARE_GRADS", "",                                                         \
-      "0: a gradient block of the caller's (flat_grads) is copied at each step; unset or "         \
-      "1: ranks of one machine share its pages where they are, if it is private memory")           \
+      "0: a gradient block of the caller's (flat_grads) is copied at each step, also where the "   \
+      "caller lets ranks share its pages (share_flat_grads); unset or 1: as the caller says")      \
     X(AVAILABLE_CORES, "CDDP_AVAILABLE_CORES", "",                                                 \
       "cores that cddp-run --nproc auto has found, when it asks cddp-train how many ranks make "   \
       "sense; set by cddp-run")                                                                    \
@@ -138,14 +140,15 @@ extern const struct cddpi_env_row cddpi_env_rows[CDDPI_ENV_COUNT];
 
 /** The variable's value, or its default if the variable is unset or "". NULL: it has no default
  *  either. */
-const char *cddpi_env(enum cddpi_env variable);
+CDDPI_SHARED const char *cddpi_env(enum cddpi_env variable);
 
 /** The variable as an integer. Gives @p otherwise if cddpi_env() gives NULL, and, after a warning
  *  in the log, if the text is not a number in [@p low, @p high]. */
-int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high, int64_t otherwise);
+CDDPI_SHARED int64_t cddpi_env_integer(enum cddpi_env variable, int64_t low, int64_t high,
+                                       int64_t otherwise);
 
 /** CDDP_TIMEOUT_MS: how long to wait for something that another rank, thread or device should do
  *  soon. */
-uint32_t cddpi_env_timeout_ms(void);
+CDDPI_SHARED uint32_t cddpi_env_timeout_ms(void);
 
 #endif

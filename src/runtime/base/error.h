@@ -4,6 +4,8 @@
 #ifndef CDDPI_ERROR_H
 #define CDDPI_ERROR_H
 
+#include "base/shared.h"
+
 #include <cddp/status.h>
 
 #include <stdbool.h>
@@ -27,7 +29,7 @@ struct cddpi_failure {
 };
 
 /** This thread's last failure. Valid and unchanged until the thread's next failure. */
-const struct cddpi_failure *cddpi_last_failure(void);
+CDDPI_SHARED const struct cddpi_failure *cddpi_last_failure(void);
 
 /** Return the status of @p call from this function unless it is CDDP_OK. @p call has already worded
  *  its failure. */
@@ -50,17 +52,17 @@ const struct cddpi_failure *cddpi_last_failure(void);
     } while (0)
 
 /** Store a failure's text and return @p status, so that a caller can `return cddpi_fail(...)`. */
-cddp_status cddpi_fail(cddp_status status, const char *format, ...)
+CDDPI_SHARED cddp_status cddpi_fail(cddp_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /** Like cddpi_fail(), with "rank R: " before the text and R as the failure's rank. @p rank is -1
  *  for no rank. */
-cddp_status cddpi_fail_rank(cddp_status status, int rank, const char *format, ...)
+CDDPI_SHARED cddp_status cddpi_fail_rank(cddp_status status, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /** Like cddpi_fail(), with ": " and the text of @p error_number (an errno) at the end. */
-cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+CDDPI_SHARED cddp_status cddpi_fail_errno(cddp_status status, int error_number, const char *format,
+                                          ...) __attribute__((format(printf, 3, 4)));
 
 /** Whether @p value, from another process, is the status of an error that this library knows. */
 bool cddpi_is_error(int32_t value);
@@ -75,12 +77,12 @@ const char *cddpi_limit_text(int error_number);
 
 /** Put "what: " before the stored text, for a caller that knows where the failure happened. Returns
  *  @p status. The arguments must not point into the stored text. */
-cddp_status cddpi_fail_prefix(cddp_status status, const char *format, ...)
+CDDPI_SHARED cddp_status cddpi_fail_prefix(cddp_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /** Append to the stored text. Returns @p status. The arguments must not point into the stored
  *  text. */
-cddp_status cddpi_fail_suffix(cddp_status status, const char *format, ...)
+CDDPI_SHARED cddp_status cddpi_fail_suffix(cddp_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /** Put "rank R: " before the stored text, unless the text already begins with a rank's name.
@@ -89,7 +91,7 @@ cddp_status cddpi_fail_name(cddp_status status, int rank);
 
 /** Store a failure that was kept earlier or that came from another rank, with the status @p status.
  *  Returns @p status. */
-cddp_status cddpi_fail_again(cddp_status status, const struct cddpi_failure *failure);
+CDDPI_SHARED cddp_status cddpi_fail_again(cddp_status status, const struct cddpi_failure *failure);
 
 /** After a function of the caller has returned @p status, which is not CDDP_OK: word the failure as
  *  "WHAT: the status's text", unless it has words, from cddp_fail() or a call of cddp that failed

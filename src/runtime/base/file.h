@@ -3,6 +3,8 @@
 #ifndef CDDPI_BASE_FILE_H
 #define CDDPI_BASE_FILE_H
 
+#include "base/shared.h"
+
 #include <cddp/status.h>
 
 #include <stdbool.h>
@@ -41,7 +43,7 @@ CDDP_CHECKED cddp_status cddpi_file_open_own(const char *path, int flags, mode_t
 CDDP_CHECKED cddp_status cddpi_file_stream(const char *path, const char *form, FILE **out);
 /** Open @p path for reading; -1 with errno. The call never blocks. The file need not be regular: a
  *  caller that needs a regular file checks that and words the failure. */
-int cddpi_file_open_read(const char *path);
+CDDPI_SHARED int cddpi_file_open_read(const char *path);
 /** The same for @p name in @p dir. Does not follow a symbolic link. */
 int cddpi_file_open_read_at(int dir, const char *name);
 
@@ -60,7 +62,7 @@ struct cddpi_writer {
 /** Like ftruncate(), except when the new size is above the limit for file sizes (ulimit -f), which
  *  also applies to shared memory. This function then fails with EFBIG, where ftruncate() would also
  *  send SIGXFSZ and end the program. */
-int cddpi_file_resize(int fd, uint64_t bytes);
+CDDPI_SHARED int cddpi_file_resize(int fd, uint64_t bytes);
 
 /** Create @p name in @p dir; it must not exist. On failure nothing stays open. The caller removes
  *  what was created. */

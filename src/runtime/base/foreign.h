@@ -3,6 +3,8 @@
 #ifndef CDDPI_FOREIGN_H
 #define CDDPI_FOREIGN_H
 
+#include "base/shared.h"
+
 #include <stddef.h>
 
 enum {
@@ -13,11 +15,11 @@ enum {
 /** Describe the file that begins with the @p bytes bytes at @p data. The text goes after "FILE: not
  *  an X", for example ": it is a git-lfs pointer, ..." or ': it is text that begins with "once
  *  upon"'. What it quotes from the file is safe to print. "": unknown. Returns @p buffer. */
-const char *cddpi_foreign_words(const void *data, size_t bytes,
-                                char buffer[CDDPI_FOREIGN_WORDS_BYTES]);
+CDDPI_SHARED const char *cddpi_foreign_words(const void *data, size_t bytes,
+                                             char buffer[CDDPI_FOREIGN_WORDS_BYTES]);
 
 /** What the file is, in words that follow "it is ", if it certainly is not text: a git-lfs pointer,
  *  a known binary format or text in UTF-16. NULL: it may be text. */
-const char *cddpi_foreign_to_text(const void *data, size_t bytes);
+CDDPI_SHARED const char *cddpi_foreign_to_text(const void *data, size_t bytes);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/choices.h"
 #include "base/error.h"
+#include "base/shared.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -24,7 +25,8 @@
     X(CDDPI_HANDLE_SAMPLER, "sampler")                                                             \
     X(CDDPI_HANDLE_SAFETENSORS, "safetensors file")                                                \
     X(CDDPI_HANDLE_LOADER, "loader")                                                               \
-    X(CDDPI_HANDLE_DEVICES, "list of devices")
+    X(CDDPI_HANDLE_DEVICES, "list of devices")                                                     \
+    X(CDDPI_HANDLE_MODEL, "model")
 enum cddpi_handle_kind { CDDPI_HANDLE_MAP(CDDPI_CHOICE_ID) CDDPI_HANDLE_KINDS };
 
 /* The first member of each handle. */
@@ -35,7 +37,7 @@ struct cddpi_handle {
     uint32_t depth;          /* nested calls; only the owner thread uses it */
 };
 
-void cddpi_handle_init(struct cddpi_handle *handle, enum cddpi_handle_kind kind);
+CDDPI_SHARED void cddpi_handle_init(struct cddpi_handle *handle, enum cddpi_handle_kind kind);
 
 /** Check that @p handle is not destroyed. Passes in a fork of the process that created it, too.
  *  @p call: as in cddpi_handle_check(). */
@@ -47,13 +49,13 @@ cddp_status cddpi_handle_check_life(const struct cddpi_handle *handle, enum cddp
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL, or not such a handle); CDDP_ERR_CLOSED
  *          (destroyed); CDDP_ERR_STATE (this process is a fork of the one that created it; handles
  *          that hold memory only may be used in a fork). */
-cddp_status cddpi_handle_check(const struct cddpi_handle *handle, enum cddpi_handle_kind kind,
-                               const char *call);
+CDDPI_SHARED cddp_status cddpi_handle_check(const struct cddpi_handle *handle,
+                                            enum cddpi_handle_kind kind, const char *call);
 
 /** The same check, then keep other threads out until cddpi_handle_leave(). CDDP_ERR_BUSY if
  *  another thread is in a call; the call then does nothing. */
-cddp_status cddpi_handle_enter(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
-                               const char *call);
+CDDPI_SHARED cddp_status cddpi_handle_enter(struct cddpi_handle *handle,
+                                            enum cddpi_handle_kind kind, const char *call);
 
 /** End the call. Returns @p status, so that a caller can `return cddpi_handle_leave(...)`. */
 static inline cddp_status cddpi_handle_leave(struct cddpi_handle *handle, cddp_status status)
@@ -90,12 +92,12 @@ static inline bool cddpi_handle_is_nested(const struct cddpi_handle *handle)
 }
 
 /** Whether this process created @p handle, rather than a process that it was forked from. */
-bool cddpi_handle_is_own(const struct cddpi_handle *handle);
+CDDPI_SHARED bool cddpi_handle_is_own(const struct cddpi_handle *handle);
 
 /** For destroy functions, which cannot fail: like cddpi_handle_enter(), but a failure is logged as
  *  a warning, and a fork passes. False: do not touch the handle. */
-bool cddpi_handle_enter_last(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
-                             const char *call);
+CDDPI_SHARED bool cddpi_handle_enter_last(struct cddpi_handle *handle, enum cddpi_handle_kind kind,
+                                          const char *call);
 
 /** Mark @p handle as destroyed: each later use of it fails. */
 void cddpi_handle_end(struct cddpi_handle *handle);
@@ -103,6 +105,6 @@ void cddpi_handle_end(struct cddpi_handle *handle);
 /** Mark @p handle as destroyed, and free its @p bytes of memory later. The last few hundred
  *  destroyed handles are kept, so that a use after destroy is an error and not a crash. Any
  *  thread. */
-void cddpi_handle_release(struct cddpi_handle *handle, size_t bytes);
+CDDPI_SHARED void cddpi_handle_release(struct cddpi_handle *handle, size_t bytes);
 
 #endif

@@ -5,6 +5,7 @@
 #define CDDPI_LOG_H
 
 #include "base/choices.h"
+#include "base/shared.h"
 
 #include <stdbool.h>
 
@@ -17,7 +18,7 @@
 enum cddpi_log_level { CDDPI_LOG_MAP(CDDPI_CHOICE_ID) };
 
 /** Log one line at @p level; a newline is added. */
-void cddpi_log(enum cddpi_log_level level, const char *format, ...)
+CDDPI_SHARED void cddpi_log(enum cddpi_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /** Whether lines of @p level are printed, for callers whose text is expensive to make. */

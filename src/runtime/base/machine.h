@@ -3,6 +3,8 @@
 #ifndef CDDPI_BASE_MACHINE_H
 #define CDDPI_BASE_MACHINE_H
 
+#include "base/shared.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,7 +17,7 @@ enum {
 /** The boot id of the running kernel, else the host name. It is equal for all processes of a
  *  machine, including those in other containers, and different on every other machine. Any
  *  thread. */
-void cddpi_machine(char out[CDDPI_MACHINE_BYTES]);
+CDDPI_SHARED void cddpi_machine(char out[CDDPI_MACHINE_BYTES]);
 
 enum { CDDPI_CONTROL_GROUP_BYTES = 400 };
 
@@ -53,10 +55,10 @@ struct cddpi_processors {
                   than half a CPU gains less than another rank or thread costs */
 };
 
-void cddpi_processors(struct cddpi_processors *out);
+CDDPI_SHARED void cddpi_processors(struct cddpi_processors *out);
 
 /** The number of @p count CPUs that @p quota has time for, at least 1. All of them if @p quota is
  *  0. */
-int cddpi_processors_within(int count, double quota);
+CDDPI_SHARED int cddpi_processors_within(int count, double quota);
 
 #endif

@@ -5,6 +5,8 @@
 #ifndef CDDPI_BASE_MAPPED_FILE_H
 #define CDDPI_BASE_MAPPED_FILE_H
 
+#include "base/shared.h"
+
 #include <cddp/status.h>
 
 #include <sys/stat.h>
@@ -21,10 +23,10 @@ void cddpi_mapped_files_catch(void);
  *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_NO_MEMORY; texts begin with the path. */
 CDDP_CHECKED cddp_status cddpi_mapped_file_open(int fd, const char *path, const struct stat *info,
                                                 struct cddpi_mapped_file **out);
-void cddpi_mapped_file_close(struct cddpi_mapped_file *file);
+CDDPI_SHARED void cddpi_mapped_file_close(struct cddpi_mapped_file *file);
 
 /** The file's contents; their size is what @p info said when the file was opened. */
-const void *cddpi_mapped_file_data(const struct cddpi_mapped_file *file);
+CDDPI_SHARED const void *cddpi_mapped_file_data(const struct cddpi_mapped_file *file);
 
 /** Check that everything read from @p file so far was really in the file. CDDP_OK for NULL. Cheap.
  *  Any thread.

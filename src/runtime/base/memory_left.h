@@ -4,6 +4,8 @@
 #ifndef CDDPI_BASE_MEMORY_LEFT_H
 #define CDDPI_BASE_MEMORY_LEFT_H
 
+#include "base/shared.h"
+
 #include <cddp/status.h>
 
 #include <stdbool.h>
@@ -16,7 +18,7 @@ struct cddpi_memory_left {
 
 /** The smallest amount that the machine, this process's control group and its parent groups have
  *  left. */
-void cddpi_memory_left(struct cddpi_memory_left *out);
+CDDPI_SHARED void cddpi_memory_left(struct cddpi_memory_left *out);
 
 /** Check that @p bytes more can be used. @p format makes the beginning of the failure's text.
  *  @return CDDP_OK, also if unknown; CDDP_ERR_NO_MEMORY: the text says how much is needed, how much
@@ -30,13 +32,13 @@ CDDP_CHECKED cddp_status cddpi_memory_need(uint64_t bytes, const char *format, .
 CDDP_CHECKED cddp_status cddpi_address_space_need(uint64_t bytes, const char *what);
 
 /** Whether ulimit -v (RLIMIT_AS) is set. */
-bool cddpi_address_space_is_limited(void);
+CDDPI_SHARED bool cddpi_address_space_is_limited(void);
 
 enum { CDDPI_SIZE_TEXT = 32 };
 
 /** Print a size such as "1.5 GiB", "21.0 MiB" or "12 bytes" into @p out, which has CDDPI_SIZE_TEXT
  *  bytes. Returns @p out. */
-const char *cddpi_print_size(uint64_t bytes, char *out);
+CDDPI_SHARED const char *cddpi_print_size(uint64_t bytes, char *out);
 
 /* How many processes the kernel has killed because memory ran out. */
 struct cddpi_memory_kills {

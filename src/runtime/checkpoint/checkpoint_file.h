@@ -4,6 +4,7 @@
 #define CDDPI_CHECKPOINT_FILE_H
 
 #include "base/file.h"
+#include "base/shared.h"
 
 #include <sodium.h>
 #include <stdbool.h>
@@ -32,6 +33,6 @@ cddp_status cddpi_file_digest(const char *path, uint64_t *out_bytes,
 
 /** Copy @p text to @p buffer for an error text, with control characters replaced and the length
  *  bounded: names inside files come from strangers. Returns @p buffer. */
-const char *cddpi_printable(const char *text, char *buffer, size_t bytes);
+CDDPI_SHARED const char *cddpi_printable(const char *text, char *buffer, size_t bytes);
 
 #endif

@@ -232,7 +232,7 @@ static cddp_status take_offsets(const cddp_safetensors *file, const json_t *json
         return cddpi_fail(CDDP_ERR_FORMAT, "its shape takes %zu bytes, its data_offsets hold %zu",
                           bytes, entry->end - entry->begin);
     }
-    entry->tensor.data = (void *)(file->map + file->data_begin + entry->begin);
+    entry->tensor.data = file->map + file->data_begin + entry->begin;
     return CDDP_OK;
 }
 

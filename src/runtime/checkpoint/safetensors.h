@@ -4,6 +4,7 @@
 #define CDDPI_CHECKPOINT_SAFETENSORS_H
 
 #include "base/shape.h"
+#include "base/shared.h"
 #include "checkpoint/checkpoint_file.h"
 
 #include <cddp/checkpoint.h>
@@ -21,9 +22,10 @@ static inline size_t cddpi_tensor_size(const cddp_tensor *tensor)
 {
     return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
 }
-/** Words the type and shape of a tensor for an error text: "f32 [512, 784]". Returns @p text. */
-const char *cddpi_tensor_describe(const cddp_tensor *tensor, char text[CDDPI_TENSOR_KIND_BYTES]);
-/** Order pointers to tensors by name, for qsort() and bsearch(). */
+/** Words a type and a shape for an error text: "f32 [512, 784]". Returns @p text. */
+CDDPI_SHARED const char *cddpi_shape_describe(cddp_type type, int dims, const int64_t *shape,
+                                              char text[CDDPI_TENSOR_KIND_BYTES]);
+/** Order pointers to tensors or parameters by name, for qsort() and bsearch(). */
 int cddpi_tensor_by_name(const void *left, const void *right);
 
 /** Puts all data of tensor @p index to @p writer: exactly as many bytes as its shape and type say.
@@ -47,19 +49,19 @@ cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensor
                                      const char *const *metadata, cddpi_tensor_data_fn put,
                                      void *context);
 
-/** Check that @p file, called @p shown in errors, holds exactly @p tensors, by name, type and
- * shape. Does not use the tensors' memory. */
+/** Check that @p file, called @p shown in errors, holds exactly @p params, by name, type and
+ * shape. Does not use their memory. */
 cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *shown,
-                                    const cddp_tensor *tensors, size_t count);
-/** Like cddpi_safetensors_match(), and check that each tensor has memory. */
+                                    const cddp_param *params, size_t count);
+/** Like cddpi_safetensors_match(), and check that each has memory. */
 cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
-                                  const cddp_tensor *tensors, size_t count);
+                                  const cddp_param *params, size_t count);
 /** Check that the file is as long as when it was opened. If not, data that was read from it is not
  *  valid, and faults that were found in it may be false. CDDP_ERR_IO names the file. */
-cddp_status cddpi_safetensors_look(const cddp_safetensors *file);
-/** Copy the data of a file that matches @p tensors into their memory. CDDP_ERR_IO: the file was
+CDDPI_SHARED cddp_status cddpi_safetensors_look(const cddp_safetensors *file);
+/** Copy the data of a file that matches @p params into their memory. CDDP_ERR_IO: the file was
  *  truncated meanwhile. */
-cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors,
+cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_param *params,
                                    size_t count);
 
 #endif

@@ -2,19 +2,21 @@
 #include "base/alloc.h"
 #include "base/choices.h"
 #include "base/error.h"
+#include "base/types.h"
 #include "checkpoint/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *cddpi_tensor_describe(const cddp_tensor *tensor, char text[CDDPI_TENSOR_KIND_BYTES])
+const char *cddpi_shape_describe(cddp_type type, int dims, const int64_t *shape,
+                                 char text[CDDPI_TENSOR_KIND_BYTES])
 {
-    int length = snprintf(text, CDDPI_TENSOR_KIND_BYTES, "%s [", cddp_type_name(tensor->type));
+    int length = snprintf(text, CDDPI_TENSOR_KIND_BYTES, "%s [", cddp_type_name(type));
 
-    for (int i = 0; i < tensor->dims; i++) {
+    for (int i = 0; i < dims; i++) {
         length += snprintf(text + length, (size_t)(CDDPI_TENSOR_KIND_BYTES - length), "%s%lld",
-                           i > 0 ? ", " : "", (long long)tensor->shape[i]);
+                           i > 0 ? ", " : "", (long long)shape[i]);
     }
     snprintf(text + length, (size_t)(CDDPI_TENSOR_KIND_BYTES - length), "]");
     return text;
@@ -22,10 +24,10 @@ const char *cddpi_tensor_describe(const cddp_tensor *tensor, char text[CDDPI_TEN
 
 int cddpi_tensor_by_name(const void *left, const void *right)
 {
-    const cddp_tensor *const *a = left;
-    const cddp_tensor *const *b = right;
+    const char *const *const *a = left; /* both structs begin with the name */
+    const char *const *const *b = right;
 
-    return strcmp((*a)->name, (*b)->name);
+    return strcmp(**a, **b);
 }
 
 /* A tensor in the file that may be the missing one: its name is @p wanted after a wrapper's prefix
@@ -55,14 +57,14 @@ static const char *find_similar(const cddp_safetensors *file, const char *wanted
 }
 
 static cddp_status fail_missing(const cddp_safetensors *file, const char *shown,
-                                const cddp_tensor *wanted, const char *name)
+                                const cddp_param *wanted, const char *name)
 {
     const char *similar = find_similar(file, wanted->name);
     char expected[CDDPI_TENSOR_KIND_BYTES];
     char other[CDDPI_SAFETENSORS_NAME_SHOWN];
 
     (void)cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" (%s) is missing", shown, name,
-                     cddpi_tensor_describe(wanted, expected));
+                     cddpi_shape_describe(wanted->type, wanted->dims, wanted->shape, expected));
     return similar == NULL
                ? CDDP_ERR_FORMAT
                : cddpi_fail_suffix(CDDP_ERR_FORMAT, "; the nearest name in it is \"%s\"",
@@ -70,12 +72,13 @@ static cddp_status fail_missing(const cddp_safetensors *file, const char *shown,
 }
 
 static cddp_status match_one(const cddp_safetensors *file, const char *shown,
-                             const cddp_tensor *wanted)
+                             const cddp_param *wanted)
 {
     char name[CDDPI_SAFETENSORS_NAME_SHOWN];
     char expected[CDDPI_TENSOR_KIND_BYTES];
     char present[CDDPI_TENSOR_KIND_BYTES];
     const cddp_tensor *found;
+    cddp_status status;
     size_t bytes;
 
     if (wanted->name == NULL || wanted->dims < 0 || wanted->dims > CDDP_MAX_DIMS ||
@@ -84,23 +87,29 @@ static cddp_status match_one(const cddp_safetensors *file, const char *shown,
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: load into a tensor without name or type", shown);
     }
     cddpi_printable(wanted->name, name, sizeof name);
+    status = cddpi_flags_check(wanted->flags & ~(uint32_t)CDDP_PARAM_FROZEN,
+                               wanted->reserved | wanted->reserved2[0] | wanted->reserved2[1]);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "%s: tensor \"%s\"", shown, name);
+    }
     found = cddp_safetensors_find(file, wanted->name);
     if (found == NULL) {
         return fail_missing(file, shown, wanted, name);
     }
     if (found->type != wanted->type || found->dims != wanted->dims ||
         memcmp(found->shape, wanted->shape, (size_t)found->dims * sizeof found->shape[0]) != 0) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted", shown, name,
-                          cddpi_tensor_describe(found, present),
-                          cddpi_tensor_describe(wanted, expected));
+        return cddpi_fail(
+            CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted", shown, name,
+            cddpi_shape_describe(found->type, found->dims, found->shape, present),
+            cddpi_shape_describe(wanted->type, wanted->dims, wanted->shape, expected));
     }
     return CDDP_OK;
 }
 
-/* After each of @p tensors was found in the file: check that no two are the same, and that the file
- * has no others. */
+/* After each of the parameters was found in the file: check that no two are the same, and that the
+ * file has no others. */
 static cddp_status match_all(const cddp_safetensors *file, const char *shown,
-                             const cddp_tensor **sorted, size_t count)
+                             const cddp_param **sorted, size_t count)
 {
     char name[CDDPI_SAFETENSORS_NAME_SHOWN];
 
@@ -116,32 +125,33 @@ static cddp_status match_all(const cddp_safetensors *file, const char *shown,
         if (bsearch(&present, sorted, count, sizeof *sorted, cddpi_tensor_by_name) == NULL) {
             char kind[CDDPI_TENSOR_KIND_BYTES];
 
-            return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" (%s) is one that nothing wants",
-                              shown, cddpi_printable(present->name, name, sizeof name),
-                              cddpi_tensor_describe(present, kind));
+            return cddpi_fail(
+                CDDP_ERR_FORMAT, "%s: tensor \"%s\" (%s) is one that nothing wants", shown,
+                cddpi_printable(present->name, name, sizeof name),
+                cddpi_shape_describe(present->type, present->dims, present->shape, kind));
         }
     }
     return CDDP_OK;
 }
 
 cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *shown,
-                                    const cddp_tensor *tensors, size_t count)
+                                    const cddp_param *params, size_t count)
 {
-    const cddp_tensor **sorted;
+    const cddp_param **sorted;
     cddp_status status;
 
-    if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
+    if (count > CDDPI_BYTES_MAX / sizeof *params) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: %zu tensors are too many", shown, count);
     }
     for (size_t i = 0; i < count; i++) {
-        CDDPI_TRY(match_one(file, shown, &tensors[i]));
+        CDDPI_TRY(match_one(file, shown, &params[i]));
     }
     sorted = cddpi_zalloc_array(count, sizeof *sorted);
     if (sorted == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu tensors", shown, count);
     }
     for (size_t i = 0; i < count; i++) {
-        sorted[i] = &tensors[i];
+        sorted[i] = &params[i];
     }
     qsort(sorted, count, sizeof *sorted, cddpi_tensor_by_name);
     status = match_all(file, shown, sorted, count);
@@ -150,46 +160,46 @@ cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *sh
 }
 
 cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
-                                  const cddp_tensor *tensors, size_t count)
+                                  const cddp_param *params, size_t count)
 {
-    CDDPI_TRY(cddpi_safetensors_match(file, shown, tensors, count));
+    CDDPI_TRY(cddpi_safetensors_match(file, shown, params, count));
     for (size_t i = 0; i < count; i++) {
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
 
-        if (tensors[i].data == NULL && cddpi_tensor_size(&tensors[i]) > 0) {
+        if (params[i].data == NULL && cddpi_elements(params[i].dims, params[i].shape) > 0) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: tensor \"%s\" has no memory to load into",
-                              shown, cddpi_printable(tensors[i].name, name, sizeof name));
+                              shown, cddpi_printable(params[i].name, name, sizeof name));
         }
     }
     return CDDP_OK;
 }
 
-cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_tensor *tensors,
+cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_param *params,
                                    size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const cddp_tensor *from = cddp_safetensors_find(file, tensors[i].name);
+        const cddp_tensor *from = cddp_safetensors_find(file, params[i].name);
         size_t bytes = cddpi_tensor_size(from);
 
         if (bytes > 0) {
-            memcpy(tensors[i].data, from->data, bytes);
+            memcpy(params[i].data, from->data, bytes);
         }
     }
     return cddpi_safetensors_look(file);
 }
 
-cddp_status cddp_safetensors_load(const char *path, const cddp_tensor *tensors, size_t count)
+cddp_status cddp_safetensors_load(const char *path, const cddp_param *params, size_t count)
 {
     cddp_safetensors *file;
     cddp_status status;
 
-    if (tensors == NULL && count > 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_load: tensors is NULL");
+    if (params == NULL && count > 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_load: params is NULL");
     }
     CDDPI_TRY(cddp_safetensors_open(path, &file));
-    status = cddpi_safetensors_fit(file, path, tensors, count);
+    status = cddpi_safetensors_fit(file, path, params, count);
     if (status == CDDP_OK) {
-        status = cddpi_safetensors_copy(file, tensors, count);
+        status = cddpi_safetensors_copy(file, params, count);
     }
     cddp_safetensors_close(file);
     return status;

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/replace.h"
+#include "base/types.h"
 #include "checkpoint/safetensors.h"
 
 #include <assert.h>
@@ -34,6 +35,7 @@ static cddp_status check_tensor(const char *shown, const cddp_tensor *tensor, si
                                 size_t *out_bytes)
 {
     char name[CDDPI_SAFETENSORS_NAME_SHOWN];
+    cddp_status status;
     size_t bytes;
 
     if (tensor->name == NULL) {
@@ -55,6 +57,11 @@ static cddp_status check_tensor(const char *shown, const cddp_tensor *tensor, si
     if (!cddpi_tensor_bytes(tensor->type, tensor->dims, tensor->shape, &bytes)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "%s: tensor \"%s\": its shape is negative or overflows", shown, name);
+    }
+    status = cddpi_flags_check(tensor->flags,
+                               tensor->reserved | tensor->reserved2[0] | tensor->reserved2[1]);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "%s: tensor \"%s\"", shown, name);
     }
     *out_bytes = bytes;
     return CDDP_OK;

@@ -9,6 +9,7 @@
 #ifndef CDDPI_CHECKPOINT_SNAPSHOT_H
 #define CDDPI_CHECKPOINT_SNAPSHOT_H
 
+#include "base/shared.h"
 #include "checkpoint/safetensors.h"
 
 #include <jansson.h>
@@ -56,7 +57,7 @@ cddp_status cddpi_snapshot_list(int dir, const char *shown, struct cddpi_snapsho
 /** Whether the folder @p dir holds snapshots, complete or broken. False if it does not exist or is
  *  not a folder; an error if it cannot be read.
  *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_NO_MEMORY. */
-cddp_status cddpi_snapshot_any(const char *dir, bool *out);
+CDDPI_SHARED cddp_status cddpi_snapshot_any(const char *dir, bool *out);
 
 /** Delete the folder @p name, unless it is a link or contains files that are not a snapshot's. If
  *  it stays, a warning in the log says why. */
@@ -95,11 +96,19 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
                                  const struct cddpi_snapshot_source *source, unsigned keep,
                                  unsigned spare, struct cddpi_snapshot_room *out_room);
 
+/* The tensors of a snapshot as memory to load into. */
+struct cddpi_snapshot_params {
+    const cddp_param *model;
+    size_t model_count;
+    const cddp_param *optimizer;
+    size_t optimizer_count;
+};
+
 /** Open the data files of the snapshot at @p path. Check their checksums, and that their tensors
  *  have the names, types and shapes of those in @p into. Does not use the memory of @p into.
  *  @param out  The model's and the optimizer's file; release with cddp_safetensors_close(). NULL on
  *              error. */
-cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
+cddp_status cddpi_snapshot_open(const char *path, const struct cddpi_snapshot_params *into,
                                 cddp_safetensors *out[CDDPI_SNAPSHOT_DATA_FILES]);
 
 /** Whether this thread's last failure was a full disk or an exceeded quota. */

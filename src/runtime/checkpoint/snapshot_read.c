@@ -213,10 +213,10 @@ cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t
     return CDDP_OK;
 }
 
-cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
+cddp_status cddpi_snapshot_open(const char *path, const struct cddpi_snapshot_params *into,
                                 cddp_safetensors *out[CDDPI_SNAPSHOT_DATA_FILES])
 {
-    const cddp_tensor *tensors[] = {
+    const cddp_param *params[] = {
         [CDDPI_SNAPSHOT_MODEL] = into->model, [CDDPI_SNAPSHOT_OPTIMIZER] = into->optimizer};
     const size_t counts[] = {[CDDPI_SNAPSHOT_MODEL] = into->model_count,
                              [CDDPI_SNAPSHOT_OPTIMIZER] = into->optimizer_count};
@@ -229,7 +229,7 @@ cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
         status = open_checked(path, document, i, &out[i]);
     }
     for (int i = 0; status == CDDP_OK && i < CDDPI_SNAPSHOT_DATA_FILES; i++) {
-        status = cddpi_safetensors_match(out[i], path, tensors[i], counts[i]);
+        status = cddpi_safetensors_match(out[i], path, params[i], counts[i]);
     }
     for (int i = 0; status != CDDP_OK && i < CDDPI_SNAPSHOT_DATA_FILES; i++) {
         cddp_safetensors_close(out[i]);
@@ -239,19 +239,25 @@ cddp_status cddpi_snapshot_open(const char *path, const cddp_snapshot *into,
     return status;
 }
 
-cddp_status cddp_snapshot_load(const char *path, const cddp_snapshot *into)
+cddp_status cddp_snapshot_load(const char *path, const cddp_param *model, size_t model_count,
+                               const cddp_param *optimizer, size_t optimizer_count)
 {
+    const struct cddpi_snapshot_params into = {model, model_count, optimizer, optimizer_count};
     cddp_safetensors *files[CDDPI_SNAPSHOT_DATA_FILES];
     cddp_status status;
 
-    CDDPI_TRY(cddpi_snapshot_check("snapshot_load", path, into));
-    CDDPI_TRY(cddpi_snapshot_open(path, into, files));
-    CDDPI_TRY_GOTO(done, status,
-                   cddpi_safetensors_fit(files[0], path, into->model, into->model_count));
-    CDDPI_TRY_GOTO(done, status,
-                   cddpi_safetensors_fit(files[1], path, into->optimizer, into->optimizer_count));
-    CDDPI_TRY_GOTO(done, status, cddpi_safetensors_copy(files[0], into->model, into->model_count));
-    status = cddpi_safetensors_copy(files[1], into->optimizer, into->optimizer_count);
+    if (path == NULL || (model == NULL && model_count > 0) ||
+        (optimizer == NULL && optimizer_count > 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_load: %s is NULL",
+                          path == NULL                       ? "path"
+                          : model == NULL && model_count > 0 ? "model"
+                                                             : "optimizer");
+    }
+    CDDPI_TRY(cddpi_snapshot_open(path, &into, files));
+    CDDPI_TRY_GOTO(done, status, cddpi_safetensors_fit(files[0], path, model, model_count));
+    CDDPI_TRY_GOTO(done, status, cddpi_safetensors_fit(files[1], path, optimizer, optimizer_count));
+    CDDPI_TRY_GOTO(done, status, cddpi_safetensors_copy(files[0], model, model_count));
+    status = cddpi_safetensors_copy(files[1], optimizer, optimizer_count);
 
 done:
     for (int i = 0; i < CDDPI_SNAPSHOT_DATA_FILES; i++) {

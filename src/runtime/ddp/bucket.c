@@ -106,7 +106,7 @@ cddp_status cddpi_bucket_advance(struct cddpi_bucket *bucket)
     cddp_status status;
 
     if (ddp->shards != NULL && ddp->shards->deferred) {
-        bucket->finished = true; /* cddp_ddp_mean() does the rest */
+        bucket->finished = true; /* cddpi_ddp_mean() does the rest */
         bucket->end_ns = cddpi_now_ns();
         return CDDP_OK;
     }

@@ -1,5 +1,6 @@
-/* copies.h - what cddp-train uses of a cddp_ddp on a device besides the public header. Everything
- * here belongs to the thread that drives compute.
+/* copies.h - what cddp-train uses of a cddp_ddp besides the public header: on a device a sharded
+ * optimizer with copies of parameters, and captured steps; on the CPU gradients that are reduced
+ * only when the optimizer reads them. Everything here belongs to the thread that drives compute.
  *
  * 1. A sharded optimizer for models whose matrix products read 16-bit copies of the parameters. An
  * update also writes this rank's part of the copies. Then ranks send each
@@ -37,22 +38,32 @@
 struct cddpi_ddp_copies {
     cddp_type type;       /* CDDP_BF16 or CDDP_F16 */
     const size_t *counts; /* by parameter: elements of its copy, zeros after the parameter's; 0: it
-                             has no copy */
+                             has no copy. NULL: no copies */
     bool follows;         /* the caller updates nothing before the first cddp_ddp_wait(). If
                              cddpi_ddp_has_moved() is true then, it sets up again what depends on
                              spans and on the addresses of sharded parameters and gradients */
+    bool reduce_late;     /* with options.shard: the caller promises to read gradients only with
+                             cddpi_ddp_mean(). That call may then reduce them, if that is faster
+                             (never on a device) */
 };
 
 /** Like cddp_ddp_create(). There are copies only with a sharded optimizer, on a device, with
  * several ranks.
- *  @param copies  The same on all ranks, borrowed for the call; NULL: no
- *                 copies. */
+ *  @param copies  The same on all ranks, borrowed for the call; NULL: no copies, and nothing is
+ *                 reduced late. */
 CDDP_CHECKED cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *params,
                                                       size_t param_count, const cddp_param *buffers,
                                                       size_t buffer_count,
                                                       const cddp_ddp_options *options,
                                                       const struct cddpi_ddp_copies *copies,
                                                       cddp_ddp **out);
+/** The mean over ranks of elements [first, first + count) of the gradient of parameter @p index.
+ *  They have to be inside one of this rank's spans. Call it between wait and updated. With
+ *  `reduce_late` this call may do the reduction, reading other ranks' memory; so ask for pieces
+ *  that fit into the cache.
+ *  @param scratch  Room for @p count elements, 64-byte aligned, which the call may use.
+ *  @return The mean, in the gradient itself or in @p scratch; NULL if there is no such gradient. */
+const void *cddpi_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch);
 /** Whether the last cddp_ddp_wait() has given a sharded optimizer another plan, which suits the
  *  times at which gradients became ready. If so, parameters and gradients have other addresses,
  *  every rank has all of them, and ranks have other spans. The same on all ranks. */

@@ -29,7 +29,7 @@ static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_option
     return CDDP_OK;
 }
 
-static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options)
+static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options, bool deferred)
 {
     if (options->flat_grads != NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: shard and flat_grads exclude each other");
@@ -39,21 +39,32 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     if (ddp->shards == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
     }
-    ddp->shards->deferred = options->reduce_late;
+    ddp->shards->deferred = deferred;
     return CDDP_OK;
 }
 
-/* Whether the plan may change after the first backward. With a sharded optimizer the caller must
- * allow it, since the caller's state may depend on the addresses of parameters and on which part of
- * them each rank updates. */
-static bool may_rebuild(const cddp_ddp *ddp, const cddp_ddp_options *options,
+/* Whether another plan may be better after the first backward. With a sharded optimizer the caller
+ * must be one that follows, since its state may depend on the addresses of parameters and on which
+ * part of them each rank updates. */
+static bool may_improve(const cddp_ddp *ddp, const cddp_ddp_options *options,
                         const struct cddpi_ddp_copies *copies)
 {
-    if (options->keep_buckets || ddp->in_place) {
+    if (ddp->in_place) {
         return false;
     }
     return options->shard ? copies != NULL && copies->follows && ddp->planning.chooses_sizes
                           : ddp->planning.chooses_sizes || options->ready_order == NULL;
+}
+
+/* Whether no gradient is in cddp's memory, from where the caller could have its address. */
+static bool owns_no_grads(const cddp_ddp *ddp)
+{
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        if (ddp->slots[s].owned) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Do everything that a rank can do alone. */
@@ -69,15 +80,16 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
     ddp->planning.rule.flat = ddp->flat != NULL;
     ddp->in_place = ddp->world_size == 1 && ddp->hook == cddp_hook_identity && !options->shard;
     cddpi_sizes_begin(ddp, options);
-    ddp->planning.rebuild_due = may_rebuild(ddp, options, copies);
+    ddp->planning.rebuild_due = may_improve(ddp, options, copies);
     ddp->planning.late_due = ddp->flat != NULL && !ddp->in_place;
-    ddp->planning.order_is_assumed = options->keep_buckets && options->ready_order == NULL;
+    ddp->planning.order_is_given = options->ready_order != NULL;
     if (options->shard) {
-        CDDPI_TRY(prepare_shards(ddp, options));
+        CDDPI_TRY(prepare_shards(ddp, options, copies != NULL && copies->reduce_late));
     }
     CDDPI_TRY(cddpi_ddp_register(ddp, model));
-    if (copies != NULL && ddp->shards != NULL && cddpi_device_is_async(ddp->device) &&
-        ddp->world_size > 1) {
+    ddp->planning.may_move = options->may_move_grads || owns_no_grads(ddp);
+    if (copies != NULL && copies->counts != NULL && ddp->shards != NULL &&
+        cddpi_device_is_async(ddp->device) && ddp->world_size > 1) {
         cddpi_shard_plan_copies(ddp, copies->type, copies->counts);
     }
     return cddpi_layout_make(ddp, options->ready_order != NULL ? ddp->backward.arrivals : NULL,
@@ -133,7 +145,8 @@ static cddp_status create_together(cddp_ddp *ddp, const struct cddpi_manifest *m
     }
     if (ddp->flat != NULL && !cddpi_device_is_async(ddp->device)) {
         status = cddpi_group_adopt(ddp->group, ddp->flat, layout->plan->bytes,
-                                   cddp_type_bytes(ddp->planning.tensors[0].type), &ddp->adopted);
+                                   cddp_type_bytes(ddp->planning.tensors[0].type),
+                                   model->options->share_flat_grads, &ddp->adopted);
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "ddp: flat_grads");
         }

@@ -75,8 +75,9 @@ struct cddpi_ddp_planning {
     struct cddpi_bucket_sizes sizes;          /* the last choice */
     struct cddpi_group_link link;             /* the choice was made from it */
     bool rebuild_due;                         /* after the first backward */
+    bool may_move;                            /* what the rebuild would move on this rank */
     bool late_due;                            /* see cddpi_layout_tell_late() */
-    bool order_is_assumed; /* the caller gave no order, and the buckets may not change */
+    bool order_is_given;                      /* by the caller */
 };
 
 /* The current backward: reset when it ends, except `step`, `done` and the arrays. */

@@ -231,8 +231,10 @@ cddp_status cddpi_ddp_broadcast(cddp_group *group, const char *what,
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_again(status, &failure);
 }
 
-static cddp_status broadcast_all(cddp_ddp *ddp, int root, bool params, bool buffers)
+static cddp_status broadcast_all(cddp_ddp *ddp, int root, uint32_t flags)
 {
+    bool params = (flags & CDDP_BROADCAST_PARAMS) != 0;
+
     if (params && ddp->shards != NULL) {
         CDDPI_TRY(cddpi_shard_finish(ddp));
     }
@@ -240,13 +242,14 @@ static cddp_status broadcast_all(cddp_ddp *ddp, int root, bool params, bool buff
         CDDPI_TRY(
             cddpi_ddp_broadcast(ddp->group, "parameter", ddp->params, ddp->param_count, root));
     }
-    return buffers
+    return (flags & CDDP_BROADCAST_BUFFERS) != 0
                ? cddpi_ddp_broadcast(ddp->group, "buffer", ddp->buffers, ddp->buffer_count, root)
                : CDDP_OK;
 }
 
-cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffers)
+cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, uint32_t flags)
 {
+    static const uint32_t known = CDDP_BROADCAST_PARAMS | CDDP_BROADCAST_BUFFERS;
     cddp_status status;
 
     CDDPI_ENTER_DDP(ddp, "ddp_broadcast");
@@ -254,7 +257,13 @@ cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, bool params, bool buffer
     if (root < 0 || root >= ddp->world_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: broadcast: rank %d is not in the group", root);
     }
+    if (flags == 0 || (flags & ~known) != 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: broadcast: the flags are %#x: give CDDP_BROADCAST_PARAMS, "
+                          "CDDP_BROADCAST_BUFFERS or both",
+                          (unsigned)flags);
+    }
     CDDPI_TRY(cddpi_ddp_between(ddp, "broadcast"));
-    status = broadcast_all(ddp, root, params, buffers);
+    status = broadcast_all(ddp, root, flags);
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }

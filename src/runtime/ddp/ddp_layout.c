@@ -80,6 +80,14 @@ static cddp_status choose_sizes_alone(cddp_ddp *ddp, const uint32_t *order, bool
     return cddpi_bucket_sizes_choose(&question, &ddp->planning.sizes);
 }
 
+static void set_sizes(struct cddpi_bucket_plan_rule *rule, const struct cddpi_bucket_sizes *sizes)
+{
+    rule->first_bytes = sizes->first_bytes;
+    rule->bucket_bytes = sizes->bucket_bytes;
+    rule->large_bytes = sizes->large_bytes;
+    rule->part_bytes = sizes->part_bytes;
+}
+
 cddp_status cddpi_sizes_choose(cddp_ddp *ddp, const uint32_t *order, bool measured,
                                bool *out_changed)
 {
@@ -95,10 +103,7 @@ cddp_status cddpi_sizes_choose(cddp_ddp *ddp, const uint32_t *order, bool measur
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: rank 0's choice of bucket sizes");
     }
-    rule->first_bytes = ddp->planning.sizes.first_bytes;
-    rule->bucket_bytes = ddp->planning.sizes.bucket_bytes;
-    rule->large_bytes = ddp->planning.sizes.large_bytes;
-    rule->part_bytes = ddp->planning.sizes.part_bytes;
+    set_sizes(rule, &ddp->planning.sizes);
     *out_changed = rule->first_bytes != before.first_bytes ||
                    rule->bucket_bytes != before.bucket_bytes ||
                    rule->large_bytes != before.large_bytes || rule->part_bytes != before.part_bytes;
@@ -312,8 +317,54 @@ void cddpi_layout_tell_late(cddp_ddp *ddp)
                   "gradients were ready, too, since it holds one that comes late: little of the "
                   "communication overlaps. Smaller buckets (bucket_bytes), %sgradients that lie in "
                   "the order of backward, or grad = NULL help",
-                  percent, ddp->planning.order_is_assumed ? "ready_order, " : "");
+                  percent,
+                  ddp->planning.order_is_given ? "a ready_order that is backward's, " : "");
     }
+}
+
+/* Whether every rank lets gradients move. */
+static bool all_may_move(const cddp_ddp *ddp)
+{
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        if ((ddp->end.statuses[rank].flags & CDDPI_STEP_MAY_MOVE) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Say what a rebuild would bring, if it would bring anything. Only on rank 0, which need not ask
+ * the others; the plan and the sizes stay as they are. */
+static void tell_better(cddp_ddp *ddp)
+{
+    const struct cddpi_ddp_planning planning = ddp->planning;
+    struct cddpi_bucket_plan_rule *rule = &ddp->planning.rule;
+    struct cddpi_bucket_plan *better = NULL;
+    cddp_status status = CDDP_OK;
+
+    if (ddp->rank != 0 || !cddpi_log_enabled(CDDPI_LOG_INFO)) {
+        return;
+    }
+    if (ddp->planning.chooses_sizes) {
+        status = choose_sizes_alone(ddp, ddp->backward.arrivals, true);
+        set_sizes(rule, &ddp->planning.sizes);
+    }
+    rule->order = ddp->backward.arrivals;
+    if (status == CDDP_OK) {
+        status = cddpi_bucket_plan_make(ddp->planning.tensors, ddp->slot_count, rule, &better);
+    }
+    ddp->planning = planning;
+    if (status == CDDP_OK && !cddpi_bucket_plan_equal(better, ddp->layout.plan)) {
+        cddpi_log(
+            CDDPI_LOG_INFO,
+            "ddp: gradients became ready in another order or at other times than the %zu "
+            "buckets are made for: the first one could start only when %u %% of all others' "
+            "gradients were ready, too. Buckets made anew would be %zu and start in the order "
+            "of backward: options.may_move_grads allows it; then ask cddp_ddp_grad() again "
+            "after the first cddp_ddp_wait()",
+            ddp->layout.plan->bucket_count, percent_before_first(ddp), better->bucket_count);
+    }
+    cddpi_bucket_plan_destroy(better);
 }
 
 cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
@@ -325,6 +376,10 @@ cddp_status cddpi_layout_rebuild(cddp_ddp *ddp)
     ddp->planning.rebuild_due = false;
     if ((ddp->end.statuses[0].flags & CDDPI_STEP_ORDER_KNOWN) == 0) {
         return CDDP_OK; /* some parameter had no gradient on rank 0: keep the current plan */
+    }
+    if (!all_may_move(ddp)) {
+        tell_better(ddp);
+        return CDDP_OK;
     }
     status = cddp_broadcast(ddp->group, ddp->backward.arrivals,
                             ddp->slot_count * sizeof *ddp->backward.arrivals, CDDP_U8, 0, NULL);

@@ -268,6 +268,19 @@ void cddpi_ddp_keep_plan(cddp_ddp *ddp)
     ddp->planning.rebuild_due = ddp->planning.rebuild_due && ddp->shards == NULL;
 }
 
+size_t cddp_ddp_param_count(const cddp_ddp *ddp)
+{
+    return cddpi_ddp_may_ask(ddp, "ddp_param_count") ? ddp->param_count : 0;
+}
+
+const char *cddp_ddp_param_name(const cddp_ddp *ddp, size_t index)
+{
+    if (!cddpi_ddp_may_ask(ddp, "ddp_param_name") || index >= ddp->param_count) {
+        return NULL;
+    }
+    return ddp->params[index].name;
+}
+
 void *cddp_ddp_param(cddp_ddp *ddp, size_t index)
 {
     if (!cddpi_ddp_may_ask(ddp, "ddp_param") || index >= ddp->param_count) {
@@ -334,7 +347,7 @@ static cddp_status check_mean(const cddp_ddp *ddp, size_t index, size_t first, s
     return CDDP_OK;
 }
 
-const void *cddp_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)
+const void *cddpi_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t count, void *scratch)
 {
     unsigned char *own = cddp_ddp_grad(ddp, index);
     struct cddpi_ddp_shards *shards;

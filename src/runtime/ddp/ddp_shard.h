@@ -17,10 +17,10 @@ struct cddpi_ddp_shards {
     unsigned char *block; /* the parameters, laid out as the buckets */
     cddp_span *spans;     /* of rank 0, then those of rank 1, ... */
     size_t *first;        /* by rank: the index of its first span; one more entry for the end */
-    bool deferred;        /* gradients are reduced in cddp_ddp_mean() */
+    bool deferred;        /* gradients are reduced in cddpi_ddp_mean() */
     const void **peers;   /* deferred: by rank, its gradients in this process's memory */
     double *weights;      /* deferred: by rank, of the last step; then one factor for each rank */
-    const void **src;     /* deferred: scratch of cddp_ddp_mean() */
+    const void **src;     /* deferred: scratch of cddpi_ddp_mean() */
     struct cddpi_shard_bucket *buckets;
     cddp_type copy_type; /* of copies (copies.h) */
     bool has_copies;

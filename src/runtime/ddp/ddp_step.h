@@ -22,6 +22,7 @@ enum {
     CDDPI_STEP_ZERO_FILLED = 1,
     CDDPI_STEP_ORDER_KNOWN = 2,
     CDDPI_STEP_FOLLOWS = 4,   /* the rank has no backward in the step, and only takes part */
+    CDDPI_STEP_MAY_MOVE = 16, /* the rank's gradients may move to other buckets */
     CDDPI_STEP_KIND_SHIFT = 8 /* a cddp_step_kind */
 };
 

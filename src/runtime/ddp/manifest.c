@@ -81,7 +81,8 @@ static void add_tensor(struct manifest_page *page, enum section section, size_t 
     for (int d = 0; d < param->dims; d++) {
         add(page, "%s%lld", d > 0 ? ", " : "", (long long)param->shape[d]);
     }
-    add(page, "]%s%s\n", section == PARAMS && param->frozen ? " frozen" : "",
+    add(page, "]%s%s\n",
+        section == PARAMS && (param->flags & CDDP_PARAM_FROZEN) != 0 ? " frozen" : "",
         device->ops->owns(device, param->data) ? " on the device" : "");
 }
 
@@ -96,10 +97,10 @@ static void add_order(struct manifest_page *page, const struct cddpi_manifest *m
         return;
     }
     for (size_t i = 0; i < manifest->param_count; i++) {
-        count += !manifest->params[i].frozen;
+        count += (manifest->params[i].flags & CDDP_PARAM_FROZEN) == 0;
     }
     crypto_generichash(hash, sizeof hash, (const unsigned char *)manifest->options->ready_order,
-                       count * sizeof(uint32_t), NULL, 0);
+                       count * sizeof(size_t), NULL, 0);
     sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     add(page, "%d 6 ready_order\tone with the hash %s\n", (int)OPTIONS, hex);
 }
@@ -117,11 +118,11 @@ static void add_options(struct manifest_page *page, const struct cddpi_manifest 
         options->flat_grads != NULL ? "a block" : "none");
     add(page, "%d 5 hook\t%s\n", (int)OPTIONS, manifest->hook_name);
     add_order(page, manifest);
-    add(page, "%d 7 shard\t%s\n", (int)OPTIONS,
-        !options->shard        ? "false"
-        : options->reduce_late ? "true, reduced late"
-                               : "true");
-    add(page, "%d 8 keep_buckets\t%s\n", (int)OPTIONS, options->keep_buckets ? "true" : "false");
+    add(page, "%d 7 shard\t%s\n", (int)OPTIONS, options->shard ? "true" : "false");
+    add(page, "%d 8 may_move_grads\t%s\n", (int)OPTIONS,
+        options->may_move_grads ? "true" : "false");
+    add(page, "%d 9 share_flat_grads\t%s\n", (int)OPTIONS,
+        options->share_flat_grads ? "true" : "false");
 }
 
 static void add_config(struct manifest_page *page, const char *config)

@@ -2,6 +2,7 @@
  * which memory they are, and in which order, by the caller, gradients become ready. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/types.h"
 #include "ddp/ddp_create.h"
 #include "ddp/ddp_step.h"
 
@@ -28,6 +29,18 @@ static cddp_status check_alignment(const char *what, size_t index, const cddp_pa
                           cddp_type_name(tensor->type));
     }
     return CDDP_OK;
+}
+
+/* @p known: the flags that a tensor of this kind may have. */
+static cddp_status check_flags(const char *what, size_t index, const cddp_param *tensor,
+                               uint32_t known)
+{
+    cddp_status status = cddpi_flags_check(
+        tensor->flags & ~known, tensor->reserved | tensor->reserved2[0] | tensor->reserved2[1]);
+
+    return status == CDDP_OK
+               ? CDDP_OK
+               : cddpi_fail_prefix(status, "ddp: %s %zu (%.200s)", what, index, tensor->name);
 }
 
 /* Count the elements. A failure names @p what ("parameter", "buffer") and @p index. */
@@ -122,6 +135,7 @@ static cddp_status register_buffers(cddp_ddp *ddp, const cddp_param *buffers, si
         struct cddpi_param *buffer = &ddp->buffers[i];
 
         CDDPI_TRY(check_tensor("buffer", i, &buffers[i], &buffer->count));
+        CDDPI_TRY(check_flags("buffer", i, &buffers[i], 0));
         buffer->name = cddpi_strdup(buffers[i].name);
         if (buffer->name == NULL) {
             return cddpi_ddp_no_memory(count);
@@ -159,6 +173,7 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
     struct cddpi_ddp_slot *slot = &ddp->slots[ddp->slot_count];
 
     CDDPI_TRY(check_tensor("parameter", index, from, &param->count));
+    CDDPI_TRY(check_flags("parameter", index, from, CDDP_PARAM_FROZEN));
     CDDPI_TRY(check_type(index, from));
     param->name = cddpi_strdup(from->name);
     if (param->name == NULL) {
@@ -167,7 +182,7 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
     param->data = param->home = from->data;
     param->type = from->type;
     param->slot = UINT32_MAX;
-    if (from->frozen) {
+    if ((from->flags & CDDP_PARAM_FROZEN) != 0) {
         return CDDP_OK;
     }
     param->slot = (uint32_t)ddp->slot_count;
@@ -225,13 +240,13 @@ static cddp_status check_flat(const cddp_ddp *ddp)
 }
 
 /* Translate the caller's order of parameters to the plan's order of slots. */
-static cddp_status read_order(cddp_ddp *ddp, const uint32_t *ready_order)
+static cddp_status read_order(cddp_ddp *ddp, const size_t *ready_order)
 {
     for (size_t i = 0; i < ddp->slot_count && ready_order != NULL; i++) {
-        uint32_t param = ready_order[i];
+        size_t param = ready_order[i];
 
         if (param >= ddp->param_count || ddp->params[param].slot == UINT32_MAX) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: ready_order: entry %zu is %u, which is %s",
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: ready_order: entry %zu is %zu, which is %s",
                               i, param,
                               param >= ddp->param_count ? "no parameter" : "a frozen parameter");
         }

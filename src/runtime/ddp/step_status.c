@@ -23,6 +23,9 @@ static uint32_t own_flags(const cddp_ddp *ddp)
     if (ddp->backward.arrival_count == ddp->slot_count) {
         flags |= CDDPI_STEP_ORDER_KNOWN;
     }
+    if (ddp->planning.may_move) {
+        flags |= CDDPI_STEP_MAY_MOVE;
+    }
     if (ddp->backward.follows) {
         flags |= CDDPI_STEP_FOLLOWS;
     }

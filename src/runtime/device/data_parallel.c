@@ -198,7 +198,9 @@ static cddp_status data_parallel(const cddp_devices *devices,
                           fn == NULL ? "fn" : "options");
     }
     CDDPI_TRY(cddpi_struct_read("data_parallel options", "CDDP_DATA_PARALLEL_OPTIONS_INIT", options,
-                                sizeof known, sizeof known, &known));
+                                sizeof known, sizeof known.struct_size, &known));
+    CDDPI_TRY(
+        cddpi_reserved_check("data_parallel options", &known.reserved, sizeof known.reserved));
     if (known.out != NULL && known.out_row_bytes != 0 &&
         known.rows > SIZE_MAX / known.out_row_bytes) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "data_parallel: %zu rows of %zu bytes", known.rows,

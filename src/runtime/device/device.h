@@ -8,6 +8,8 @@
 #ifndef CDDPI_DEVICE_H
 #define CDDPI_DEVICE_H
 
+#include "base/shared.h"
+
 #include <cddp/types.h>
 
 #include <stdbool.h>
@@ -131,7 +133,7 @@ struct cddpi_device {
 };
 
 /** The CPU as a device. There is only one; it is never closed, and any thread may use it. */
-struct cddpi_device *cddpi_device_cpu(void);
+CDDPI_SHARED struct cddpi_device *cddpi_device_cpu(void);
 
 /** For options in which NULL means the CPU. Below the options no device pointer is NULL. */
 static inline struct cddpi_device *cddpi_device_or_cpu(struct cddpi_device *device)
@@ -156,9 +158,10 @@ static inline bool cddpi_device_is_async(const struct cddpi_device *device)
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (no such name or index); CDDP_ERR_UNAVAILABLE: why CUDA
  *          cannot be used (module, driver, device), in one sentence that says what to do;
  *          CDDP_ERR_DEVICE. */
-cddp_status cddpi_device_open(const char *name, int rank, int world_size, int local_rank,
-                              int local_world_size, bool shared, struct cddpi_device **out);
-void cddpi_device_close(struct cddpi_device *device);
+CDDPI_SHARED cddp_status cddpi_device_open(const char *name, int rank, int world_size,
+                                           int local_rank, int local_world_size, bool shared,
+                                           struct cddpi_device **out);
+CDDPI_SHARED void cddpi_device_close(struct cddpi_device *device);
 
 /** The number of CUDA devices that this process sees. Initialises CUDA in this process, for a job
  *  of @p world_size ranks.

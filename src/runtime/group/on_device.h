@@ -3,16 +3,18 @@
 #ifndef CDDPI_GROUP_ON_DEVICE_H
 #define CDDPI_GROUP_ON_DEVICE_H
 
+#include "base/shared.h"
+
 #include <cddp/group.h>
 
 struct cddpi_device;
 
 /** The device of @p group's memory; it lives as long as the group. For a group on the CPU, that is
  *  the CPU's device. */
-struct cddpi_device *cddpi_group_on_device(const cddp_group *group);
+CDDPI_SHARED struct cddpi_device *cddpi_group_on_device(const cddp_group *group);
 
 /** Name the purpose of the next operations on the device for error texts ("bucket 3 of 20"). The
  *  text is copied; NULL: no purpose. Does nothing on the CPU. */
-void cddpi_group_label(cddp_group *group, const char *label);
+CDDPI_SHARED void cddpi_group_label(cddp_group *group, const char *label);
 
 #endif

@@ -76,16 +76,13 @@ static cddp_status write_at(int fd, const void *from, size_t bytes, uint64_t off
 cddp_status cddpi_file_kind(int fd, enum cddpi_file_kind *out)
 {
     uint8_t header[HEADER_BYTES];
-    uint8_t magic[8];
     size_t bytes = 0;
 
     CDDPI_TRY(read_at(fd, header, sizeof header, 0, &bytes));
-    cddpi_put_u64(magic, FILE_MAGIC);
-    if (memcmp(header, magic, bytes < sizeof magic ? bytes : sizeof magic) != 0) {
+    /* a process was killed while it wrote a shorter header */
+    *out = bytes == HEADER_BYTES ? CDDPI_FILE_STORE : CDDPI_FILE_EMPTY;
+    if (cddpi_greeting_check(FILE_MAGIC, FILE_VERSION, header, bytes) == CDDPI_GREETING_STRANGE) {
         *out = CDDPI_FILE_FOREIGN;
-    } else {
-        /* a process was killed while it wrote a shorter header */
-        *out = bytes == HEADER_BYTES ? CDDPI_FILE_STORE : CDDPI_FILE_EMPTY;
     }
     return CDDP_OK;
 }
@@ -103,8 +100,7 @@ cddp_status cddpi_file_begin(struct cddpi_file_log *log)
     uint8_t header[HEADER_BYTES];
     uint8_t *run = header + 16;
 
-    cddpi_put_u64(header, FILE_MAGIC);
-    cddpi_put_u32(header + 8, FILE_VERSION);
+    cddpi_greeting_put(FILE_MAGIC, FILE_VERSION, header);
     cddpi_put_u32(header + 12, HEADER_BYTES);
     cddpi_random_bytes(run, RUN_BYTES);
     make_auth(log, "file", run, run + RUN_BYTES);

@@ -111,8 +111,7 @@ static void watch(struct cddpi_client_host *host, struct cddpi_client *client, u
 void cddpi_client_hello(uint8_t out[CDDPI_WIRE_HELLO_BYTES], uint32_t state,
                         const uint8_t nonce[CDDPI_NONCE_BYTES])
 {
-    cddpi_put_u64(out, CDDPI_WIRE_MAGIC);
-    cddpi_put_u32(out + 8, CDDPI_WIRE_VERSION);
+    cddpi_greeting_put(CDDPI_WIRE_MAGIC, CDDPI_WIRE_VERSION, out);
     cddpi_put_u32(out + 12, state);
     memcpy(out + 16, nonce, CDDPI_NONCE_BYTES);
 }
@@ -205,18 +204,13 @@ static void check_auth(struct cddpi_client_host *host, struct cddpi_client *clie
 /* Whether the bytes so far can be the beginning of an answer. */
 static bool may_be_answer(struct cddpi_client_host *host, const struct cddpi_client *client)
 {
-    uint8_t begin[12];
-    size_t bytes = client->in.bytes < sizeof begin ? client->in.bytes : sizeof begin;
+    enum cddpi_greeting greeting = cddpi_greeting_check(CDDPI_WIRE_MAGIC, CDDPI_WIRE_VERSION,
+                                                        client->in.data, client->in.bytes);
 
-    cddpi_put_u64(begin, CDDPI_WIRE_MAGIC);
-    cddpi_put_u32(begin + 8, CDDPI_WIRE_VERSION);
-    if (memcmp(client->in.data, begin, bytes) == 0) {
-        return true;
-    }
-    if (bytes == sizeof begin && memcmp(client->in.data, begin, 8) == 0) {
+    if (greeting == CDDPI_GREETING_OTHER_VERSION) {
         cddpi_refusals_add(&host->refusals, client->stream.fd, CDDPI_REFUSED_VERSION);
     }
-    return false;
+    return greeting == CDDPI_GREETING_OK;
 }
 
 /* Sending the reply failed: if the socket is full, wait until it is writable, else close. */

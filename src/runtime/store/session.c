@@ -12,6 +12,25 @@ _Static_assert(CDDPI_PUBLIC_KEY_BYTES == crypto_scalarmult_BYTES &&
                "X25519");
 _Static_assert((int)CDDPI_AUTH_BYTES == (int)CDDPI_CIPHER_KEY_BYTES, "a proof is as long as a key");
 
+void cddpi_greeting_put(uint64_t magic, uint32_t version, uint8_t out[CDDPI_GREETING_BYTES])
+{
+    cddpi_put_u64(out, magic);
+    cddpi_put_u32(out + 8, version);
+}
+
+enum cddpi_greeting cddpi_greeting_check(uint64_t magic, uint32_t version, const uint8_t *data,
+                                         size_t bytes)
+{
+    uint8_t own[CDDPI_GREETING_BYTES];
+
+    cddpi_greeting_put(magic, version, own);
+    if (memcmp(data, own, bytes < 8 ? bytes : 8) != 0) {
+        return CDDPI_GREETING_STRANGE;
+    }
+    return bytes >= sizeof own && memcmp(data, own, sizeof own) != 0 ? CDDPI_GREETING_OTHER_VERSION
+                                                                     : CDDPI_GREETING_OK;
+}
+
 static void add_number(crypto_generichash_state *state, uint32_t number)
 {
     uint8_t bytes[4];

@@ -23,6 +23,15 @@ enum {
     CDDPI_ACCEPT_BYTES = CDDPI_PUBLIC_KEY_BYTES + 4 + CDDPI_AUTH_BYTES
 };
 
+/* A handshake begins with the protocol's magic (u64) and version (u32), in every version. */
+enum cddpi_greeting { CDDPI_GREETING_OK, CDDPI_GREETING_STRANGE, CDDPI_GREETING_OTHER_VERSION };
+enum { CDDPI_GREETING_BYTES = 12 };
+
+void cddpi_greeting_put(uint64_t magic, uint32_t version, uint8_t out[CDDPI_GREETING_BYTES]);
+/** Whether the first @p bytes bytes of a greeting can belong to this protocol and version. */
+enum cddpi_greeting cddpi_greeting_check(uint64_t magic, uint32_t version, const uint8_t *data,
+                                         size_t bytes);
+
 struct cddpi_session {
     bool is_server;
     uint8_t key[CDDPI_AUTH_KEY_BYTES];

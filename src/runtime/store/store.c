@@ -32,13 +32,13 @@ static cddp_status open_backend(const char *url, const char *token, int64_t dead
 static cddp_status read_options(const cddp_store_options *options, cddp_store_options *out)
 {
     cddp_store_options known = CDDP_STORE_OPTIONS_INIT;
-    size_t least = offsetof(cddp_store_options, timeout_ms) + sizeof known.timeout_ms;
 
     if (options == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "store_open: options is NULL");
     }
     CDDPI_TRY(cddpi_struct_read("store options", "CDDP_STORE_OPTIONS_INIT", options, sizeof known,
-                                least, &known));
+                                sizeof known.struct_size, &known));
+    CDDPI_TRY(cddpi_reserved_check("store options", &known.reserved, sizeof known.reserved));
     if (known.url == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "store: no url");
     }

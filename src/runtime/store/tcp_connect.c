@@ -168,16 +168,23 @@ static enum tcp_connect_attempt read_exactly(int fd, uint8_t *to, size_t bytes, 
     return ATTEMPT_OK;
 }
 
-static enum tcp_connect_attempt check_hello(const uint8_t *hello)
+static enum tcp_connect_attempt check_hello(int fd, const uint8_t *hello)
 {
-    if (cddpi_get_u64(hello) != CDDPI_WIRE_MAGIC) {
+    uint8_t own[CDDPI_GREETING_BYTES];
+
+    switch (cddpi_greeting_check(CDDPI_WIRE_MAGIC, CDDPI_WIRE_VERSION, hello, sizeof own)) {
+    case CDDPI_GREETING_STRANGE:
         (void)cddpi_fail(CDDP_ERR_IO, "what listens there is not a cddp store");
         return ATTEMPT_REFUSED;
-    }
-    if (cddpi_get_u32(hello + 8) != CDDPI_WIRE_VERSION) {
+    case CDDPI_GREETING_OTHER_VERSION:
+        /* tell the server this side's version, so that it knows why this client disconnects */
+        cddpi_greeting_put(CDDPI_WIRE_MAGIC, CDDPI_WIRE_VERSION, own);
+        (void)!send(fd, own, sizeof own, MSG_NOSIGNAL | MSG_DONTWAIT);
         (void)cddpi_fail(CDDP_ERR_IO, "the server speaks version %u of the protocol, not %d",
                          cddpi_get_u32(hello + 8), CDDPI_WIRE_VERSION);
         return ATTEMPT_REFUSED;
+    default:
+        break;
     }
     if (cddpi_get_u32(hello + 12) != CDDPI_WIRE_READY) {
         (void)cddpi_fail(CDDP_ERR_IO,
@@ -205,16 +212,6 @@ static enum tcp_connect_attempt check_welcome(struct cddpi_session *session, con
     return ATTEMPT_REFUSED;
 }
 
-/* Tell the server this side's version, so that it knows why this client disconnects. */
-static void tell_version(int fd)
-{
-    uint8_t begin[12];
-
-    cddpi_put_u64(begin, CDDPI_WIRE_MAGIC);
-    cddpi_put_u32(begin + 8, CDDPI_WIRE_VERSION);
-    (void)!send(fd, begin, sizeof begin, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 /* Do the handshake. All failures set an error text. */
 static enum tcp_connect_attempt greet_with(struct cddpi_session *session,
                                            struct cddpi_store_stream *stream,
@@ -226,16 +223,12 @@ static enum tcp_connect_attempt greet_with(struct cddpi_session *session,
     enum tcp_connect_attempt attempt = read_exactly(stream->fd, hello, sizeof hello, deadline_ns);
 
     if (attempt == ATTEMPT_OK) {
-        attempt = check_hello(hello);
-    }
-    if (attempt == ATTEMPT_REFUSED && cddpi_get_u64(hello) == CDDPI_WIRE_MAGIC) {
-        tell_version(stream->fd);
+        attempt = check_hello(stream->fd, hello);
     }
     if (attempt != ATTEMPT_OK) {
         return attempt;
     }
-    cddpi_put_u64(answer, CDDPI_WIRE_MAGIC);
-    cddpi_put_u32(answer + 8, CDDPI_WIRE_VERSION);
+    cddpi_greeting_put(CDDPI_WIRE_MAGIC, CDDPI_WIRE_VERSION, answer);
     cddpi_session_offer(session, secret->key, hello + 16, secret->ciphers, answer + 16);
     if (send(stream->fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
         (void)cddpi_fail_errno(CDDP_ERR_IO, errno, "greeting");

@@ -60,6 +60,10 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_idx(const char *images_path, const c
                                                 int classes, cddp_group *group,
                                                 struct cddpi_dataset *out);
 
+/** Channels, height and width of the images in the IDX file @p path.
+ *  @return as above. */
+CDDP_CHECKED cddp_status cddpi_idx_image_shape(const char *path, int out[3]);
+
 /** Open a folder of images as torchvision's ImageFolder does: each sub-folder is a class, in the
  *  order of their names, and holds JPEG and PNG files of any sizes. Collective in @p group: one
  *  rank of each machine lists the files, and the others map its list. No image is read.

@@ -42,7 +42,7 @@ static cddp_status declare_params(struct cddpi_model *model)
 static void order_params(struct cddpi_model *model)
 {
     struct cddpi_graph *graph = &model->graph;
-    uint32_t *next = model->ready_order;
+    size_t *next = model->ready_order;
 
     for (int i = 0; i < graph->op_count; i++) {
         for (int k = 0; k < CDDPI_OP_PARAMS; k++) {
@@ -57,7 +57,7 @@ static void order_params(struct cddpi_model *model)
 
             if (param >= 0 && ++model->param_states[param].grads_arrived ==
                                   model->param_states[param].grads_expected) {
-                *next++ = (uint32_t)param;
+                *next++ = (size_t)param;
             }
         }
     }
@@ -79,7 +79,9 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     }
     order_params(model);
     CDDPI_TRY(cddpi_model_alloc_params(model));
-    cddpi_model_make_first_values(model);
+    if (!spec->no_values) {
+        cddpi_model_make_first_values(model);
+    }
     return CDDP_OK;
 }
 
@@ -207,7 +209,7 @@ bool cddpi_model_param_decays(const struct cddpi_model *model, size_t index)
     return model->param_states[index].info.decays;
 }
 
-const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model)
+const size_t *cddpi_model_ready_order(const struct cddpi_model *model)
 {
     return model->ready_order;
 }

@@ -152,6 +152,7 @@ struct cddpi_model_spec {
                        which also replaces classes and loss; 0: not completed yet */
     bool split; /* on the CPU: backward leaves parameter gradients to cddpi_model_weights(), for the
                    layers where that pays off */
+    bool no_values; /* leave parameters and buffers zero: all of them will be loaded */
     int towers; /* alexnet: 2: the two towers are separate layers; 0 and 1: groups of channels */
 };
 
@@ -188,7 +189,7 @@ const cddp_param *cddpi_model_buffers(const struct cddpi_model *model, size_t *o
 bool cddpi_model_param_decays(const struct cddpi_model *model, size_t index);
 
 /** The order in which backward completes parameters: one index for each parameter. */
-const uint32_t *cddpi_model_ready_order(const struct cddpi_model *model);
+const size_t *cddpi_model_ready_order(const struct cddpi_model *model);
 
 /** Let backward write gradient i to @p grads[i], memory of the caller. Any alignment is allowed. */
 void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);

@@ -56,12 +56,12 @@ bool cddpi_loss_scale_helps(const struct cddpi_loss_scale *scale)
     return scale->scale > scale->least || scale->good_steps > -scale->patience;
 }
 
-const cddp_tensor *cddpi_loss_scale_tensors(struct cddpi_loss_scale *scale, size_t *out_count)
+const cddp_param *cddpi_loss_scale_tensors(struct cddpi_loss_scale *scale, size_t *out_count)
 {
-    scale->state[0] = (cddp_tensor){.name = "loss_scale", .type = CDDP_F32, .data = &scale->scale};
-    scale->state[1] = (cddp_tensor){
+    scale->state[0] = (cddp_param){.name = "loss_scale", .type = CDDP_F32, .data = &scale->scale};
+    scale->state[1] = (cddp_param){
         .name = "loss_scale.good_steps", .type = CDDP_I64, .data = &scale->good_steps};
-    scale->state[2] = (cddp_tensor){
+    scale->state[2] = (cddp_param){
         .name = "loss_scale.skipped", .type = CDDP_I64, .data = &scale->skipped};
     *out_count = sizeof scale->state / sizeof scale->state[0];
     return scale->state;

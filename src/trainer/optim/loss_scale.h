@@ -9,19 +9,21 @@
 #ifndef CDDPI_OPTIM_LOSS_SCALE_H
 #define CDDPI_OPTIM_LOSS_SCALE_H
 
-#include <cddp/checkpoint.h>
+#include <cddp/types.h>
+
+#include <stdbool.h>
 
 struct cddpi_loss_scale {
-    float scale;          /* for the next step; a float, as in PyTorch */
-    int64_t good_steps;   /* steps since the scale last changed; negative: number of consecutive
-                             skipped steps */
-    int64_t skipped;      /* updates skipped so far; only reported, no rule uses it */
-    double growth;        /* > 1 */
-    double backoff;       /* in (0, 1) */
-    float least;          /* the scale never falls below this */
-    int64_t interval;     /* consecutive good steps after which the scale grows */
-    int64_t patience;     /* consecutive skipped steps after which the run is hopeless */
-    cddp_tensor state[3]; /* see cddpi_loss_scale_tensors() */
+    float scale;         /* for the next step; a float, as in PyTorch */
+    int64_t good_steps;  /* steps since the scale last changed; negative: number of consecutive
+                            skipped steps */
+    int64_t skipped;     /* updates skipped so far; only reported, no rule uses it */
+    double growth;       /* > 1 */
+    double backoff;      /* in (0, 1) */
+    float least;         /* the scale never falls below this */
+    int64_t interval;    /* consecutive good steps after which the scale grows */
+    int64_t patience;    /* consecutive skipped steps after which the run is hopeless */
+    cddp_param state[3]; /* see cddpi_loss_scale_tensors() */
 };
 
 /** PyTorch's defaults: 65536, doubled after 2000 good steps, halved after a bad one. Unlike in
@@ -47,6 +49,6 @@ bool cddpi_loss_scale_helps(const struct cddpi_loss_scale *scale);
 
 /** The state for checkpoints: "loss_scale", "loss_scale.good_steps", "loss_scale.skipped". The
  *  tensors point into @p scale, so loading into them restores it. */
-const cddp_tensor *cddpi_loss_scale_tensors(struct cddpi_loss_scale *scale, size_t *out_count);
+const cddp_param *cddpi_loss_scale_tensors(struct cddpi_loss_scale *scale, size_t *out_count);
 
 #endif

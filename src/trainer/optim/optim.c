@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "ddp/copies.h"
 #include "optim/optim_impl.h"
 
 #include <math.h>
@@ -71,7 +72,7 @@ static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *param
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters", count);
     }
     for (size_t i = 0; i < count; i++) {
-        if (params[i].frozen) {
+        if ((params[i].flags & CDDP_PARAM_FROZEN) != 0) {
             continue;
         }
         if (params[i].type != CDDP_F32) {
@@ -174,7 +175,7 @@ size_t cddpi_optim_state_bytes(const struct cddpi_optim *optim, size_t index)
 
 /* Add a tensor to the state, with the name "prefix.name". False: out of memory. */
 static bool add_tensor(struct cddpi_optim *optim, const char *prefix, const char *name,
-                       cddp_tensor tensor)
+                       cddp_param tensor)
 {
     tensor.name = cddpi_format("%s%s%s", prefix, name[0] != '\0' ? "." : "", name);
     if (tensor.name == NULL) {
@@ -188,12 +189,12 @@ static bool add_counters(struct cddpi_optim *optim)
 {
     int64_t count = (int64_t)optim->trainable_count;
 
-    return add_tensor(optim, "step", "", (cddp_tensor){.type = CDDP_I64, .data = optim->step}) &&
+    return add_tensor(optim, "step", "", (cddp_param){.type = CDDP_I64, .data = optim->step}) &&
            (!ops_of(optim)->counts_steps || add_tensor(optim, "param_steps", "",
-                                                       (cddp_tensor){.type = CDDP_I64,
-                                                                     .dims = 1,
-                                                                     .shape = {count},
-                                                                     .data = optim->step + 1}));
+                                                       (cddp_param){.type = CDDP_I64,
+                                                                    .dims = 1,
+                                                                    .shape = {count},
+                                                                    .data = optim->step + 1}));
 }
 
 /* Set the data pointers if they are known; if sharded, they are set once full tensors are
@@ -202,10 +203,10 @@ static bool add_moments(struct cddpi_optim *optim, size_t index, const cddp_para
                         size_t moments)
 {
     for (size_t moment = 0; moment < moments; moment++) {
-        cddp_tensor tensor = {.type = CDDP_F32,
-                              .dims = param->dims,
-                              .data = optim->group == NULL ? optim->slots[index].moments[moment]
-                                                           : NULL};
+        cddp_param tensor = {.type = CDDP_F32,
+                             .dims = param->dims,
+                             .data = optim->group == NULL ? optim->slots[index].moments[moment]
+                                                          : NULL};
 
         memcpy(tensor.shape, param->shape, sizeof tensor.shape);
         if (!add_tensor(optim, ops_of(optim)->moment_names[moment], param->name, tensor)) {
@@ -330,7 +331,7 @@ static void for_each_piece(const struct cddpi_optim *optim, void *const *grads, 
             for (int m = 0; m < CDDPI_OPTIM_MOMENTS; m++) {
                 piece.moments[m] = slot->moments[m] != NULL ? slot->moments[m] + at : NULL;
             }
-            grad = cddp_ddp_mean(optim->ddp, slot->index, slot->first + at, piece.count, scratch);
+            grad = cddpi_ddp_mean(optim->ddp, slot->index, slot->first + at, piece.count, scratch);
             use(optim, &piece, grad, context);
         }
     }
@@ -381,7 +382,7 @@ double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grad
     return sum;
 }
 
-const cddp_tensor *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count)
+const cddp_param *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count)
 {
     *out_count = optim->tensor_count;
     return optim->tensors;

@@ -5,7 +5,6 @@
 #include "base/choices.h"
 #include "device/device.h"
 
-#include <cddp/checkpoint.h>
 #include <cddp/ddp.h>
 
 /* The names in train.conf. */
@@ -58,7 +57,7 @@ size_t cddpi_optim_state_bytes(const struct cddpi_optim *optim, size_t index);
  *  the optimizer, so loading into them restores it. Sharded: only on rank 0, and only between
  *  cddpi_optim_alloc_full_state() or cddpi_optim_gather_full_state() and
  *  cddpi_optim_free_full_state(). */
-const cddp_tensor *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count);
+const cddp_param *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count);
 
 /** How many of these tensors, from the first on, are complete on every rank even if the optimizer
  *  is sharded. */

@@ -50,7 +50,7 @@ struct cddpi_optim {
                        memory */
     size_t moment_elements;            /* in the block */
     struct cddpi_optim_device *device; /* its state on a device; NULL: it is on the CPU */
-    cddp_tensor *tensors;              /* their names are allocated */
+    cddp_param *tensors;               /* their names are allocated */
     size_t tensor_count;
     const struct cddpi_optim_kernels *kernels;
 

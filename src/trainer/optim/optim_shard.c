@@ -92,7 +92,7 @@ cddp_status cddpi_optim_alloc_full_state(struct cddpi_optim *optim)
 {
     size_t moments = cddpi_optim_moment_count(optim);
     size_t elements = optim->full_elements * moments;
-    cddp_tensor *tensor = optim->tensors + cddpi_optim_counters(optim);
+    cddp_param *tensor = optim->tensors + cddpi_optim_counters(optim);
 
     if (optim->group == NULL || optim->full_state != NULL) {
         return CDDP_OK;

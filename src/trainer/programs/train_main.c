@@ -151,7 +151,7 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     }
     if (status != CDDP_OK) {
         result = fail(status, trainer);
-    } else if (trainer->stopped) {
+    } else if (trainer->step.stopped) {
         result = EXIT_STOPPED;
         if (trainer->rank == 0) {
             print_how_to_go_on(trainer, words, count);

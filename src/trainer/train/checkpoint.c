@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-size_t cddpi_find_infinite(const cddp_tensor *tensor)
+size_t cddpi_find_infinite(const cddp_param *tensor)
 {
     const float *values = tensor->data;
     size_t count = cddpi_elements(tensor->dims, tensor->shape);
@@ -32,7 +32,7 @@ size_t cddpi_find_infinite(const cddp_tensor *tensor)
     return tensor->type == CDDP_F32 ? i : count;
 }
 
-cddp_status cddpi_fail_infinite(const cddp_tensor *tensor, size_t element, float value)
+cddp_status cddpi_fail_infinite(const cddp_param *tensor, size_t element, float value)
 {
     return cddpi_fail(CDDP_ERR_STATE,
                       "%s has become %g (element %zu of %zu), so nothing is written: the "
@@ -47,18 +47,18 @@ static bool add_data(const struct cddpi_trainer *trainer, json_t *state)
     json_t *digests = json_array();
     bool done = digests != NULL;
 
-    for (int i = 0; done && i < CDDPI_DATA_DIGESTS && trainer->data_digests[i] != 0; i++) {
+    for (int i = 0; done && i < CDDPI_DATA_DIGESTS && trainer->data.digests[i] != 0; i++) {
         done = json_array_append_new(
                    digests,
-                   json_sprintf("%016llx", (unsigned long long)trainer->data_digests[i])) == 0;
+                   json_sprintf("%016llx", (unsigned long long)trainer->data.digests[i])) == 0;
     }
     if (done && json_array_size(digests) > 0) {
         done = json_object_set(state, "data", digests) == 0;
     }
     json_decref(digests);
-    return done &&
-           (!cddpi_trainer_is_text(trainer) ||
-            json_object_set_new(state, "context", json_integer(trainer->train.data.context)) == 0);
+    return done && (!cddpi_trainer_is_text(trainer) ||
+                    json_object_set_new(state, "context",
+                                        json_integer(trainer->data.train.data.context)) == 0);
 }
 
 /* The text is the same in every run of the same configuration: it has no times and no names. */
@@ -70,7 +70,7 @@ static char *state_text(const struct cddpi_trainer *trainer)
         (json_int_t)trainer->cursor.position, "seed", (json_int_t)trainer->config->train.seed,
         "order", cddpi_cursor_order(trainer), "batch_size",
         (json_int_t)trainer->config->train.batch_size, "samples",
-        (json_int_t)trainer->train.data.count, "cddp", cddp_version());
+        (json_int_t)trainer->data.train.data.count, "cddp", cddp_version());
     int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
     char *text = NULL;
     bool done = state != NULL && add_data(trainer, state);
@@ -78,9 +78,9 @@ static char *state_text(const struct cddpi_trainer *trainer)
     if (done && threads != 1) {
         done = json_object_set_new(state, "threads", json_integer((json_int_t)threads)) == 0;
     }
-    if (done && trainer->heads > 0) { /* cannot be seen from any shape, and other programs that
-                                         read the parameters need it */
-        done = json_object_set_new(state, "heads", json_integer(trainer->heads)) == 0;
+    if (done && trainer->models.heads > 0) { /* cannot be seen from any shape, and other programs
+                                         that read the parameters need it */
+        done = json_object_set_new(state, "heads", json_integer(trainer->models.heads)) == 0;
     }
     if (done) {
         text = json_dumps(state, JSON_SORT_KEYS | JSON_INDENT(1));
@@ -94,27 +94,27 @@ bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer)
     return trainer->config->train.precision == CDDPI_PRECISION_FP16;
 }
 
-void cddpi_checkpoint_release(cddp_snapshot *snapshot)
+void cddpi_checkpoint_release(struct cddpi_snapshot_params *all)
 {
-    cddpi_free((void *)(uintptr_t)snapshot->model);
-    cddpi_free((void *)(uintptr_t)snapshot->optimizer);
+    cddpi_free((void *)(uintptr_t)all->model);
+    cddpi_free((void *)(uintptr_t)all->optimizer);
 }
 
-cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot, const cddp_tensor *tensors,
-                                           size_t count)
+cddp_status cddpi_checkpoint_add_optimizer(struct cddpi_snapshot_params *all,
+                                           const cddp_param *tensors, size_t count)
 {
-    size_t before = snapshot->optimizer_count;
-    cddp_tensor *all = cddpi_zalloc_array(before + count + 1, sizeof *all);
+    size_t before = all->optimizer_count;
+    cddp_param *joined = cddpi_zalloc_array(before + count + 1, sizeof *joined);
 
-    if (all == NULL) {
+    if (joined == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
     }
     for (size_t i = 0; i < before + count; i++) {
-        all[i] = i < before ? snapshot->optimizer[i] : tensors[i - before];
+        joined[i] = i < before ? all->optimizer[i] : tensors[i - before];
     }
-    cddpi_free((void *)(uintptr_t)snapshot->optimizer);
-    snapshot->optimizer = all;
-    snapshot->optimizer_count = before + count;
+    cddpi_free((void *)(uintptr_t)all->optimizer);
+    all->optimizer = joined;
+    all->optimizer_count = before + count;
     return CDDP_OK;
 }
 
@@ -129,7 +129,7 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
             CDDPI_TRY(cddpi_ddp_params_whole(each->ddp));
         }
         if (sharded || each->rank == 0) {
-            CDDPI_TRY(cddpi_optim_fetch(each->optim));
+            CDDPI_TRY(cddpi_optim_fetch(each->step.optim));
         }
     }
     if (everywhere || trainer->rank == 0) {
@@ -142,7 +142,7 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
         CDDPI_TRY(cddpi_group_verify(trainer->group));
     }
     for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        CDDPI_TRY(cddpi_optim_gather_full_state(each->optim));
+        CDDPI_TRY(cddpi_optim_gather_full_state(each->step.optim));
     }
     return CDDP_OK;
 }
@@ -150,16 +150,16 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
 void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)
 {
     for (; trainer != NULL; trainer = trainer->next) {
-        cddpi_optim_free_full_state(trainer->optim);
+        cddpi_optim_free_full_state(trainer->step.optim);
     }
 }
 
 /* A step may make parameters NaN or Inf, and a run that resumes from these always fails. The loss
  * shows it only in the next step. Other stages check their own parameters. */
-static cddp_status check_finite(const cddp_snapshot *snapshot)
+static cddp_status check_finite(const struct cddpi_snapshot_params *all)
 {
-    for (size_t t = 0; t < snapshot->model_count; t++) {
-        const cddp_tensor *tensor = &snapshot->model[t];
+    for (size_t t = 0; t < all->model_count; t++) {
+        const cddp_param *tensor = &all->model[t];
         size_t count = cddpi_elements(tensor->dims, tensor->shape);
         size_t i = tensor->data != NULL ? cddpi_find_infinite(tensor) : count;
 
@@ -175,12 +175,27 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
 {
     unsigned keep = (unsigned)trainer->config->train.keep;
     struct cddpi_snapshot_source source = {.put = NULL};
-    cddp_snapshot snapshot;
+    cddp_snapshot snapshot = CDDP_SNAPSHOT_INIT;
+    struct cddpi_snapshot_params all;
+    cddp_tensor *tensors = NULL;
     cddp_status status;
 
-    CDDPI_TRY(trainer->engine->list_tensors(trainer, &snapshot));
+    CDDPI_TRY(trainer->engine->list_tensors(trainer, &all));
+    CDDPI_TRY_GOTO(end, status, check_finite(&all));
+    tensors = cddpi_zalloc_array(all.model_count + all.optimizer_count, sizeof *tensors);
+    if (tensors == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
+        goto end;
+    }
+    CDDPI_TRY_GOTO(end, status, cddp_tensors_of(all.model, all.model_count, tensors));
+    CDDPI_TRY_GOTO(end, status,
+                   cddp_tensors_of(all.optimizer, all.optimizer_count, tensors + all.model_count));
+    snapshot.step = trainer->cursor.step;
+    snapshot.model = tensors;
+    snapshot.model_count = all.model_count;
+    snapshot.optimizer = tensors + all.model_count;
+    snapshot.optimizer_count = all.optimizer_count;
     snapshot.state_json = text;
-    CDDPI_TRY_GOTO(end, status, check_finite(&snapshot));
     if (trainer->engine->prepare_save != NULL) {
         CDDPI_TRY_GOTO(end, status, trainer->engine->prepare_save(trainer, &source));
     }
@@ -188,7 +203,8 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
                                   source.put != NULL ? &source : NULL, keep,
                                   last || keep < 2 ? 1 : keep - 1, room);
 end:
-    cddpi_checkpoint_release(&snapshot);
+    cddpi_free(tensors);
+    cddpi_checkpoint_release(&all);
     return status;
 }
 
@@ -265,10 +281,10 @@ static uint64_t parameters_hash(const struct cddpi_trainer *trainer)
     uint64_t hash = cddpi_hash_start;
 
     for (; trainer != NULL; trainer = trainer->next) {
-        for (size_t i = 0; i < trainer->param_count; i++) {
-            const cddp_param *param = &trainer->params[i];
-            const uint32_t *words = trainer->host_copy != NULL ? trainer->host_copy[i]
-                                                               : param->data;
+        for (size_t i = 0; i < trainer->models.param_count; i++) {
+            const cddp_param *param = &trainer->models.params[i];
+            const uint32_t *words = trainer->models.host_copy != NULL ? trainer->models.host_copy[i]
+                                                                      : param->data;
             size_t count = cddpi_elements(param->dims, param->shape) *
                            cddp_type_bytes(param->type) / sizeof *words;
 
@@ -287,7 +303,8 @@ static cddp_status check_replicas(struct cddpi_trainer *trainer)
     uint64_t hash = parameters_hash(trainer);
     int64_t bounds[2] = {(int64_t)hash, ~(int64_t)hash}; /* minimum; ~maximum */
 
-    CDDPI_TRY(cddp_all_reduce(trainer->replicas, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL));
+    CDDPI_TRY(
+        cddp_all_reduce(trainer->replicas.group, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL));
     return bounds[0] == ~bounds[1]
                ? CDDP_OK
                : cddpi_fail_rank(CDDP_ERR_MISMATCH, trainer->rank,

@@ -4,6 +4,8 @@
 
 #include "train/trainer.h"
 
+struct cddpi_snapshot_params; /* checkpoint/snapshot.h */
+
 /* Whether and when to retry a checkpoint that could not be written. */
 enum cddpi_save_again {
     CDDPI_SAVE_NEVER, /* the same error would come again: a name, a limit, a parameter */
@@ -29,17 +31,17 @@ CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool 
 
 /** Whether checkpoints contain a loss scale: in fp16 runs. */
 bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer);
-/** Append an optimizer's tensors to those of @p snapshot. */
-CDDP_CHECKED cddp_status cddpi_checkpoint_add_optimizer(cddp_snapshot *snapshot,
-                                                        const cddp_tensor *tensors, size_t count);
+/** Append an optimizer's tensors to those of @p all. */
+CDDP_CHECKED cddp_status cddpi_checkpoint_add_optimizer(struct cddpi_snapshot_params *all,
+                                                        const cddp_param *tensors, size_t count);
 /** Release the tensor list that an engine has made. */
-void cddpi_checkpoint_release(cddp_snapshot *snapshot);
+void cddpi_checkpoint_release(struct cddpi_snapshot_params *all);
 
 /** The index of the first element of @p tensor that is NaN or Inf; the number of elements if there
  *  is none. */
-size_t cddpi_find_infinite(const cddp_tensor *tensor);
+size_t cddpi_find_infinite(const cddp_param *tensor);
 /** Fail with CDDP_ERR_STATE and a text about that element. */
-cddp_status cddpi_fail_infinite(const cddp_tensor *tensor, size_t element, float value);
+cddp_status cddpi_fail_infinite(const cddp_param *tensor, size_t element, float value);
 
 /** Write the checkpoint at the end of a run: check that all replicas are equal, and retry for a
  * while if the disk is full or if the error may pass. All ranks return together when it is written,

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "train/trainer.h"
 
+#include <cddp/checkpoint.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -89,8 +90,8 @@ static cddp_status check_contents(struct cddpi_trainer *trainer, const char *pat
         const char *key = i == 1 ? "data.train_labels" : data_key(config);
         char now[20];
 
-        snprintf(now, sizeof now, "%016llx", (unsigned long long)trainer->data_digests[i]);
-        if (before == NULL || trainer->data_digests[i] == 0 || strcmp(before, now) == 0) {
+        snprintf(now, sizeof now, "%016llx", (unsigned long long)trainer->data.digests[i]);
+        if (before == NULL || trainer->data.digests[i] == 0 || strcmp(before, now) == 0) {
             continue;
         }
         if (config->train.resume_data == CDDPI_RESUME_DATA_SAME) {
@@ -114,16 +115,16 @@ static cddp_status check_samples(const struct cddpi_trainer *trainer, const char
     const struct cddpi_config *config = trainer->config;
     bool is_text = cddpi_trainer_is_text(trainer);
 
-    if (is_text && state->context > 0 && state->context != trainer->train.data.context) {
+    if (is_text && state->context > 0 && state->context != trainer->data.train.data.context) {
         return cddpi_config_fail(config, "model.context",
                                  "is %d, but %s was made with %" PRId64
                                  ", and sequences of another length are other samples",
-                                 trainer->train.data.context, path, state->context);
+                                 trainer->data.train.data.context, path, state->context);
     }
-    if (state->samples < 0 || (uint64_t)state->samples != trainer->train.data.count) {
+    if (state->samples < 0 || (uint64_t)state->samples != trainer->data.train.data.count) {
         return cddpi_config_fail(
             config, data_key(config), "%" PRIu64 " samples, but %s was made of %" PRId64 "%s",
-            trainer->train.data.count, path, state->samples,
+            trainer->data.train.data.count, path, state->samples,
             is_text && config->data.type == CDDPI_DATA_TEXT
                 ? ": other texts, or another model.context, data.vocabulary or "
                   "data.test_fraction"
@@ -215,7 +216,7 @@ cddp_status cddpi_cursor_read(struct cddpi_trainer *trainer, const char *path,
     }
     CDDPI_TRY_GOTO(end, status, read_state(path, object, &state));
     CDDPI_TRY_GOTO(end, status, check_same(trainer, path, &state));
-    CDDPI_TRY_GOTO(end, status, check_place(path, &state, step, trainer->train.data.count));
+    CDDPI_TRY_GOTO(end, status, check_place(path, &state, step, trainer->data.train.data.count));
     *out = (struct cddpi_cursor){step, state.epoch, state.position};
 end:
     json_decref(object);

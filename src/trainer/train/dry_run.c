@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "train/batch_sizes.h"
 #include "train/engines/engine.h"
+#include "train/model_spec.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 

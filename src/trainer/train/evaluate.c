@@ -24,9 +24,11 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
     if (trainer->config->data.on_error != CDDPI_DATA_SKIP) {
         return CDDP_OK;
     }
-    if (trainer->reads_samples) { /* the other ranks of a replica load the same samples */
-        counts[0] = (int64_t)cddpi_data_loader_broken(trainer->train.loader, text, sizeof text);
-        counts[1] = (int64_t)cddpi_data_loader_broken(trainer->test.loader, other, sizeof other);
+    if (trainer->data.reads_samples) { /* the other ranks of a replica load the same samples */
+        counts[0] = (int64_t)cddpi_data_loader_broken(trainer->data.train.loader, text,
+                                                      sizeof text);
+        counts[1] = (int64_t)cddpi_data_loader_broken(trainer->data.test.loader, other,
+                                                      sizeof other);
     }
     if (text[0] == '\0') {
         shown = other;
@@ -54,10 +56,10 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
  * 0's are saved, so these are evaluated. */
 static cddp_status share_buffers(struct cddpi_trainer *trainer)
 {
-    for (size_t i = 0; i < trainer->buffer_count; i++) {
-        const cddp_param *buffer = &trainer->buffers[i];
+    for (size_t i = 0; i < trainer->models.buffer_count; i++) {
+        const cddp_param *buffer = &trainer->models.buffers[i];
 
-        CDDPI_TRY(cddp_broadcast(trainer->replicas, buffer->data,
+        CDDPI_TRY(cddp_broadcast(trainer->replicas.group, buffer->data,
                                  cddpi_elements(buffer->dims, buffer->shape), buffer->type, 0,
                                  NULL));
     }
@@ -71,7 +73,7 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     struct cddpi_batch batch;
     struct cddpi_loss_result result = {0};
 
-    CDDPI_TRY(cddpi_prefetcher_next(trainer->test.prefetcher, &micro_batch));
+    CDDPI_TRY(cddpi_prefetcher_next(trainer->data.test.prefetcher, &micro_batch));
     *out_at_end = micro_batch.label == NULL;
     if (*out_at_end) {
         return CDDP_OK;
@@ -82,33 +84,33 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
                                            "a smaller train.eval_batch_size needs less"));
         *predictions += result.count;
     }
-    return cddpi_prefetcher_release(trainer->test.prefetcher);
+    return cddpi_prefetcher_release(trainer->data.test.prefetcher);
 }
 
 /* The model with the loss, if this rank has it. */
 static struct cddpi_model *last_model(const struct cddpi_trainer *trainer)
 {
-    return trainer->models[trainer->model_count - 1].model;
+    return trainer->models.list[trainer->models.count - 1].model;
 }
 
-/* Evaluate up to the end of the test data, or until a rank was asked to stop: then trainer->stopped
- * is set on all ranks. The sums are read at the end, so that the host does not wait for the device
- * after each batch. */
+/* Evaluate up to the end of the test data, or until a rank was asked to stop: then
+ * trainer->step.stopped is set on all ranks. The sums are read at the end, so that the host does
+ * not wait for the device after each batch. */
 static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
 {
     int predictions = 0;
     bool at_end = false;
 
-    cddpi_prefetcher_start(trainer->test.prefetcher, trainer->cursor.step);
-    while (!at_end && !trainer->stopped) {
+    cddpi_prefetcher_start(trainer->data.test.prefetcher, trainer->cursor.step);
+    while (!at_end && !trainer->step.stopped) {
         enum cddpi_request request = cddp_stop_requested() ? CDDPI_REQUEST_STOP
                                                            : CDDPI_REQUEST_NONE;
 
         /* While a batch computes, ask all ranks whether one was asked to stop. */
-        CDDPI_TRY(cddpi_agreement_begin(&trainer->agreement, trainer->group, request, false));
+        CDDPI_TRY(cddpi_agreement_begin(&trainer->step.agreement, trainer->group, request, false));
         CDDPI_TRY(evaluate_batch(trainer, &predictions, &at_end));
-        CDDPI_TRY(cddpi_agreement_end(&trainer->agreement));
-        trainer->stopped = trainer->agreement.agreed.request == CDDPI_REQUEST_STOP;
+        CDDPI_TRY(cddpi_agreement_end(&trainer->step.agreement));
+        trainer->step.stopped = trainer->step.agreement.agreed.request == CDDPI_REQUEST_STOP;
     }
     CDDPI_TRY(cddpi_model_collect(last_model(trainer), predictions));
     return cddpi_model_result(last_model(trainer), out);
@@ -119,7 +121,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
 {
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
     uint64_t most = (uint64_t)trainer->config->train.eval_batches;
-    uint64_t samples = trainer->test.data.count;
+    uint64_t samples = trainer->data.test.data.count;
     cddp_status status;
 
     if (most > 0 && most <= samples / batch) {
@@ -127,10 +129,11 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
     }
     CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
     CDDPI_TRY(cddpi_model_reset_sums(last_model(trainer))); /* discard what training has added */
-    CDDPI_TRY(cddpi_data_loader_start(trainer->test.loader, trainer->test.sampler, 0, 0, samples,
-                                      batch, trainer->replica, trainer->replica_count, false));
+    CDDPI_TRY(cddpi_data_loader_start(trainer->data.test.loader, trainer->data.test.sampler, 0, 0,
+                                      samples, batch, trainer->replicas.rank,
+                                      trainer->replicas.count, false));
     status = evaluate_batches(trainer, out);
-    cddpi_data_loader_cancel(trainer->test.loader);
+    cddpi_data_loader_cancel(trainer->data.test.loader);
     return status;
 }
 
@@ -145,8 +148,9 @@ static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t pred
                      (trainer->cursor.position > 0); /* the current or just completed one */
     bool is_text = cddpi_trainer_is_text(trainer);
     const struct cddpi_evaluation *found = &trainer->evaluation;
-    double values[] = {found->loss, found->accuracy,  (double)(predictions / trainer->predictions),
-                       took_ms,     exp(found->loss), (double)predictions};
+    double values[] = {
+        found->loss, found->accuracy,  (double)(predictions / trainer->models.predictions),
+        took_ms,     exp(found->loss), (double)predictions};
 
     if (trainer->records.metrics != NULL) {
         cddpi_metrics_add(trainer->records.metrics, "eval", trainer->cursor.step, epoch, names,
@@ -169,7 +173,7 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
     counts[1] = result.count;
     CDDPI_TRY(cddp_all_reduce(trainer->group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL));
     CDDPI_TRY(cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL));
-    if (trainer->stopped) {
+    if (trainer->step.stopped) {
         return CDDP_OK; /* a partial evaluation is not reported */
     }
     trainer->evaluation = (struct cddpi_evaluation){.step = trainer->cursor.step,

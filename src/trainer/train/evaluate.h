@@ -13,7 +13,8 @@ struct cddpi_evaluation {
 };
 
 /** Evaluate the test data, or the part that the configuration asks for, each sample once. The
- *  result is in trainer->evaluation, unless trainer->stopped gets set meanwhile. Collective. */
+ *  result is in trainer->evaluation, unless trainer->step.stopped gets set meanwhile. Collective.
+ */
 CDDP_CHECKED cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer);
 
 /** Rank 0 warns about samples replaced on any rank because their image files are broken

@@ -13,14 +13,14 @@
 
 static bool is_finished(const struct cddpi_trainer *trainer)
 {
-    return trainer->stopped || trainer->cursor.step >= trainer->plan.last_step ||
+    return trainer->step.stopped || trainer->cursor.step >= trainer->plan.last_step ||
            trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs;
 }
 
 /* Start the loader on the rest of the cursor's epoch. */
 static cddp_status begin_epoch(struct cddpi_trainer *trainer)
 {
-    const struct cddpi_trainer_data *train = &trainer->train;
+    const struct cddpi_trainer_set *train = &trainer->data.train;
 
     if (trainer->cursor.epoch >= (uint64_t)trainer->config->train.epochs) {
         return CDDP_OK;
@@ -30,8 +30,8 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
     CDDPI_TRY(cddp_sampler_set_epoch(train->sampler, trainer->cursor.epoch));
     return cddpi_data_loader_start(train->loader, train->sampler, trainer->cursor.epoch,
                                    trainer->cursor.position, train->data.count,
-                                   (uint64_t)trainer->config->train.batch_size, trainer->replica,
-                                   trainer->replica_count, true);
+                                   (uint64_t)trainer->config->train.batch_size,
+                                   trainer->replicas.rank, trainer->replicas.count, true);
 }
 
 /* Write a checkpoint during the run. If that fails, print a warning and continue training. */
@@ -94,7 +94,7 @@ static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_
     const struct cddpi_config *config = trainer->config;
     uint64_t every = (uint64_t)config->train.checkpoint_steps;
 
-    trainer->stopped = step->request == CDDPI_REQUEST_STOP;
+    trainer->step.stopped = step->request == CDDPI_REQUEST_STOP;
     if (!is_finished(trainer) &&
         (step->request == CDDPI_REQUEST_SAVE || (every > 0 && trainer->cursor.step % every == 0))) {
         CDDPI_TRY(save_on_the_way(trainer));
@@ -129,10 +129,10 @@ static cddp_status finish_run(struct cddpi_trainer *trainer)
 {
     CDDPI_TRY(cddpi_trainer_save_last(trainer));
     CDDPI_TRY(cddpi_arrivals_write(trainer->records.arrivals));
-    if (!trainer->stopped && trainer->evaluation.step != trainer->cursor.step) {
+    if (!trainer->step.stopped && trainer->evaluation.step != trainer->cursor.step) {
         CDDPI_TRY(cddpi_trainer_evaluate(trainer));
     }
-    if (!trainer->stopped) {
+    if (!trainer->step.stopped) {
         CDDPI_TRY(write_text(trainer, true));
     }
     return cddpi_trainer_tell_broken(trainer);
@@ -144,7 +144,7 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
 
     cddpi_trainer_report_begin(trainer);
     status = take_steps(trainer);
-    cddpi_data_loader_cancel(trainer->train.loader);
+    cddpi_data_loader_cancel(trainer->data.train.loader);
     cddpi_trace_close(trainer->group);
     status = status == CDDP_OK ? finish_run(trainer) : status;
     cddpi_trainer_report_end(trainer);

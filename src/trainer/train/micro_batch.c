@@ -49,7 +49,7 @@ cddp_status cddpi_trainer_add_advice(cddp_status status, const char *what)
 static cddp_status advise_smaller_micro_batches(const struct cddpi_trainer *trainer,
                                                 cddp_status status)
 {
-    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->replica_count);
+    int64_t samples = cddpi_trainer_micro_batch(trainer->config, trainer->replicas.count);
     char text[160];
 
     if (samples == 1) {
@@ -79,8 +79,8 @@ cddp_step cddpi_trainer_step_of(const struct cddpi_trainer *trainer,
     step.number = trainer->cursor.step + 1;
     step.samples = micro_batch->share;
     step.kind = is_sum(trainer, micro_batch) ? CDDP_STEP_SUM : CDDP_STEP_BY_SAMPLES;
-    step.micro_batch = (uint64_t)trainer->replica * each + done;
-    step.micro_batches = (uint64_t)trainer->replica_count * each;
+    step.micro_batch = (uint64_t)trainer->replicas.rank * each + done;
+    step.micro_batches = (uint64_t)trainer->replicas.count * each;
     return step;
 }
 
@@ -88,7 +88,7 @@ cddp_step cddpi_trainer_step_of(const struct cddpi_trainer *trainer,
 static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                         enum cddpi_mark part)
 {
-    return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->device_step, part);
+    return step->mode.replays ? CDDP_OK : cddpi_device_step_mark(trainer->step.device, part);
 }
 
 static cddp_status run_forward(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
@@ -119,7 +119,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
     cddp_step sync = cddpi_trainer_step_of(trainer, micro_batch, done);
     struct cddpi_loss_result result = {0};
-    double predictions = (double)micro_batch->share * trainer->predictions;
+    double predictions = (double)micro_batch->share * trainer->models.predictions;
     double parts = sync.kind == CDDP_STEP_SUM ? trainer->world_size : 1;
     double scale = predictions > 0 ? 1.0 / (predictions * parts) : 1.0;
     int64_t begun = cddpi_now_ns();

@@ -72,7 +72,7 @@ static cddp_status load_checkpoint(struct cddpi_trainer *trainer, const char *pa
     cddp_status status;
 
     for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        CDDPI_TRY(cddpi_optim_alloc_full_state(each->optim));
+        CDDPI_TRY(cddpi_optim_alloc_full_state(each->step.optim));
     }
     CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
     status = trainer->engine->load(trainer, path);
@@ -106,7 +106,8 @@ static void say_where(struct cddpi_trainer *trainer, const char *path)
     const struct cddpi_config *config = trainer->config;
     unsigned long long step = trainer->cursor.step;
     uint64_t most = (uint64_t)config->train.max_steps;
-    uint64_t left = cddpi_trainer_steps_left(config, trainer->train.data.count, &trainer->cursor);
+    uint64_t left = cddpi_trainer_steps_left(config, trainer->data.train.data.count,
+                                             &trainer->cursor);
 
     if (left == 0 || (most > 0 && trainer->cursor.step >= most)) {
         cddpi_progress_line(
@@ -151,7 +152,7 @@ static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
 
     CDDPI_TRY(cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held));
     if (config->data.type != CDDPI_DATA_SYNTHETIC) {
-        cddpi_dataset_digest(&trainer->train.data, trainer->data_digests);
+        cddpi_dataset_digest(&trainer->data.train.data, trainer->data.digests);
     }
     CDDPI_TRY_GOTO(end, status, find_checkpoint(trainer, &path, &is_named));
     if (path != NULL) {
@@ -180,7 +181,7 @@ end:
     return status;
 }
 
-static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tensors, size_t count)
+static cddp_status broadcast_tensors(cddp_group *group, const cddp_param *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         size_t elements = cddpi_elements(tensors[i].dims, tensors[i].shape);
@@ -194,41 +195,42 @@ static cddp_status broadcast_tensors(cddp_group *group, const cddp_tensor *tenso
 static cddp_status share_scale(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
-    const cddp_tensor *tensors = cddpi_loss_scale_tensors(&trainer->loss_scale, &count);
+    const cddp_param *tensors = cddpi_loss_scale_tensors(&trainer->step.loss_scale, &count);
 
     if (!cddpi_checkpoint_has_scale(trainer)) {
         return CDDP_OK;
     }
-    CDDPI_TRY(broadcast_tensors(trainer->replicas, tensors, count));
-    return cddpi_device_step_send_scale(trainer->device_step);
+    CDDPI_TRY(broadcast_tensors(trainer->replicas.group, tensors, count));
+    return cddpi_device_step_send_scale(trainer->step.device);
 }
 
 static cddp_status share_optimizer(struct cddpi_trainer *trainer)
 {
     size_t count = 0;
-    const cddp_tensor *optimizer = cddpi_optim_tensors(trainer->optim, &count);
+    const cddp_param *optimizer = cddpi_optim_tensors(trainer->step.optim, &count);
     cddp_status status;
 
     if (trainer->config->ddp.shard_optimizer) {
-        count = cddpi_optim_counters(trainer->optim);
+        count = cddpi_optim_counters(trainer->step.optim);
     }
-    status = broadcast_tensors(trainer->replicas, optimizer, count);
+    status = broadcast_tensors(trainer->replicas.group, optimizer, count);
     if (status == CDDP_OK) {
-        status = cddpi_optim_scatter_full_state(trainer->optim);
+        status = cddpi_optim_scatter_full_state(trainer->step.optim);
     }
-    cddpi_optim_free_full_state(trainer->optim);
-    return status == CDDP_OK ? cddpi_optim_send(trainer->optim) : status;
+    cddpi_optim_free_full_state(trainer->step.optim);
+    return status == CDDP_OK ? cddpi_optim_send(trainer->step.optim) : status;
 }
 
 static cddp_status share_model(struct cddpi_trainer *trainer)
 {
-    cddp_tensor *model = cddpi_trainer_model_tensors(trainer);
+    cddp_param *model = cddpi_trainer_model_tensors(trainer);
     cddp_status status;
 
     if (model == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
     }
-    status = broadcast_tensors(trainer->replicas, model, cddpi_trainer_model_tensor_count(trainer));
+    status = broadcast_tensors(trainer->replicas.group, model,
+                               cddpi_trainer_model_tensor_count(trainer));
     cddpi_free(model);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "group/join/group_agree.h"
 #include "nn/weights/weights.h"
+#include "train/model_spec.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -161,20 +162,6 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
     return check_weights(config);
 }
 
-static cddp_status check_image_channels(const struct cddpi_config *config, int channels)
-{
-    const struct cddpi_real_list *lists[] = {&config->data.mean, &config->data.std};
-
-    for (int i = 0; i < 2; i++) {
-        if (lists[i]->count != 1 && lists[i]->count != channels) {
-            return cddpi_config_fail(config, i == 0 ? "data.mean" : "data.std",
-                                     "%d numbers, but the images have %d channels", lists[i]->count,
-                                     channels);
-        }
-    }
-    return CDDP_OK;
-}
-
 static cddp_status open_images(const struct cddpi_config *config, cddp_group *group,
                                struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
@@ -182,7 +169,7 @@ static cddp_status open_images(const struct cddpi_config *config, cddp_group *gr
                                      config->data.classes, group, train));
     CDDPI_TRY(cddpi_dataset_open_idx(config->data.test_images, config->data.test_labels,
                                      train->classes, group, test));
-    CDDPI_TRY(check_image_channels(config, train->channels));
+    CDDPI_TRY(cddpi_trainer_check_channels(config, train->channels));
     if (train->channels != test->channels || train->height != test->height ||
         train->width != test->width) {
         return cddpi_config_fail(config, "data.test_images",
@@ -204,7 +191,7 @@ static cddp_status open_folders(const struct cddpi_config *config, cddp_group *g
     CDDPI_TRY(blame(
         config, "data.test",
         cddpi_dataset_open_image_folder(config->data.test.values[0], size, train, group, test)));
-    return check_image_channels(config, train->channels);
+    return cddpi_trainer_check_channels(config, train->channels);
 }
 
 /* A model may have more tokens than the vocabulary, because round numbers are faster. */
@@ -345,8 +332,9 @@ static cddp_status open_synthetic(const struct cddpi_config *config, cddp_group 
     CDDPI_TRY(check_synthetic_memory(config, group));
     CDDPI_TRY(blame(config, "data.samples", open_synthetic_part(config, false, train)));
     CDDPI_TRY(blame(config, "data.samples", open_synthetic_part(config, true, test)));
-    return train->kind == CDDPI_DATASET_IMAGES ? check_image_channels(config, train->channels)
-                                               : CDDP_OK;
+    return train->kind == CDDPI_DATASET_IMAGES
+               ? cddpi_trainer_check_channels(config, train->channels)
+               : CDDP_OK;
 }
 
 static cddp_status open_by_type(const struct cddpi_config *config, cddp_group *group,

@@ -11,46 +11,9 @@
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
+#include "train/model_spec.h"
 
 #include <stdio.h>
-
-struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
-                                                 const struct cddpi_dataset *data)
-{
-    bool tokens = data->kind == CDDPI_DATASET_TOKENS;
-
-    return (struct cddpi_model_spec){
-        .preset = config->model.type == CDDPI_MODEL_LAYERS
-                      ? NULL
-                      : cddpi_config_word(config, "model.type"),
-        .hidden = config->model.hidden.values,
-        .hidden_count = config->model.hidden.count,
-        .dropout = config->model.dropout,
-        .sync_batch_norm = config->model.sync_batch_norm,
-        .layers = config->model.layers.values,
-        .layer_count = (size_t)config->model.layers.count,
-        .loss = (enum cddpi_loss)config->model.loss,
-        .channels = data->channels,
-        .height = data->height,
-        .width = data->width,
-        .classes = data->classes,
-        .context = tokens ? data->context : 0,
-        .vocab = tokens ? data->classes : 0,
-        .precision = (enum cddpi_precision)config->train.precision,
-        .matmul = (enum cddpi_matmul_mode)config->train.products,
-        .size = config->model.size,
-        .blocks = config->model.blocks,
-        .heads = config->model.heads,
-        .embed = config->model.embed,
-        .recompute = config->model.recompute,
-        .tied = config->model.tied,
-        .any_order = !config->ddp.deterministic,
-        .latent = config->model.latent,
-        .generator_units = config->model.generator_units,
-        .discriminator_units = config->model.discriminator_units,
-        .towers = config->model.towers,
-    };
-}
 
 /* Check that the weights are of a model of that size, before each rank finds a mismatch in a
  * tensor's shape. The file itself was checked before. */
@@ -112,17 +75,18 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
 cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->train.data);
+    struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->data.train.data);
 
     CDDPI_TRY(cddpi_trainer_name_config(trainer, cddpi_model_spec_complete(&spec)));
     spec.device = trainer->device;
     CDDPI_TRY(trainer->engine->build(trainer, &spec));
-    trainer->predictions = cddpi_trainer_is_text(trainer) ? trainer->train.data.context : 1;
+    trainer->models.predictions = cddpi_trainer_is_text(trainer) ? trainer->data.train.data.context
+                                                                 : 1;
     if (trainer->rank == 0 && cddpi_model_precision_note(trainer->model) != NULL) {
         cddpi_trainer_warn(trainer, "train.precision: %s",
                            cddpi_model_precision_note(trainer->model));
     }
-    trainer->heads = config->model.type == CDDPI_MODEL_GPT2 ? spec.heads : 0;
+    trainer->models.heads = config->model.type == CDDPI_MODEL_GPT2 ? spec.heads : 0;
     return config->model.weights[0] != '\0' ? trainer->engine->load_weights(trainer) : CDDP_OK;
 }
 
@@ -140,7 +104,7 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
     options.allow_unused = config->ddp.allow_unused;
     options.hook = hooks[config->ddp.wire];
     options.shard = config->ddp.shard_optimizer;
-    options.reduce_late = config->ddp.shard_optimizer && config->train.clip_norm == 0;
+    options.may_move_grads = true; /* see cddpi_trainer_bind_again() */
     options.config = text;
     return options;
 }
@@ -148,10 +112,12 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
 static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(trainer->config, trainer->model, text);
-    size_t *counts = cddpi_zalloc_array(trainer->param_count, sizeof *counts);
-    uint32_t *order = cddpi_zalloc_array(trainer->param_count + 1, sizeof *order);
+    size_t *counts = cddpi_zalloc_array(trainer->models.param_count, sizeof *counts);
+    size_t *order = cddpi_zalloc_array(trainer->models.param_count + 1, sizeof *order);
     struct cddpi_ddp_copies copies = {cddpi_model_copy_type(trainer->model), counts,
-                                      .follows = trainer->engine->remakes_shards};
+                                      .follows = trainer->engine->remakes_shards,
+                                      .reduce_late = trainer->config->ddp.shard_optimizer &&
+                                                     trainer->config->train.clip_norm == 0};
     cddp_status status;
 
     if (counts == NULL || order == NULL) {
@@ -161,12 +127,12 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
     }
     trainer->engine->ready_order(trainer, order);
     options.ready_order = order;
-    for (size_t i = 0; trainer->model_count == 1 && i < trainer->param_count; i++) {
+    for (size_t i = 0; trainer->models.count == 1 && i < trainer->models.param_count; i++) {
         counts[i] = cddpi_model_param_copy_count(trainer->model, i);
     }
-    status = cddpi_ddp_create_with_copies(trainer->replicas, trainer->params, trainer->param_count,
-                                          trainer->buffers, trainer->buffer_count, &options,
-                                          &copies, &trainer->ddp);
+    status = cddpi_ddp_create_with_copies(
+        trainer->replicas.group, trainer->models.params, trainer->models.param_count,
+        trainer->models.buffers, trainer->models.buffer_count, &options, &copies, &trainer->ddp);
     cddpi_free(counts);
     cddpi_free(order);
     return status;
@@ -174,13 +140,13 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
 
 cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer)
 {
-    void **data = cddpi_zalloc_array(2 * trainer->param_count + 1, sizeof *data);
-    void **copies = data != NULL ? data + trainer->param_count : NULL;
+    void **data = cddpi_zalloc_array(2 * trainer->models.param_count + 1, sizeof *data);
+    void **copies = data != NULL ? data + trainer->models.param_count : NULL;
 
     if (data == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
     }
-    for (size_t i = 0; i < trainer->param_count; i++) {
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
         data[i] = cddp_ddp_param(trainer->ddp, i);
         copies[i] = cddpi_ddp_param_copy(trainer->ddp, i);
     }
@@ -194,16 +160,17 @@ cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
     char *text = cddpi_config_text(trainer->config, true);
     cddp_status status;
 
-    trainer->grads = cddpi_zalloc_array(trainer->param_count, sizeof *trainer->grads);
-    if (text == NULL || trainer->grads == NULL) {
+    trainer->step.grads = cddpi_zalloc_array(trainer->models.param_count,
+                                             sizeof *trainer->step.grads);
+    if (text == NULL || trainer->step.grads == NULL) {
         cddpi_free(text);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
     }
     status = create_ddp(trainer, text);
     cddpi_free(text);
     CDDPI_TRY(status);
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
+        trainer->step.grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
     trainer->engine->bind_grads(trainer);
     return trainer->config->ddp.shard_optimizer ? cddpi_trainer_bind_params(trainer) : CDDP_OK;
@@ -212,18 +179,19 @@ cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
 cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
 {
     struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(trainer->config);
-    bool *decays = cddpi_zalloc_array(trainer->param_count, sizeof *decays);
+    bool *decays = cddpi_zalloc_array(trainer->models.param_count, sizeof *decays);
     cddp_status status;
 
     if (decays == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory");
     }
-    for (size_t i = 0; i < trainer->param_count; i++) {
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
         decays[i] = trainer->engine->param_decays(trainer, i);
     }
-    status = cddpi_optim_create(&spec, trainer->params, decays, trainer->param_count,
-                                trainer->config->ddp.shard_optimizer ? trainer->replicas : NULL,
-                                trainer->ddp, &trainer->optim);
+    status = cddpi_optim_create(&spec, trainer->models.params, decays, trainer->models.param_count,
+                                trainer->config->ddp.shard_optimizer ? trainer->replicas.group
+                                                                     : NULL,
+                                trainer->ddp, &trainer->step.optim);
     cddpi_free(decays);
     CDDPI_TRY(status);
     return cddpi_engine_call(trainer->engine->optimizer_made, trainer);
@@ -233,15 +201,15 @@ cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
 {
     bool scales = trainer->config->train.precision == CDDPI_PRECISION_FP16;
 
-    cddpi_loss_scale_init(&trainer->loss_scale);
+    cddpi_loss_scale_init(&trainer->step.loss_scale);
     if (cddpi_device_is_async(trainer->device)) {
-        CDDPI_TRY(cddpi_optim_to_device(trainer->optim, trainer->device,
+        CDDPI_TRY(cddpi_optim_to_device(trainer->step.optim, trainer->device,
                                         cddp_group_timeout_ms(trainer->group)));
-        CDDPI_TRY(cddpi_device_step_create(trainer, scales, &trainer->device_step));
+        CDDPI_TRY(cddpi_device_step_create(trainer, scales, &trainer->step.device));
         cddpi_model_bind_loss_scale(trainer->model,
-                                    cddpi_device_step_loss_scale(trainer->device_step));
+                                    cddpi_device_step_loss_scale(trainer->step.device));
     }
-    return cddpi_step_graphs_create(trainer, &trainer->graphs);
+    return cddpi_step_graphs_create(trainer, &trainer->step.graphs);
 }
 
 /* A loader thread that shares its only core with compute costs more time than it saves. */
@@ -261,15 +229,9 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
                                 struct cddpi_data_loader **out)
 {
     const struct cddpi_config *config = trainer->config;
-    int size = config->data.size;
-    int resize = config->data.resize; /* the shorter side before the centre is cut out */
     struct cddpi_data_loader_options options = {
         .dataset = data,
-        .transform = {.crop_padding = config->data.crop_padding,
-                      .flip = config->data.flip,
-                      .crop_area = {config->data.crop_area.values[0],
-                                    config->data.crop_area.values[1]},
-                      .resize = resize > 0 ? resize : size + (size + 7) / 8},
+        .transform = cddpi_trainer_transform(config),
         .skip_broken = config->data.on_error == CDDPI_DATA_SKIP,
         .seed = (uint64_t)config->train.seed,
         .max_count = (int)most,
@@ -280,18 +242,11 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .device = trainer->device,
     };
 
-    for (int c = 0; c < 4; c++) {
-        const struct cddpi_real_list *mean = &config->data.mean;
-        const struct cddpi_real_list *std = &config->data.std;
-
-        options.transform.mean[c] = (float)mean->values[c < mean->count ? c : 0];
-        options.transform.std[c] = (float)std->values[c < std->count ? c : 0];
-    }
     return cddpi_data_loader_create(&options, out);
 }
 
 /* Make the sampler, loader and prefetcher of @p set, for micro-batches of at most @p samples. */
-static cddp_status build_set(struct cddpi_trainer *trainer, struct cddpi_trainer_data *set,
+static cddp_status build_set(struct cddpi_trainer *trainer, struct cddpi_trainer_set *set,
                              cddp_order order, int64_t samples)
 {
     CDDPI_TRY(cddp_sampler_create(order, set->data.count, (uint64_t)trainer->config->train.seed,
@@ -304,15 +259,15 @@ static cddp_status build_set(struct cddpi_trainer *trainer, struct cddpi_trainer
 cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replica_count);
-    int64_t evaluated = (config->train.eval_batch_size + trainer->replica_count - 1) /
-                        trainer->replica_count;
+    int64_t trained = cddpi_trainer_micro_batch(config, trainer->replicas.count);
+    int64_t evaluated = (config->train.eval_batch_size + trainer->replicas.count - 1) /
+                        trainer->replicas.count;
 
     /* For tokens, the memory of a sequence has an output per vocabulary entry, so evaluation uses
      * no more than training does. */
-    if (trainer->train.data.kind == CDDPI_DATASET_TOKENS && trained < evaluated) {
+    if (trainer->data.train.data.kind == CDDPI_DATASET_TOKENS && trained < evaluated) {
         evaluated = trained;
     }
-    CDDPI_TRY(build_set(trainer, &trainer->train, (cddp_order)config->data.order, trained));
-    return build_set(trainer, &trainer->test, CDDP_ORDER_SEQUENTIAL, evaluated);
+    CDDPI_TRY(build_set(trainer, &trainer->data.train, (cddp_order)config->data.order, trained));
+    return build_set(trainer, &trainer->data.test, CDDP_ORDER_SEQUENTIAL, evaluated);
 }

@@ -5,9 +5,6 @@
 
 #include "train/trainer.h"
 
-/** The model that the configuration describes for @p data; valid as long as both are. */
-struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
-                                                 const struct cddpi_dataset *data);
 /** Check the model's own numbers, as far as possible without the data. */
 CDDP_CHECKED cddp_status cddpi_trainer_check_model(const struct cddpi_config *config);
 /** The options of the reducer; hook, order and text are borrowed. */

@@ -36,17 +36,17 @@ static cddp_status trace_step(struct cddpi_trainer *trainer)
 static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
     uint64_t end = trainer->cursor.position + (uint64_t)trainer->config->train.batch_size;
-    bool is_whole = end <= trainer->train.data.count;
+    bool is_whole = end <= trainer->data.train.data.count;
 
     *out = (struct cddpi_train_step){
         .begun_ns = cddpi_now_ns(),
         .lr = cddpi_schedule_lr(&trainer->plan.schedule, (int64_t)trainer->cursor.step),
-        .ends_epoch = end >= trainer->train.data.count,
+        .ends_epoch = end >= trainer->data.train.data.count,
     };
-    if (cddpi_step_graphs_chooses(trainer->graphs, is_whole)) {
+    if (cddpi_step_graphs_chooses(trainer->step.graphs, is_whole)) {
         CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
     }
-    CDDPI_TRY(cddpi_step_graphs_decide(trainer->graphs, is_whole, &out->mode));
+    CDDPI_TRY(cddpi_step_graphs_decide(trainer->step.graphs, is_whole, &out->mode));
     out->replayed = out->mode.replays;
     return CDDP_OK;
 }
@@ -65,14 +65,14 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
                 (pause > 0 && (double)(cddpi_now_ns() - folder->saved_ns) * 1e-9 >= pause))) {
         request = CDDPI_REQUEST_SAVE;
     }
-    return cddpi_agreement_begin(&trainer->agreement, trainer->group, request,
-                                 cddpi_step_graphs_are_stale(trainer->graphs));
+    return cddpi_agreement_begin(&trainer->step.agreement, trainer->group, request,
+                                 cddpi_step_graphs_are_stale(trainer->step.graphs));
 }
 
 /* Wait for the answer of all ranks; does nothing if it is known. */
 static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
 {
-    struct cddpi_agreement *agreement = &trainer->agreement;
+    struct cddpi_agreement *agreement = &trainer->step.agreement;
     uint64_t step = trainer->cursor.step + 1;
 
     if (agreement->work == NULL) {
@@ -84,7 +84,7 @@ static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_tra
                     step % (uint64_t)trainer->config->train.log_steps == 0 ||
                     step == trainer->plan.last_step;
     if (agreement->agreed.stale != 0 && agreement->own.stale == 0) {
-        cddpi_step_graphs_drop(trainer->graphs);
+        cddpi_step_graphs_drop(trainer->step.graphs);
     }
     return CDDP_OK;
 }
@@ -98,16 +98,16 @@ cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
     if (trainer->cursor.step > trainer->plan.first_step) {
         return CDDP_OK;
     }
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        trainer->grads[i] = cddp_ddp_grad(trainer->ddp, i);
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
+        trainer->step.grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
     trainer->engine->bind_grads(trainer);
     if (!cddpi_ddp_has_moved(trainer->ddp)) {
         return CDDP_OK;
     }
     status = cddpi_trainer_bind_params(trainer);
-    cddpi_optim_destroy(trainer->optim);
-    trainer->optim = NULL;
+    cddpi_optim_destroy(trainer->step.optim);
+    trainer->step.optim = NULL;
     status = status == CDDP_OK ? cddpi_trainer_build_optimizer(trainer) : status;
     return cddpi_agree(trainer->group, status);
 }
@@ -122,7 +122,7 @@ static cddp_status replay_micro_batch(struct cddpi_trainer *trainer, struct cddp
     if (batch->last) {
         CDDPI_TRY(end_agreement(trainer, step));
     }
-    CDDPI_TRY(cddpi_step_graphs_micro_batch(trainer->graphs, step, batch, done, &replay));
+    CDDPI_TRY(cddpi_step_graphs_micro_batch(trainer->step.graphs, step, batch, done, &replay));
     step->replayed = step->replayed && replay != CDDPI_NOT_REPLAYED;
     step->mode.timed = step->mode.timed && replay == CDDPI_REPLAYED;
     return CDDP_OK;
@@ -141,7 +141,7 @@ cddp_status cddpi_trainer_take_batch(struct cddpi_trainer *trainer, struct cddpi
 {
     int64_t now;
 
-    CDDPI_TRY(cddpi_prefetcher_next(trainer->train.prefetcher, out));
+    CDDPI_TRY(cddpi_prefetcher_next(trainer->data.train.prefetcher, out));
     assert(out->label != NULL); /* there are as many batches as steps */
     now = cddpi_trace_is_on(trainer->group) ? cddpi_now_ns() : 0;
     cddpi_trace_add(trainer->group, CDDPI_SPAN_DATA, now - out->waited_ns, now, -1, 0);
@@ -150,7 +150,7 @@ cddp_status cddpi_trainer_take_batch(struct cddpi_trainer *trainer, struct cddpi
     if (logs) {
         cddpi_sample_log_take(trainer->records.sample_log, out->sample_ids, (size_t)out->count);
     }
-    step->predictions += out->count * trainer->predictions;
+    step->predictions += out->count * trainer->models.predictions;
     return CDDP_OK;
 }
 
@@ -163,7 +163,7 @@ cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
     for (uint64_t done = 0; !batch.last; done++) {
         CDDPI_TRY(cddpi_trainer_take_batch(trainer, step, true, &batch));
         CDDPI_TRY(compute(trainer, step, &batch, done));
-        CDDPI_TRY(cddpi_prefetcher_release(trainer->train.prefetcher));
+        CDDPI_TRY(cddpi_prefetcher_release(trainer->data.train.prefetcher));
     }
     return CDDP_OK;
 }

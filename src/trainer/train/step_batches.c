@@ -29,7 +29,7 @@ struct step_batches_sizes {
 static struct step_batches_sizes sizes_of(const struct cddpi_trainer *trainer,
                                           const struct cddpi_step_batches *all)
 {
-    const struct cddpi_dataset *data = &trainer->train.data;
+    const struct cddpi_dataset *data = &trainer->data.train.data;
     bool is_text = cddpi_trainer_is_text(trainer);
     struct step_batches_sizes sizes = {0, 0, 0};
 
@@ -48,7 +48,7 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
                             struct cddpi_step_batches *all)
 {
     struct step_batches_sizes sizes = sizes_of(trainer, all);
-    size_t samples = (size_t)cddpi_trainer_micro_batch(trainer->config, trainer->replica_count);
+    size_t samples = (size_t)cddpi_trainer_micro_batch(trainer->config, trainer->replicas.count);
     int count = (int)cddpi_trainer_micro_batches(trainer->config) + multiple;
     bool done;
 
@@ -112,7 +112,7 @@ cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi
     for (all->count = 0; !batch.last; all->count++) {
         CDDPI_TRY(cddpi_trainer_take_batch(trainer, step, logs, &batch));
         all->batches[all->count] = store_batch(&sizes, &all->stored[all->count], &batch);
-        CDDPI_TRY(cddpi_prefetcher_release(trainer->train.prefetcher));
+        CDDPI_TRY(cddpi_prefetcher_release(trainer->data.train.prefetcher));
     }
     while (all->count % multiple != 0) {
         all->batches[all->count] = all->batches[0];
@@ -120,7 +120,8 @@ cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi
     }
     all->share = batch.share;
     for (int m = 0; m < all->count; m++) {
-        all->scales[m] = all->share > 0 ? 1.0 / ((double)all->share * trainer->predictions) : 1.0;
+        all->scales[m] = all->share > 0 ? 1.0 / ((double)all->share * trainer->models.predictions)
+                                        : 1.0;
     }
     return CDDP_OK;
 }

@@ -59,10 +59,10 @@ cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options
     trainer->device = cddpi_group_on_device(trainer->group);
     trainer->rank = cddp_group_rank(trainer->group);
     trainer->world_size = cddp_group_world_size(trainer->group);
-    trainer->replicas = trainer->group;
-    trainer->replica = trainer->rank;
-    trainer->replica_count = trainer->world_size;
-    trainer->reads_samples = true;
+    trainer->replicas.group = trainer->group;
+    trainer->replicas.rank = trainer->rank;
+    trainer->replicas.count = trainer->world_size;
+    trainer->data.reads_samples = true;
     return CDDP_OK;
 }
 
@@ -108,7 +108,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
     CDDPI_TRY(cddpi_engine_call(trainer->engine->join, trainer));
-    CDDPI_TRY(trainer->engine->check_batch(config, trainer->replica_count));
+    CDDPI_TRY(trainer->engine->check_batch(config, trainer->replicas.count));
     return check_trace(config);
 }
 
@@ -116,10 +116,10 @@ static cddp_status open_data(struct cddpi_trainer *trainer)
 {
     char note[2048] = "";
 
-    CDDPI_TRY(cddpi_trainer_open_data(trainer->config, trainer->group, &trainer->train.data,
-                                      &trainer->test.data));
+    CDDPI_TRY(cddpi_trainer_open_data(trainer->config, trainer->group, &trainer->data.train.data,
+                                      &trainer->data.test.data));
     if (trainer->rank == 0) {
-        cddpi_trainer_note_classes(trainer->config, &trainer->train.data, note, sizeof note);
+        cddpi_trainer_note_classes(trainer->config, &trainer->data.train.data, note, sizeof note);
     }
     if (note[0] != '\0') {
         cddpi_trainer_warn(trainer, "%s", note);
@@ -130,8 +130,9 @@ static cddp_status open_data(struct cddpi_trainer *trainer)
 static void plan_steps(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    uint64_t total = trainer->cursor.step +
-                     cddpi_trainer_steps_left(config, trainer->train.data.count, &trainer->cursor);
+    uint64_t total = trainer->cursor.step + cddpi_trainer_steps_left(config,
+                                                                     trainer->data.train.data.count,
+                                                                     &trainer->cursor);
     uint64_t most = (uint64_t)config->train.max_steps;
     int64_t of_schedule = config->optimizer.schedule.total_steps;
 
@@ -153,9 +154,9 @@ static void plan_steps(struct cddpi_trainer *trainer)
 static cddp_status open_sample_log(struct cddpi_trainer *trainer)
 {
     const char *base = trainer->config->train.sample_log;
-    size_t most = (size_t)(trainer->config->train.batch_size / trainer->replica_count) + 1;
+    size_t most = (size_t)(trainer->config->train.batch_size / trainer->replicas.count) + 1;
 
-    return base[0] != '\0' && trainer->reads_samples
+    return base[0] != '\0' && trainer->data.reads_samples
                ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->records.sample_log)
                : CDDP_OK;
 }
@@ -183,7 +184,7 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
     }
     status = cddpi_user_path(path, &expanded);
     if (status == CDDP_OK) {
-        status = cddpi_arrivals_open(expanded, trainer->params, trainer->param_count,
+        status = cddpi_arrivals_open(expanded, trainer->models.params, trainer->models.param_count,
                                      &trainer->records.arrivals);
     }
     cddpi_free(expanded);
@@ -234,17 +235,17 @@ static void warn_lone_norm(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     int64_t batch = config->train.batch_size;
-    int64_t rest = (int64_t)(trainer->train.data.count % (uint64_t)batch);
-    bool always = cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, batch) == 1;
+    int64_t rest = (int64_t)(trainer->data.train.data.count % (uint64_t)batch);
+    bool always = cddpi_trainer_smallest_micro_batch(config, trainer->replicas.count, batch) == 1;
     bool at_end = rest > 0 &&
-                  cddpi_trainer_smallest_micro_batch(config, trainer->replica_count, rest) == 1;
+                  cddpi_trainer_smallest_micro_batch(config, trainer->replicas.count, rest) == 1;
 
     /* The ranks of one replica together have all layers. */
-    if ((!always && !at_end) || trainer->replica != 0) {
+    if ((!always && !at_end) || trainer->replicas.rank != 0) {
         return;
     }
-    for (int m = 0; m < trainer->model_count; m++) {
-        const char *name = cddpi_model_lone_norm(trainer->models[m].model);
+    for (int m = 0; m < trainer->models.count; m++) {
+        const char *name = cddpi_model_lone_norm(trainer->models.list[m].model);
 
         if (name != NULL) {
             cddpi_trainer_warn(
@@ -310,7 +311,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     return CDDP_OK;
 }
 
-static void destroy_feed(struct cddpi_trainer_data *set)
+static void destroy_feed(struct cddpi_trainer_set *set)
 {
     cddpi_prefetcher_destroy(set->prefetcher);
     cddpi_data_loader_destroy(set->loader);
@@ -325,19 +326,19 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_arrivals_close(trainer->records.arrivals);
     cddpi_sample_log_close(trainer->records.sample_log);
     cddpi_metrics_close(trainer->records.metrics);
-    cddpi_tokenizer_close(trainer->tokenizer);
-    destroy_feed(&trainer->test);
-    destroy_feed(&trainer->train);
-    cddpi_step_graphs_destroy(trainer->graphs);
-    cddpi_device_step_destroy(trainer->device_step);
+    cddpi_tokenizer_close(trainer->data.tokenizer);
+    destroy_feed(&trainer->data.test);
+    destroy_feed(&trainer->data.train);
+    cddpi_step_graphs_destroy(trainer->step.graphs);
+    cddpi_device_step_destroy(trainer->step.device);
     cddpi_trainer_destroy_host_copy(trainer);
-    cddpi_optim_destroy(trainer->optim);
-    cddpi_agreement_fini(&trainer->agreement);
+    cddpi_optim_destroy(trainer->step.optim);
+    cddpi_agreement_fini(&trainer->step.agreement);
     cddp_ddp_destroy(trainer->ddp);
-    cddpi_free(trainer->grads);
+    cddpi_free(trainer->step.grads);
     trainer->engine->destroy(trainer);
-    cddpi_dataset_close(&trainer->test.data);
-    cddpi_dataset_close(&trainer->train.data);
+    cddpi_dataset_close(&trainer->data.test.data);
+    cddpi_dataset_close(&trainer->data.train.data);
     cddp_group_destroy(trainer->group);
     cddpi_run_folder_fini(&trainer->folder);
     cddpi_free(trainer);

@@ -10,7 +10,7 @@
 
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer)
 {
-    return trainer->train.data.kind == CDDPI_DATASET_TOKENS;
+    return trainer->data.train.data.kind == CDDPI_DATASET_TOKENS;
 }
 
 cddp_status cddpi_trainer_name_config(const struct cddpi_trainer *trainer, cddp_status status)

@@ -46,12 +46,48 @@ struct cddpi_trainer_model {
     struct cddpi_trainer *trainer;
 };
 
+/* The models on this rank, and their tensors one after the other. */
+struct cddpi_trainer_models {
+    struct cddpi_trainer_model list[CDDPI_TRAINER_CHUNKS];
+    int count;
+    const cddp_param *params, *buffers;
+    size_t param_count, buffer_count;
+    void **host_copy; /* on a device: copies of parameters and buffers (host_copy.h) */
+    int heads;        /* gpt2: attention heads; 0: another model */
+    int predictions;  /* per sample: the tokens of a sequence; 1 for an image */
+};
+
 /* Training or test data, and how they reach the model. */
-struct cddpi_trainer_data {
+struct cddpi_trainer_set {
     struct cddpi_dataset data;
     cddp_sampler *sampler;
     struct cddpi_data_loader *loader;
     struct cddpi_prefetcher *prefetcher; /* copies the loader's batches to the device */
+};
+
+struct cddpi_trainer_data {
+    struct cddpi_trainer_set train, test;
+    uint64_t digests[CDDPI_DATA_DIGESTS]; /* rank 0: of the training data; 0: unknown */
+    struct cddpi_tokenizer *tokenizer; /* rank 0: for generated text; NULL: text is token numbers */
+    bool reads_samples;                /* this rank has the first layers of the model */
+};
+
+/* What a step uses besides the models. */
+struct cddpi_trainer_step {
+    void **grads; /* param_count pointers into the buckets; final after the first step */
+    struct cddpi_optim *optim;
+    struct cddpi_device_step *device;   /* NULL: on the processor */
+    struct cddpi_step_graphs *graphs;   /* NULL: steps are never replayed */
+    struct cddpi_loss_scale loss_scale; /* fp16: changed by device_step.c */
+    struct cddpi_agreement agreement;   /* in the current step or evaluation */
+    bool stopped;                       /* by a signal; all ranks have agreed */
+};
+
+/* The ranks with the same parameters: the whole group, or in a pipeline the ranks with the same
+ * stage. */
+struct cddpi_trainer_replicas {
+    cddp_group *group;
+    int rank, count; /* this rank there, and its size */
 };
 
 /* Which steps the run has, and their learning rates. Known before the first step. */
@@ -81,43 +117,23 @@ struct cddpi_trainer {
     int rank;
     int world_size;
     struct cddpi_device *device; /* the group's, on which the model is */
-    cddp_group *replicas; /* the ranks with the same parameters: the whole group, or in a pipeline
-                             the ranks with the same stage */
-    int replica, replica_count;        /* rank and world size in replicas */
-    bool reads_samples;                /* this rank has the first layers of the model */
+    struct cddpi_trainer_replicas replicas;
     const struct cddpi_engine *engine; /* how the model is trained (engines/engine.h) ... */
     void *engine_state;                /* ... and that engine's private state */
     struct cddpi_trainer *next; /* the next of several models in the run, each with its own reducer
                                    and optimizer; NULL: no more */
-
-    struct cddpi_trainer_data train, test;
-    uint64_t data_digests[CDDPI_DATA_DIGESTS]; /* rank 0: of the training data; 0: unknown */
-
-    struct cddpi_trainer_model models[CDDPI_TRAINER_CHUNKS];
-    int model_count;
-    struct cddpi_model *model;          /* the first of models */
-    const cddp_param *params, *buffers; /* of all models */
-    size_t param_count, buffer_count;
-    int heads;       /* gpt2: attention heads; 0: another model */
-    int predictions; /* per sample: the tokens of a sequence; 1 for an image */
+    struct cddpi_trainer_data data;
+    struct cddpi_trainer_models models;
+    struct cddpi_model *model; /* the first of models */
     cddp_ddp *ddp;
-    void **grads; /* param_count pointers into the buckets; final after the first step */
-    struct cddpi_optim *optim;
-    struct cddpi_device_step *device_step; /* NULL: on the processor */
-    struct cddpi_step_graphs *graphs;      /* NULL: steps are never replayed */
-
     struct cddpi_trainer_plan plan;
-    struct cddpi_tokenizer *tokenizer; /* rank 0: for generated text; NULL: text is token numbers */
 
     /* --- the state of the run --- */
-    struct cddpi_cursor cursor;         /* advanced by step.c */
-    bool stopped;                       /* by a signal; all ranks have agreed */
-    struct cddpi_agreement agreement;   /* in the current step or evaluation */
-    struct cddpi_loss_scale loss_scale; /* fp16: changed by device_step.c */
+    struct cddpi_cursor cursor; /* advanced by step.c */
+    struct cddpi_trainer_step step;
     struct cddpi_evaluation evaluation; /* the last one */
     struct cddpi_run_folder folder;     /* and the state of its checkpoints */
     struct cddpi_trainer_records records;
-    void **host_copy; /* on a device: copies of parameters and buffers (host_copy.h) */
 };
 
 /** Whether the data are tokens: then losses have a perplexity, and the model can generate text. */

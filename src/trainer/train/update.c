@@ -17,7 +17,7 @@
 static cddp_status note_skipped(struct cddpi_trainer *trainer, uint64_t step,
                                 const struct cddpi_loss_result *result)
 {
-    const struct cddpi_loss_scale *scale = &trainer->loss_scale;
+    const struct cddpi_loss_scale *scale = &trainer->step.loss_scale;
 
     trainer->records.interval.skipped++;
     trainer->records.interval.skipped_count += result->count;
@@ -43,18 +43,18 @@ static cddp_status collect_one(struct cddpi_trainer *trainer, double *out_norm)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
     uint64_t step = trainer->cursor.step + 1 -
-                    (uint64_t)cddpi_device_step_pending(trainer->device_step);
+                    (uint64_t)cddpi_device_step_pending(trainer->step.device);
     struct cddpi_loss_result result = {0};
     struct cddpi_step_result ended = {0};
 
     CDDPI_TRY(trainer->engine->take_result(trainer, step, &result));
-    CDDPI_TRY(cddpi_device_step_take(trainer->device_step, &ended));
+    CDDPI_TRY(cddpi_device_step_take(trainer->step.device, &ended));
     interval->forward_ns += ended.forward_ns;
     interval->backward_ns += ended.backward_ns;
     interval->optimizer_ns += ended.optimizer_ns;
     interval->count += result.count;
     if (ended.mode.timed) {
-        cddpi_step_graphs_time(trainer->graphs, ended.mode.replays, ended.step_ns);
+        cddpi_step_graphs_time(trainer->step.graphs, ended.mode.replays, ended.step_ns);
     }
     if (out_norm != NULL) {
         *out_norm = ended.norm;
@@ -69,7 +69,7 @@ static cddp_status collect_one(struct cddpi_trainer *trainer, double *out_norm)
 
 cddp_status cddpi_trainer_collect_results(struct cddpi_trainer *trainer, int keep, double *out_norm)
 {
-    while (cddpi_device_step_pending(trainer->device_step) > keep) {
+    while (cddpi_device_step_pending(trainer->step.device) > keep) {
         CDDPI_TRY(collect_one(trainer, out_norm));
     }
     return CDDP_OK;
@@ -102,7 +102,7 @@ static cddp_status update_on_processor(struct cddpi_trainer *trainer, double lr,
         CDDPI_TRY(find_norm(trainer, NULL, out_norm));
     }
     scale = clip > 0 && *out_norm > clip ? clip / *out_norm : 1;
-    cddpi_optim_step(trainer->optim, trainer->grads, lr, scale,
+    cddpi_optim_step(trainer->step.optim, trainer->step.grads, lr, scale,
                      before || !reported ? NULL : &squares);
     if (trainer->config->ddp.shard_optimizer) {
         CDDPI_TRY(cddp_ddp_params_start(trainer->ddp));
@@ -121,8 +121,8 @@ static cddp_status update_on_device(struct cddpi_trainer *trainer,
         CDDPI_TRY(cddpi_model_collect(trainer->model, step->predictions));
     }
     CDDPI_TRY(step->mode.replays
-                  ? cddpi_device_step_end(trainer->device_step, step->reported, step->mode)
-                  : cddpi_device_step_update(trainer->device_step, step->lr, step->reported,
+                  ? cddpi_device_step_end(trainer->step.device, step->reported, step->mode)
+                  : cddpi_device_step_update(trainer->step.device, step->lr, step->reported,
                                              step->mode.timed));
     return collects ? cddpi_trainer_collect_results(trainer, step->reported ? 0 : 1, out_norm)
                     : CDDP_OK;

@@ -2,6 +2,7 @@
  * any length, and blocks of different lengths. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/types.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
 #include "group/engine/handles.h"
@@ -19,6 +20,7 @@ static cddp_status check_message(const cddp_group *group, const cddp_message *me
                                  size_t index)
 {
     const cddp_message *message = &messages[index];
+    cddp_status status;
     char call[64];
 
     if (message->peer < 0 || message->peer >= group->world_size || message->peer == group->rank) {
@@ -31,8 +33,20 @@ static cddp_status check_message(const cddp_group *group, const cddp_message *me
                                "messages_start: message %zu: there is no element type %d", index,
                                (int)message->type);
     }
+    if ((message->receives ? message->in : message->out) != NULL) {
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank,
+                               "messages_start: message %zu: it %s, so its %s has to be NULL",
+                               index, message->receives ? "receives" : "sends",
+                               message->receives ? "in" : "out");
+    }
     snprintf(call, sizeof call, "messages_start: message %zu", index);
-    return cddpi_check_memory(group, call, "data", message->data, message->count, message->type);
+    status = cddpi_flags_check(message->flags, message->reserved[0] | message->reserved[1]);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "%s", call);
+    }
+    return cddpi_check_memory(group, call, message->receives ? "out" : "in",
+                              message->receives ? message->out : message->in, message->count,
+                              message->type);
 }
 
 static void destroy_all(cddp_work **works, size_t count)
@@ -49,8 +63,8 @@ static cddp_status start_messages(cddp_group *group, const cddp_message *message
     for (size_t i = 0; i < count; i++) {
         const cddp_message *m = &messages[i];
         cddp_status status = m->receives
-                                 ? cddp_recv(group, m->data, m->count, m->type, m->peer, &works[i])
-                                 : cddp_send(group, m->data, m->count, m->type, m->peer, &works[i]);
+                                 ? cddp_recv(group, m->out, m->count, m->type, m->peer, &works[i])
+                                 : cddp_send(group, m->in, m->count, m->type, m->peer, &works[i]);
 
         if (status != CDDP_OK) { /* there is no memory, or the group is broken */
             struct cddpi_failure failure = *cddpi_last_failure();

@@ -47,7 +47,8 @@ static bool is_private(uintptr_t from, uintptr_t to)
     return good && from >= to;
 }
 
-static struct adopt_place look(cddp_group *group, void *memory, size_t bytes, size_t element)
+static struct adopt_place look(cddp_group *group, void *memory, size_t bytes, size_t element,
+                               bool allowed)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t first = ((uintptr_t)memory + page - 1) / page * page;
@@ -57,7 +58,7 @@ static struct adopt_place look(cddp_group *group, void *memory, size_t bytes, si
     if (group->backend->ops->place != NULL &&
         group->backend->ops->place(group->backend, memory, bytes) != 0) {
         place.shared = 1;
-    } else if (end > first && place.head % element == 0 &&
+    } else if (allowed && end > first && place.head % element == 0 &&
                cddpi_env_integer(CDDPI_ENV_SHARE_GRADS, 0, 1, 1) != 0 && is_private(first, end)) {
         place.pages = (end - first) / page;
     }
@@ -83,10 +84,27 @@ static bool choose(const struct adopt_place *places, int count, uint64_t page, u
     return pages > 0 && out->high > out->low;
 }
 
-cddp_status cddpi_group_adopt(cddp_group *group, void *memory, size_t bytes, size_t element,
-                              struct cddpi_adopted *out)
+/* Say once what the copies of a block cost, and what would save them. */
+static void tell_copies(const cddp_group *group, size_t bytes, bool allowed)
 {
-    struct adopt_place own = look(group, memory, bytes, element);
+    if (allowed) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "the pages of a block of %zu bytes cannot be shared where they are, so it is "
+                  "copied at each step: memory of cddp_group_alloc() is 2 to 3 times faster",
+                  bytes);
+    } else if (group->rank == 0) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "flat_grads: a block of %zu bytes is copied at each step: with "
+                  "options.share_flat_grads (if it is from malloc), or in memory of "
+                  "cddp_group_alloc(), it is reduced where it is, 2 to 3 times faster",
+                  bytes);
+    }
+}
+
+cddp_status cddpi_group_adopt(cddp_group *group, void *memory, size_t bytes, size_t element,
+                              bool allowed, struct cddpi_adopted *out)
+{
+    struct adopt_place own = look(group, memory, bytes, element, allowed);
     struct cddpi_adopted made = {NULL, 0, 0};
     struct cddpi_group_op op = {.kind = CDDPI_ALLOC, .type = CDDP_U8, .out = &made.pages};
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -107,10 +125,7 @@ cddp_status cddpi_group_adopt(cddp_group *group, void *memory, size_t bytes, siz
     cddpi_free(places);
     if (!possible) {
         if (!shared) {
-            cddpi_log(CDDPI_LOG_WARN,
-                      "the pages of a block of %zu bytes cannot be shared where they are, so it is "
-                      "copied at each step: memory of cddp_group_alloc() is 2 to 3 times faster",
-                      bytes);
+            tell_copies(group, bytes, allowed);
         }
         return CDDP_OK;
     }

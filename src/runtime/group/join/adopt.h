@@ -21,8 +21,10 @@ struct cddpi_adopted {
  *  costs. Collective, with the same @p bytes on all ranks. No other thread may write to the memory
  *  during the call.
  *  @param element  Bytes per element: the ranks' parts start at element boundaries.
+ *  @param allowed  The caller lets its pages become shared. false: nothing changes, and rank 0's
+ *                  log says what that costs. The same on all ranks.
  *  @return Like cddp_group_alloc(). */
 CDDP_CHECKED cddp_status cddpi_group_adopt(cddp_group *group, void *memory, size_t bytes,
-                                           size_t element, struct cddpi_adopted *out);
+                                           size_t element, bool allowed, struct cddpi_adopted *out);
 
 #endif

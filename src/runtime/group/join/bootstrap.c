@@ -11,6 +11,7 @@
 #include "group/join/group_agree.h"
 #include "group/net/mpi_module.h"
 #include "group/net/tcp/address.h"
+#include "store/message.h"
 #include "store/server.h"
 #include "store/store_stream.h"
 
@@ -20,7 +21,10 @@
 
 enum {
     OWN_FILES = 64, /* open files that rank 0 needs in addition to the server */
-    REACH_MS = 20000
+    REACH_MS = 20000,
+    /* what the ranks exchange has these sizes in every version */
+    ARRIVAL_BYTES = 1024,
+    OFFER_BYTES = 4096
 };
 
 /* Where a rank runs. Loopback connects ranks whose places are equal. */
@@ -32,9 +36,20 @@ struct bootstrap_place {
 /* What a rank sends to all others about itself. */
 struct arrival {
     struct bootstrap_place place;
-    uint8_t has_token; /* the rank has its own token */
-    uint8_t encrypts;  /* CDDP_ENCRYPT=1 */
+    bool has_token; /* the rank has its own token */
+    bool encrypts;  /* CDDP_ENCRYPT=1 */
 };
+
+static const struct cddpi_field arrival_fields[] = {
+    CDDPI_FIELD_OF_TEXT(struct arrival, place.machine),
+    CDDPI_FIELD_OF_TEXT(struct arrival, place.network),
+    CDDPI_FIELD_OF_NUMBER(struct arrival, has_token, 0, 1),
+    CDDPI_FIELD_OF_NUMBER(struct arrival, encrypts, 0, 1),
+    {.type = CDDPI_FIELD_END},
+};
+
+static const struct cddpi_message_form arrival_form = {
+    CDDPI_MESSAGE_ARRIVAL, sizeof(struct arrival), ARRIVAL_BYTES, arrival_fields};
 
 /* What rank 0 sends to all others, without encryption. */
 struct bootstrap_offer {
@@ -43,6 +58,16 @@ struct bootstrap_offer {
                        only */
     char job[256];
 };
+
+static const struct cddpi_field offer_fields[] = {
+    CDDPI_FIELD_OF_BYTES(struct bootstrap_offer, at),
+    CDDPI_FIELD_OF_TEXT(struct bootstrap_offer, token),
+    CDDPI_FIELD_OF_TEXT(struct bootstrap_offer, job),
+    {.type = CDDPI_FIELD_END},
+};
+
+static const struct cddpi_message_form offer_form = {
+    CDDPI_MESSAGE_OFFER, sizeof(struct bootstrap_offer), OFFER_BYTES, offer_fields};
 
 static cddp_status fail_with(const cddp_bootstrap *bootstrap, const char *what, int code)
 {
@@ -87,21 +112,34 @@ static void read_place(struct bootstrap_place *out)
     (void)!readlink("/proc/self/ns/net", out->network, sizeof out->network - 1);
 }
 
-/* Exchange the arrivals of all ranks, in rank order. Release the result with cddpi_free(). */
+/* Exchange the arrivals of all ranks, in rank order. Release the result with cddpi_free(), also
+ * after a failure. */
 static cddp_status exchange_arrivals(const cddp_bootstrap *bootstrap,
                                      const struct cddpi_launch_env *env, struct arrival **out)
 {
     struct cddpi_exchange exchange = exchange_by(bootstrap);
-    struct arrival own;
+    struct arrival own = {.has_token = env->token[0] != '\0',
+                          .encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1};
+    uint8_t block[ARRIVAL_BYTES];
+    struct arrival *arrivals;
     void *all;
+    cddp_status status;
 
-    memset(&own, 0, sizeof own);
     read_place(&own.place);
-    own.has_token = env->token[0] != '\0';
-    own.encrypts = cddpi_env_integer(CDDPI_ENV_ENCRYPT, 0, 1, 0) == 1;
-    CDDPI_TRY(cddpi_agree_and_gather_by(&exchange, CDDP_OK, &own, sizeof own, &all));
-    *out = all;
-    return CDDP_OK;
+    arrivals = cddpi_zalloc_array((size_t)bootstrap->world_size, sizeof *arrivals);
+    status = arrivals != NULL ? cddpi_message_pack(&arrival_form, &own, block, sizeof block)
+                              : cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
+    *out = arrivals;
+    CDDPI_TRY(cddpi_agree_and_gather_by(&exchange, status, block, sizeof block, &all));
+    for (int rank = 0; rank < bootstrap->world_size && status == CDDP_OK; rank++) {
+        status = cddpi_message_unpack(&arrival_form, (uint8_t *)all + (size_t)rank * sizeof block,
+                                      sizeof block, &arrivals[rank]);
+        if (status != CDDP_OK) {
+            (void)cddpi_fail_prefix(status, "joining: what rank %d sends", rank);
+        }
+    }
+    cddpi_free(all);
+    return status;
 }
 
 static void count_locals(const cddp_bootstrap *bootstrap, const struct arrival *all,
@@ -210,6 +248,7 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
 {
     struct cddpi_exchange exchange = exchange_by(bootstrap);
     struct bootstrap_offer offer = {.at = {.port = 0}};
+    uint8_t block[OFFER_BYTES] = {0};
     cddp_status status = CDDP_OK;
     bool is_local = true; /* all ranks reach rank 0 by loopback */
     int code;
@@ -220,14 +259,22 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
     }
     if (env->rank == 0) {
         status = serve_store(env, is_local, find_without_token(all, env->world_size), &offer);
+        if (status == CDDP_OK) {
+            status = cddpi_message_pack(&offer_form, &offer, block, sizeof block);
+        }
     }
     CDDPI_TRY(cddpi_agree_by(&exchange, status));
     cddpi_error_clear();
-    code = bootstrap->broadcast(bootstrap->context, &offer, sizeof offer);
+    code = bootstrap->broadcast(bootstrap->context, block, sizeof block);
     if (code != 0) {
         return fail_with(bootstrap, "broadcast", code);
     }
-    status = take_offer(&offer, is_near(&all[0], &all[env->rank]), env);
+    status = cddpi_message_unpack(&offer_form, block, sizeof block, &offer);
+    if (status == CDDP_OK && !cddpi_tcp_offer_is_valid(&offer.at)) {
+        status = cddpi_fail(CDDP_ERR_FORMAT, "it is damaged");
+    }
+    status = status == CDDP_OK ? take_offer(&offer, is_near(&all[0], &all[env->rank]), env)
+                               : cddpi_fail_prefix(status, "joining: what rank 0 sends");
     return cddpi_agree_by(&exchange, status);
 }
 

@@ -146,15 +146,13 @@ cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **ou
     return join_group(&read, &choice, &env, out);
 }
 
-static cddp_status check_bootstrap(const cddp_bootstrap *bootstrap)
+static cddp_status check_bootstrap(const cddp_bootstrap *given, cddp_bootstrap *bootstrap)
 {
-    cddp_bootstrap known;
-
-    if (bootstrap == NULL) {
+    if (given == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group: bootstrap is NULL");
     }
-    CDDPI_TRY(cddpi_struct_read("bootstrap", "CDDP_BOOTSTRAP_INIT", bootstrap, sizeof known,
-                                sizeof known, &known));
+    CDDPI_TRY(cddpi_struct_read("bootstrap", "CDDP_BOOTSTRAP_INIT", given, sizeof *bootstrap,
+                                sizeof given->struct_size, bootstrap));
     if (bootstrap->world_size < 1 || bootstrap->rank < 0 ||
         bootstrap->rank >= bootstrap->world_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group: rank %d of %d", bootstrap->rank,
@@ -183,17 +181,18 @@ static cddp_status read_bootstrap(const cddp_bootstrap *bootstrap,
 cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap, const cddp_group_options *options,
                                  cddp_group **out)
 {
+    cddp_bootstrap known = CDDP_BOOTSTRAP_INIT;
     cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
     struct cddpi_launch_env env;
     struct choice choice;
 
-    CDDPI_TRY(check_bootstrap(bootstrap));
+    CDDPI_TRY(check_bootstrap(bootstrap, &known));
     if (out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group: out is NULL");
     }
     CDDPI_TRY(cddpi_group_options_read(options, &read));
-    CDDPI_TRY(read_bootstrap(bootstrap, &read, &env));
+    CDDPI_TRY(read_bootstrap(&known, &read, &env));
     CDDPI_TRY(choose_backend(&read, &choice));
-    CDDPI_TRY(cddpi_bootstrap_rendezvous(bootstrap, &env));
+    CDDPI_TRY(cddpi_bootstrap_rendezvous(&known, &env));
     return join_group(&read, &choice, &env, out);
 }

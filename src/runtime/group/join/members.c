@@ -1,40 +1,51 @@
 /* members.c - owns the first exchange of ranks that join: which rank is on which host.
  *
- * Keys of the rendezvous: "member/R" has "world size|host id"; "members" has rank 0's answer, "ok
- * SIZE NONCE HOST:RUN*HOSTS ..." (the host of each rank: RUN ranks on each of HOSTS hosts from HOST
- * on; a few words for the usual jobs, however large, since every rank reads them) or its refusal
- * (rendezvous.h). */
+ * Keys of the rendezvous: "member/R" has what rank R tells rank 0; "members" has rank 0's answer or
+ * its refusal (rendezvous.h). */
 #include "group/join/members.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "store/store.h"
 
-#include <inttypes.h>
 #include <sodium.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { HOST_ID_BYTES = 320, RUN_BYTES = 32, POLL_MS = 20, STALE_MS = 1000, GRACE_MS = 2000 };
+enum { POLL_MS = 20, STALE_MS = 1000, GRACE_MS = 2000 };
 
-/* Write the host id, which is equal for processes that can share memory. */
-static void write_host_id(char out[HOST_ID_BYTES])
-{
-    char place[CDDPI_PROCESS_PLACE_BYTES];
-    char host_name[128] = "";
-    const char *given = cddpi_env(CDDPI_ENV_HOST_ID);
+#define MEMBER struct cddpi_member
+#define RUN struct cddpi_host_run
+#define HOSTS struct cddpi_member_hosts
 
-    if (given != NULL) {
-        snprintf(out, HOST_ID_BYTES, "%.200s", given);
-        return;
-    }
-    cddpi_rendezvous_place(place);
-    (void)gethostname(host_name, sizeof host_name - 1);
-    snprintf(out, HOST_ID_BYTES, "%s|%s", place, host_name);
-}
+static const struct cddpi_field member_fields[] = {
+    CDDPI_FIELD_OF_NUMBER(MEMBER, world_size, 1, INT32_MAX),
+    CDDPI_FIELD_OF_TEXT(MEMBER, host_id),
+    {.type = CDDPI_FIELD_END},
+};
+
+const struct cddpi_message_form cddpi_member_form = {CDDPI_MESSAGE_MEMBER, sizeof(MEMBER),
+                                                     sizeof(MEMBER) + 64, member_fields};
+
+static const struct cddpi_field run_fields[] = {
+    CDDPI_FIELD_OF_NUMBER(RUN, host, 0, INT32_MAX),
+    CDDPI_FIELD_OF_NUMBER(RUN, ranks, 1, INT32_MAX),
+    CDDPI_FIELD_OF_NUMBER(RUN, hosts, 1, INT32_MAX),
+    {.type = CDDPI_FIELD_END},
+};
+
+static const struct cddpi_field hosts_fields[] = {
+    CDDPI_FIELD_OF_NUMBER(HOSTS, world_size, 1, INT32_MAX),
+    CDDPI_FIELD_OF_U64(HOSTS, nonce),
+    CDDPI_FIELD_OF_LIST(HOSTS, runs, count, INT32_MAX, run_fields),
+    {.type = CDDPI_FIELD_END},
+};
+
+const struct cddpi_message_form cddpi_member_hosts_form = {
+    CDDPI_MESSAGE_MEMBER_HOSTS, sizeof(HOSTS), CDDP_STORE_VALUE_BYTES, hosts_fields};
 
 cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)
 {
@@ -45,33 +56,46 @@ cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)
                       rank, size, size_of_0);
 }
 
-/* Find host @p id among those of lower ranks, or add it. */
-static int number_of(const char **ids, int *host_count, const char *id)
-{
-    /* usually the host is that of the previous rank: search from the end */
-    for (int host = *host_count - 1; host >= 0; host--) {
-        if (strcmp(ids[host], id) == 0) {
-            return host;
-        }
-    }
-    ids[*host_count] = id;
-    return (*host_count)++;
-}
-
 /* On rank 0: check that the ranks which have joined were started for this job's size. */
 static cddp_status check_sizes(void *context, const struct cddpi_member_values *values)
 {
     const struct cddpi_members *members = context;
     int size = members->env->world_size;
+    struct cddpi_member member;
 
     for (int rank = 0; rank < size; rank++) {
-        const char *value = values->of[rank];
+        const struct cddpi_store_pair *pair = values->of[rank];
 
-        if (value != NULL && (strchr(value, '|') == NULL || atoi(value) != size)) {
-            return cddpi_members_fail_sizes(rank, atoi(value), size);
+        if (pair == NULL) {
+            continue;
+        }
+        cddp_status status = cddpi_message_decode(&cddpi_member_form, (const void *)pair->value,
+                                                  pair->bytes, &member);
+
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "joining: what rank %d says", rank);
+        }
+        if (member.world_size != size) {
+            return cddpi_members_fail_sizes(rank, member.world_size, size);
         }
     }
     return CDDP_OK;
+}
+
+/* Find the host of @p member among those of lower ranks, or add it. All members have passed
+ * check_sizes(), so what they say differs by their hosts only. */
+static int number_of(const struct cddpi_store_pair **firsts, int *host_count,
+                     const struct cddpi_store_pair *member)
+{
+    /* usually the host is that of the previous rank: search from the end */
+    for (int host = *host_count - 1; host >= 0; host--) {
+        if (firsts[host]->bytes == member->bytes &&
+            memcmp(firsts[host]->value, member->value, member->bytes) == 0) {
+            return host;
+        }
+    }
+    firsts[*host_count] = member;
+    return (*host_count)++;
 }
 
 /* On rank 0: wait for all ranks, and number their hosts. */
@@ -79,11 +103,11 @@ static cddp_status take_members(struct cddpi_members *members)
 {
     struct cddpi_rendezvous *rendezvous = members->rendezvous;
     int size = members->env->world_size;
-    const char **ids = cddpi_zalloc_array((size_t)size, sizeof *ids);
+    const struct cddpi_store_pair **firsts = cddpi_zalloc_array((size_t)size, sizeof *firsts);
     struct cddpi_member_values values;
     cddp_status status;
 
-    if (ids == NULL) {
+    if (firsts == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
     }
     status = cddpi_rendezvous_await_members(rendezvous,
@@ -91,14 +115,13 @@ static cddp_status take_members(struct cddpi_members *members)
                                             rendezvous->deadline_ns, &values);
     if (status == CDDP_OK) {
         for (int rank = 0; rank < size; rank++) {
-            members->host_of[rank] = number_of(ids, &members->host_count,
-                                               strchr(values.of[rank], '|') + 1);
+            members->host_of[rank] = number_of(firsts, &members->host_count, values.of[rank]);
         }
         cddpi_rendezvous_members_fini(&values);
     } else if (status == CDDP_ERR_TIMEOUT) {
         status = cddpi_rendezvous_missing(rendezvous);
     }
-    cddpi_free(ids);
+    cddpi_free(firsts);
     return status;
 }
 
@@ -113,69 +136,70 @@ static int run_at(const struct cddpi_members *members, int first)
     return rank - first;
 }
 
-/* "ok 7 00c0ffee00c0ffee 0:2*3 3:1*1" */
 static cddp_status give_members(struct cddpi_members *members)
 {
-    int size = members->env->world_size;
-    size_t bytes = (size_t)size * RUN_BYTES + 64;
-    char *text = cddpi_zalloc(bytes);
-    size_t used;
+    struct cddpi_member_hosts answer = {.world_size = members->env->world_size};
     cddp_status status;
 
-    if (text == NULL) {
+    answer.runs = cddpi_zalloc_array((size_t)answer.world_size, sizeof *answer.runs);
+    if (answer.runs == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
     }
     randombytes_buf(&members->nonce, sizeof members->nonce);
-    used = (size_t)snprintf(text, bytes, "ok %d %016" PRIx64, size, members->nonce);
-    for (int rank = 0; rank < size;) {
-        int host = members->host_of[rank];
-        int run = run_at(members, rank);
-        int hosts = 0;
+    answer.nonce = members->nonce;
+    for (int rank = 0; rank < answer.world_size;) {
+        struct cddpi_host_run *run = &answer.runs[answer.count++];
 
-        while (rank < size && members->host_of[rank] == host + hosts &&
-               run_at(members, rank) == run) {
-            rank += run;
-            hosts++;
+        *run = (struct cddpi_host_run){members->host_of[rank], run_at(members, rank), 0};
+        while (rank < answer.world_size && members->host_of[rank] == run->host + run->hosts &&
+               run_at(members, rank) == run->ranks) {
+            rank += run->ranks;
+            run->hosts++;
         }
-        used += (size_t)snprintf(text + used, bytes - used, " %d:%d*%d", host, run, hosts);
     }
-    status = cddp_store_set(members->rendezvous->store, "members", text, used);
-    cddpi_free(text);
+    status = cddpi_message_set(members->rendezvous->store, "members", &cddpi_member_hosts_form,
+                               &answer);
+    cddpi_free(answer.runs);
     return status;
 }
 
-cddp_status cddpi_members_read(struct cddpi_members *members, const char *text)
+/* Expand the runs of @p answer into host_of. */
+static cddp_status place_runs(struct cddpi_members *members,
+                              const struct cddpi_member_hosts *answer)
 {
-    const struct cddpi_launch_env *env = members->env;
+    int size = members->env->world_size;
     int rank = 0;
     int known = 0; /* number of hosts that already have a rank */
-    int size;
-    int at = 0;
 
-    if (sscanf(text, "ok %d %" SCNx64 "%n", &size, &members->nonce, &at) != 2 || at == 0) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank 0's answer cannot be understood");
+    if (answer->world_size != size) {
+        return cddpi_members_fail_sizes(members->env->rank, size, answer->world_size);
     }
-    if (size != env->world_size) {
-        return cddpi_members_fail_sizes(env->rank, env->world_size, size);
-    }
-    while (rank < size) {
-        int host;
-        int run;
-        int hosts;
-        int length = 0;
+    members->nonce = answer->nonce;
+    for (int i = 0; i < answer->count; i++) {
+        const struct cddpi_host_run *run = &answer->runs[i];
 
-        if (sscanf(text + at, " %d:%d*%d%n", &host, &run, &hosts, &length) != 3 || host < 0 ||
-            run < 1 || hosts < 1 || host > known || host > size - hosts ||
-            run > (size - rank) / hosts) {
-            return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank 0's answer cannot be understood");
+        if (run->host > known || run->host > size - run->hosts ||
+            run->ranks > (size - rank) / run->hosts) {
+            break;
         }
-        at += length;
-        known = host + hosts > known ? host + hosts : known;
-        for (int i = 0; i < run * hosts; i++) {
-            members->host_of[rank++] = host + i / run;
+        known = run->host + run->hosts > known ? run->host + run->hosts : known;
+        for (int r = 0; r < run->ranks * run->hosts; r++) {
+            members->host_of[rank++] = run->host + r / run->ranks;
         }
     }
-    return CDDP_OK;
+    return rank == size ? CDDP_OK
+                        : cddpi_fail(CDDP_ERR_FORMAT, "joining: rank 0's answer is damaged");
+}
+
+cddp_status cddpi_members_read(struct cddpi_members *members, const void *answer, size_t bytes)
+{
+    struct cddpi_member_hosts hosts;
+    cddp_status status = cddpi_message_decode(&cddpi_member_hosts_form, answer, bytes, &hosts);
+
+    status = status == CDDP_OK ? place_runs(members, &hosts)
+                               : cddpi_fail_prefix(status, "joining: rank 0's answer");
+    cddpi_message_fini(&cddpi_member_hosts_form, &hosts);
+    return status;
 }
 
 /* Wait for the answer. An answer for another number of ranks may be a left-over of an earlier group
@@ -186,11 +210,12 @@ static cddp_status await_members(struct cddpi_members *members)
     int64_t stale_until = 0;
 
     for (;;) {
-        char *value;
+        void *value;
+        size_t bytes;
         cddp_status status;
 
-        CDDPI_TRY(cddpi_refusal_await(members->rendezvous, "members", 0, deadline, &value));
-        status = cddpi_members_read(members, value);
+        CDDPI_TRY(cddpi_refusal_await(members->rendezvous, "members", 0, deadline, &value, &bytes));
+        status = cddpi_members_read(members, value, bytes);
         cddp_free(value);
         if (status == CDDP_OK || cddpi_left_ms(deadline) == 0) {
             return status;
@@ -204,19 +229,33 @@ static cddp_status await_members(struct cddpi_members *members)
     }
 }
 
+static void find_self(const struct cddpi_launch_env *env, struct cddpi_member *out)
+{
+    const char *given = cddpi_env(CDDPI_ENV_HOST_ID);
+    size_t used;
+
+    *out = (struct cddpi_member){.world_size = env->world_size};
+    if (given != NULL) {
+        snprintf(out->host_id, sizeof out->host_id, "%.200s", given);
+        return;
+    }
+    cddpi_rendezvous_place(out->host_id);
+    used = strlen(out->host_id);
+    out->host_id[used] = '|';
+    (void)gethostname(out->host_id + used + 1, 127);
+}
+
 static cddp_status exchange_hosts(struct cddpi_members *members)
 {
     const struct cddpi_launch_env *env = members->env;
-    char host_id[HOST_ID_BYTES];
-    char mine[HOST_ID_BYTES + 16];
+    struct cddpi_member own;
     char key[CDDPI_MEMBER_KEY_BYTES];
     cddp_status status;
 
     CDDPI_TRY(cddpi_rendezvous_be_rank(members->rendezvous));
-    write_host_id(host_id);
-    snprintf(mine, sizeof mine, "%d|%s", env->world_size, host_id);
+    find_self(env, &own);
     cddpi_rendezvous_member(env->rank, key);
-    CDDPI_TRY(cddp_store_set(members->rendezvous->store, key, mine, strlen(mine)));
+    CDDPI_TRY(cddpi_message_set(members->rendezvous->store, key, &cddpi_member_form, &own));
     if (env->rank != 0) {
         return await_members(members);
     }

@@ -33,11 +33,33 @@ CDDP_CHECKED cddp_status cddpi_members_gather(const struct cddpi_launch_env *env
 void cddpi_members_joined(const struct cddpi_members *members);
 void cddpi_members_fini(struct cddpi_members *members);
 
+/* What a rank tells rank 0. */
+struct cddpi_member {
+    int world_size;
+    char host_id[320]; /* equal for processes that can share memory */
+};
+
+/* `ranks` consecutive ranks on each of `hosts` hosts from `host` on. */
+struct cddpi_host_run {
+    int host, ranks, hosts;
+};
+
+/* Rank 0's answer. A few runs for the usual jobs, however large, since every rank reads them. */
+struct cddpi_member_hosts {
+    int world_size;
+    uint64_t nonce;
+    int count;
+    struct cddpi_host_run *runs;
+};
+
+extern const struct cddpi_message_form cddpi_member_form, cddpi_member_hosts_form;
+
 /** Read rank 0's answer into host_of (env->world_size entries), which says which host each rank is
  * on, and into nonce.
  * @return CDDP_OK; CDDP_ERR_FORMAT; CDDP_ERR_MISMATCH: the answer is for another number of
- * ranks. */
-CDDP_CHECKED cddp_status cddpi_members_read(struct cddpi_members *members, const char *text);
+ * ranks, or from another version of cddp. */
+CDDP_CHECKED cddp_status cddpi_members_read(struct cddpi_members *members, const void *answer,
+                                            size_t bytes);
 
 /** Fail with CDDP_ERR_MISMATCH: @p rank was started for another world size than rank 0. */
 cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0);

@@ -188,7 +188,7 @@ static cddp_status check_failure(struct cddpi_rendezvous *rendezvous)
         status = strcmp(said[i].key, FAILURE) == 0
                      ? cddpi_fail(CDDP_ERR_PEER, "joining job %s: %.1000s", rendezvous->env->job,
                                   said[i].value)
-                     : cddpi_rendezvous_contest(rendezvous, said[i].key, said[i].value);
+                     : cddpi_rendezvous_contest(rendezvous, &said[i]);
     }
     cddpi_free(said);
     return status;
@@ -227,19 +227,15 @@ static int look_ms(const struct cddpi_rendezvous *rendezvous)
 }
 
 cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous, const char *key, int rank,
-                                   int64_t deadline_ns, char **out)
+                                   int64_t deadline_ns, void **out, size_t *out_bytes)
 {
     for (;;) {
         int left = cddpi_left_ms(deadline_ns);
         int look = look_ms(rendezvous);
         int slice = left > look ? look : left > 0 ? left : 1;
-        void *value;
-        cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, &value, NULL);
+        cddp_status status = cddp_store_get(rendezvous->store, key, (uint32_t)slice, out,
+                                            out_bytes);
 
-        if (status == CDDP_OK) {
-            *out = value;
-            return CDDP_OK;
-        }
         if (status != CDDP_ERR_TIMEOUT) {
             return status;
         }
@@ -285,7 +281,7 @@ cddp_status cddpi_rendezvous_members(struct cddpi_rendezvous *rendezvous,
         int rank = rank_of(rendezvous, values.pairs[i].key, MEMBER);
 
         if (rank >= 0 && values.of[rank] == NULL) {
-            values.of[rank] = values.pairs[i].value;
+            values.of[rank] = &values.pairs[i];
             values.count++;
         }
     }

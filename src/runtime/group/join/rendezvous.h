@@ -11,11 +11,11 @@
 #define CDDPI_GROUP_RENDEZVOUS_H
 
 #include "group/launch/launch_env.h"
+#include "store/message.h"
 
 enum {
     CDDPI_MEMBER_KEY_BYTES = 32,
     CDDPI_PREFIX_BYTES = 320,
-    CDDPI_WHO_BYTES = 640,
     CDDPI_PROCESS_PLACE_BYTES = 160,
     /* after starting to join, before a rank logs which ranks are missing */
     CDDPI_FIRST_NEWS_MS = 10000
@@ -24,14 +24,23 @@ enum {
 struct cddpi_store_pair;
 struct cddpi_store_server;
 
+/* A process. Processes with equal places see each other in /proc. */
+struct cddpi_who {
+    int pid;
+    uint64_t start;
+    char host[80];
+    char place[CDDPI_PROCESS_PLACE_BYTES];
+};
+extern const struct cddpi_message_form cddpi_who_form;
+
 struct cddpi_rendezvous {
     const struct cddpi_launch_env *env;
     cddp_store *store;
     struct cddpi_store_server *server; /* on rank 0 if there is no launcher; else NULL */
     int64_t deadline_ns;
-    int64_t news_ns;           /* when to log which ranks are missing */
-    int news_ms;               /* interval until the next such log line */
-    char who[CDDPI_WHO_BYTES]; /* this process, as in "who/R"; "": not written yet */
+    int64_t news_ns;      /* when to log which ranks are missing */
+    int news_ms;          /* interval until the next such log line */
+    struct cddpi_who who; /* this process, as in "who/R"; pid 0: not written yet */
 };
 
 /** Connect to the store that @p env names, or serve it. @p env must outlive the rendezvous. If it
@@ -62,10 +71,10 @@ void cddpi_rendezvous_delete(struct cddpi_rendezvous *rendezvous, const char *ke
  *          launcher reports that the rank will not come; an error of the store. */
 CDDP_CHECKED cddp_status cddpi_rendezvous_await(struct cddpi_rendezvous *rendezvous,
                                                 const char *key, int rank, int64_t deadline_ns,
-                                                char **out);
+                                                void **out, size_t *out_bytes);
 struct cddpi_member_values {
-    const char **of; /* by rank; NULL: it has not joined yet */
-    int count;       /* number of ranks that have joined */
+    const struct cddpi_store_pair **of; /* by rank; NULL: it has not joined yet */
+    int count;                          /* number of ranks that have joined */
     struct cddpi_store_pair *pairs;
 };
 
@@ -102,10 +111,10 @@ void cddpi_rendezvous_place(char out[CDDPI_PROCESS_PLACE_BYTES]);
  *          already that rank. All waiting ranks get the failure, too. */
 CDDP_CHECKED cddp_status cddpi_rendezvous_be_rank(struct cddpi_rendezvous *rendezvous);
 
-/** Check @p key, which begins with "failure/", and its @p value. CDDP_ERR_MISMATCH: another process
- * joined as this rank. */
+/** Check a pair whose key begins with "failure/". CDDP_ERR_MISMATCH: another process joined as this
+ *  rank. */
 CDDP_CHECKED cddp_status cddpi_rendezvous_contest(struct cddpi_rendezvous *rendezvous,
-                                                  const char *key, const char *value);
+                                                  const struct cddpi_store_pair *pair);
 
 /** Remove this rank's registration, once all ranks have joined, so that another process may join as
  *  this rank later. */
@@ -132,7 +141,13 @@ void cddpi_rendezvous_tell_for_0(struct cddpi_rendezvous *rendezvous);
 cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous);
 
 /* A rank that cannot join notifies the ranks that wait for it by a refusal: its failure as a value
- * in the rendezvous, "no STATUS RANK TEXT". */
+ * in the rendezvous. */
+struct cddpi_refusal {
+    int status;
+    int rank; /* which the failure names; -1: none */
+    char text[1101];
+};
+extern const struct cddpi_message_form cddpi_refusal_form;
 
 /** Store this thread's last failure, with @p status, under @p key. Keeps the failure; returns @p
  *  status. */
@@ -144,7 +159,8 @@ cddp_status cddpi_refusal_set(struct cddpi_rendezvous *rendezvous, const char *k
  *  @return CDDP_OK; the refusal's status and text if the value is one; an error of the rendezvous,
  *          which names the missing ranks if @p deadline_ns passes. */
 CDDP_CHECKED cddp_status cddpi_refusal_await(struct cddpi_rendezvous *rendezvous, const char *key,
-                                             int rank, int64_t deadline_ns, char **out);
+                                             int rank, int64_t deadline_ns, void **out,
+                                             size_t *out_bytes);
 
 /** CDDP_ERR_PEER, with the text and the culprit, if a rank has stored a refusal under @p key.
  */

@@ -10,7 +10,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MISSING_BYTES = 256, SAYS_BYTES = 400, REFUSAL_BYTES = 1200 };
+enum { MISSING_BYTES = 256, SAYS_BYTES = 400 };
+
+#define REFUSAL struct cddpi_refusal
+
+static const struct cddpi_field refusal_fields[] = {
+    CDDPI_FIELD_OF_NUMBER(REFUSAL, status, CDDP_ERR_BROKEN, -1),
+    CDDPI_FIELD_OF_NUMBER(REFUSAL, rank, -1, INT32_MAX),
+    CDDPI_FIELD_OF_TEXT(REFUSAL, text),
+    {.type = CDDPI_FIELD_END},
+};
+
+const struct cddpi_message_form cddpi_refusal_form = {CDDPI_MESSAGE_REFUSAL, sizeof(REFUSAL),
+                                                      sizeof(REFUSAL) + 64, refusal_fields};
 
 /* List the ranks without a member key, as "1, 3" ("": all have one), and what sets the number of
  * ranks, as "; that there are 2 is what options says: RANK=0, WORLD_SIZE=2". */
@@ -79,6 +91,7 @@ void cddpi_rendezvous_tell_for_0(struct cddpi_rendezvous *rendezvous)
     bool speaks = false;
     void *speaker = NULL;
     void *first = NULL;
+    size_t bytes = 0;
 
     if (!is_time_for_news(rendezvous)) {
         return;
@@ -87,10 +100,13 @@ void cddpi_rendezvous_tell_for_0(struct cddpi_rendezvous *rendezvous)
         cddp_free(first);
         return;
     }
-    if (cddp_store_compare_set(rendezvous->store, "speaker", NULL, 0, rendezvous->who,
-                               strlen(rendezvous->who), &speaks, &speaker, NULL) == CDDP_OK &&
+    if (cddpi_message_set_first(rendezvous->store, "speaker", &cddpi_who_form, &rendezvous->who,
+                                &speaks, &speaker, &bytes) == CDDP_OK &&
         !speaks) {
-        speaks = strcmp(speaker, rendezvous->who) == 0;
+        struct cddpi_who who;
+
+        speaks = cddpi_message_decode(&cddpi_who_form, speaker, bytes, &who) == CDDP_OK &&
+                 memcmp(&who, &rendezvous->who, sizeof who) == 0;
     }
     cddp_free(speaker);
     if (speaks && cddpi_rendezvous_members(rendezvous, &values) == CDDP_OK) {
@@ -120,62 +136,54 @@ cddp_status cddpi_refusal_set(struct cddpi_rendezvous *rendezvous, const char *k
                               cddp_status status)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
-    char value[REFUSAL_BYTES];
+    struct cddpi_refusal refusal = {status, failure.rank, ""};
 
-    snprintf(value, sizeof value, "no %d %d %.1100s", (int)status, failure.rank,
-             failure.text + failure.unnamed);
-    cddpi_rendezvous_set(rendezvous, key, value);
+    snprintf(refusal.text, sizeof refusal.text, "%s", failure.text + failure.unnamed);
+    if (cddpi_message_set(rendezvous->store, key, &cddpi_refusal_form, &refusal) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "joining: could not set %s: %s", key, cddp_last_error());
+    }
     return cddpi_fail_again(status, &failure);
 }
 
-/* CDDP_OK if @p value is not a refusal; else the refusal's status and text. */
-static cddp_status read_refusal(const char *value)
+/* Fail as the refusal @p value says, or because it cannot be understood. */
+static cddp_status fail_refused(const void *value, size_t bytes)
 {
-    int status;
-    int rank;
-    int text = 0;
+    struct cddpi_refusal refusal;
+    cddp_status status = cddpi_message_decode(&cddpi_refusal_form, value, bytes, &refusal);
 
-    if (sscanf(value, "no %d %d %n", &status, &rank, &text) != 2 || text == 0 ||
-        !cddpi_is_error(status)) {
-        return CDDP_OK;
-    }
-    return cddpi_fail_rank((cddp_status)status, rank, "%s", value + text);
+    return status == CDDP_OK
+               ? cddpi_fail_rank((cddp_status)refusal.status, refusal.rank, "%s", refusal.text)
+               : cddpi_fail_prefix(status, "joining: a rank's refusal");
 }
 
 cddp_status cddpi_refusal_await(struct cddpi_rendezvous *rendezvous, const char *key, int rank,
-                                int64_t deadline_ns, char **out)
+                                int64_t deadline_ns, void **out, size_t *out_bytes)
 {
-    char *value;
-    cddp_status status = cddpi_rendezvous_await(rendezvous, key, rank, deadline_ns, &value);
+    cddp_status status = cddpi_rendezvous_await(rendezvous, key, rank, deadline_ns, out, out_bytes);
 
     if (status == CDDP_ERR_TIMEOUT) {
         return cddpi_rendezvous_missing(rendezvous);
     }
-    CDDPI_TRY(status);
-    status = read_refusal(value);
-    if (status != CDDP_OK) {
-        cddp_free(value);
-        return status;
+    if (status == CDDP_OK && cddpi_message_is(&cddpi_refusal_form, *out, *out_bytes)) {
+        status = fail_refused(*out, *out_bytes);
+        cddp_free(*out);
     }
-    *out = value;
-    return CDDP_OK;
+    return status;
 }
 
 cddp_status cddpi_refusal_look(struct cddpi_rendezvous *rendezvous, const char *key)
 {
+    struct cddpi_failure failure;
     void *value;
+    size_t bytes;
 
-    if (cddp_store_try_get(rendezvous->store, key, &value, NULL) != CDDP_OK) {
+    if (cddp_store_try_get(rendezvous->store, key, &value, &bytes) != CDDP_OK) {
         return CDDP_OK;
     }
-    if (read_refusal(value) != CDDP_OK) {
-        struct cddpi_failure failure = *cddpi_last_failure();
-
-        (void)cddpi_fail_again(CDDP_ERR_PEER, &failure);
-        cddpi_error_blame(failure.rank);
-    } else {
-        (void)cddpi_fail(CDDP_ERR_PEER, "joining: a rank's refusal cannot be understood");
-    }
+    (void)fail_refused(value, bytes);
     cddp_free(value);
+    failure = *cddpi_last_failure();
+    (void)cddpi_fail_again(CDDP_ERR_PEER, &failure);
+    cddpi_error_blame(failure.rank);
     return CDDP_ERR_PEER;
 }

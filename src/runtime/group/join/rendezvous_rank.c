@@ -9,21 +9,24 @@
 #include "group/launch/local_token.h"
 #include "store/store.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { KEY_BYTES = 32, LOOK_MS = 2000 };
 
-/* A process, written as "PID START HOST PLACE". Processes with equal PLACE see each other in
- * /proc. */
-struct who {
-    int pid;
-    uint64_t start;
-    char host[80];
-    char place[CDDPI_WHO_BYTES];
+#define WHO struct cddpi_who
+
+static const struct cddpi_field who_fields[] = {
+    CDDPI_FIELD_OF_NUMBER(WHO, pid, 1, INT32_MAX),
+    CDDPI_FIELD_OF_U64(WHO, start),
+    CDDPI_FIELD_OF_TEXT(WHO, host),
+    CDDPI_FIELD_OF_TEXT(WHO, place),
+    {.type = CDDPI_FIELD_END},
 };
+
+const struct cddpi_message_form cddpi_who_form = {CDDPI_MESSAGE_WHO, sizeof(WHO), sizeof(WHO) + 64,
+                                                  who_fields};
 
 void cddpi_rendezvous_place(char out[CDDPI_PROCESS_PLACE_BYTES])
 {
@@ -35,107 +38,103 @@ void cddpi_rendezvous_place(char out[CDDPI_PROCESS_PLACE_BYTES])
     snprintf(out, CDDPI_PROCESS_PLACE_BYTES, "%s|%s", machine, space);
 }
 
-static void write_who(char out[CDDPI_WHO_BYTES])
+static void find_self(struct cddpi_who *out)
 {
-    char host[80] = "";
-    char place[CDDPI_PROCESS_PLACE_BYTES];
-
-    cddpi_rendezvous_place(place);
-    (void)gethostname(host, sizeof host - 1);
-    snprintf(out, CDDPI_WHO_BYTES, "%d %" PRIu64 " %s %s", cddpi_process_id(),
-             cddpi_process_start_time(), host[0] != '\0' ? host : "?", place);
+    memset(out, 0, sizeof *out);
+    out->pid = cddpi_process_id();
+    out->start = cddpi_process_start_time();
+    (void)gethostname(out->host, sizeof out->host - 1);
+    cddpi_rendezvous_place(out->place);
 }
 
-static bool read_who(const char *text, struct who *out)
+static cddp_status read_who(const struct cddpi_rendezvous *rendezvous, const void *value,
+                            size_t bytes, struct cddpi_who *out)
 {
-    return sscanf(text, "%d %" SCNu64 " %79s %639[^\n]", &out->pid, &out->start, out->host,
-                  out->place) == 4;
+    cddp_status status = cddpi_message_decode(&cddpi_who_form, value, bytes, out);
+
+    return status == CDDP_OK
+               ? CDDP_OK
+               : cddpi_fail_prefix(status, "joining job %s: the store's entry for rank %d",
+                                   rendezvous->env->job, rendezvous->env->rank);
 }
 
 /* Fail because two processes joined as one rank, and notify all ranks that wait. */
-static cddp_status fail_twice(struct cddpi_rendezvous *rendezvous, const char *first,
-                              const char *second)
+static cddp_status fail_twice(struct cddpi_rendezvous *rendezvous, const struct cddpi_who *a,
+                              const struct cddpi_who *b)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
-    struct who a;
-    struct who b;
     char text[900];
 
-    if (!read_who(first, &a) || !read_who(second, &b)) {
-        return cddpi_fail(CDDP_ERR_FORMAT,
-                          "joining job %s: what is in the store about rank %d "
-                          "cannot be understood",
-                          env->job, env->rank);
-    }
     snprintf(
         text, sizeof text,
         "rank %d came twice to %.300s: process %d on host %s and process %d on host %s. Was the "
         "job started twice, do two jobs meet at one place, or is one rank given to two "
         "processes?",
-        env->rank, env->store, a.pid, a.host, b.pid, b.host);
+        env->rank, env->store, a->pid, a->host, b->pid, b->host);
     cddpi_rendezvous_set(rendezvous, "failure", text);
     return cddpi_fail(CDDP_ERR_MISMATCH, "joining job %s: %s", env->job, text);
 }
 
-/* Replace @p other in the store, which may have ended; if it has not, it will find a note about
- * this. */
+/* Replace in the store another process, which may have ended; if it has not, it will find a note
+ * about this. */
 static cddp_status replace(struct cddpi_rendezvous *rendezvous, const char *key, bool is_known_gone)
 {
     char contested[KEY_BYTES];
 
-    CDDPI_TRY(cddp_store_set(rendezvous->store, key, rendezvous->who, strlen(rendezvous->who)));
-    if (!is_known_gone) {
-        snprintf(contested, sizeof contested, "failure/%d", rendezvous->env->rank);
-        cddpi_rendezvous_set(rendezvous, contested, rendezvous->who);
-    }
-    return CDDP_OK;
+    CDDPI_TRY(cddpi_message_set(rendezvous->store, key, &cddpi_who_form, &rendezvous->who));
+    snprintf(contested, sizeof contested, "failure/%d", rendezvous->env->rank);
+    return is_known_gone
+               ? CDDP_OK
+               : cddpi_message_set(rendezvous->store, contested, &cddpi_who_form, &rendezvous->who);
 }
 
 cddp_status cddpi_rendezvous_be_rank(struct cddpi_rendezvous *rendezvous)
 {
-    struct who own;
-    struct who other;
+    struct cddpi_who other;
     char key[KEY_BYTES];
     bool is_first = false;
+    bool is_known;
+    bool is_here;
     void *value = NULL;
-    cddp_status status;
+    size_t bytes = 0;
 
-    write_who(rendezvous->who);
+    find_self(&rendezvous->who);
     snprintf(key, sizeof key, "who/%d", rendezvous->env->rank);
-    status = cddp_store_compare_set(rendezvous->store, key, NULL, 0, rendezvous->who,
-                                    strlen(rendezvous->who), &is_first, &value, NULL);
-    if (status == CDDP_OK && !is_first && strcmp(value, rendezvous->who) != 0) {
-        bool is_here = read_who(rendezvous->who, &own) && read_who(value, &other) &&
-                       strcmp(own.place, other.place) == 0;
-
-        /* the entry may be left by a process that was killed while it waited */
-        if (is_here && cddpi_process_is_alive(other.pid, other.start)) {
-            status = fail_twice(rendezvous, value, rendezvous->who);
-        } else {
-            status = replace(rendezvous, key, is_here);
-        }
-    }
+    CDDPI_TRY(cddpi_message_set_first(rendezvous->store, key, &cddpi_who_form, &rendezvous->who,
+                                      &is_first, &value, &bytes));
+    is_known = !is_first && cddpi_message_decode(&cddpi_who_form, value, bytes, &other) == CDDP_OK;
     cddp_free(value);
-    return status;
+    if (is_first || (is_known && memcmp(&other, &rendezvous->who, sizeof other) == 0)) {
+        return CDDP_OK;
+    }
+    is_here = is_known && strcmp(rendezvous->who.place, other.place) == 0;
+    /* the entry may be left by a process that was killed while it waited */
+    return is_here && cddpi_process_is_alive(other.pid, other.start)
+               ? fail_twice(rendezvous, &other, &rendezvous->who)
+               : replace(rendezvous, key, is_here);
 }
 
-cddp_status cddpi_rendezvous_contest(struct cddpi_rendezvous *rendezvous, const char *key,
-                                     const char *value)
+cddp_status cddpi_rendezvous_contest(struct cddpi_rendezvous *rendezvous,
+                                     const struct cddpi_store_pair *pair)
 {
+    struct cddpi_who other;
     char own[KEY_BYTES];
 
     snprintf(own, sizeof own, "failure/%d", rendezvous->env->rank);
-    return strcmp(key, own) == 0 && rendezvous->who[0] != '\0' &&
-                   strcmp(value, rendezvous->who) != 0
-               ? fail_twice(rendezvous, rendezvous->who, value)
-               : CDDP_OK;
+    if (strcmp(pair->key, own) != 0 || rendezvous->who.pid == 0) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(read_who(rendezvous, pair->value, pair->bytes, &other));
+    return memcmp(&other, &rendezvous->who, sizeof other) == 0
+               ? CDDP_OK
+               : fail_twice(rendezvous, &rendezvous->who, &other);
 }
 
 void cddpi_rendezvous_forget_rank(struct cddpi_rendezvous *rendezvous)
 {
     char key[KEY_BYTES];
 
-    if (rendezvous->who[0] != '\0') {
+    if (rendezvous->who.pid != 0) {
         snprintf(key, sizeof key, "who/%d", rendezvous->env->rank);
         cddpi_rendezvous_delete(rendezvous, key);
     }
@@ -161,14 +160,17 @@ cddp_status cddpi_rendezvous_name_rival(struct cddpi_rendezvous *rendezvous,
                                         struct cddpi_launch_env *env, cddp_status failed)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
+    struct cddpi_who other;
     void *value = NULL;
+    size_t bytes = 0;
 
     if (open_rivals(rendezvous, env) == CDDP_OK &&
-        cddp_store_get(rendezvous->store, "who/0", LOOK_MS, &value, NULL) == CDDP_OK) {
-        write_who(rendezvous->who);
-        failed = fail_twice(rendezvous, value, rendezvous->who);
+        cddp_store_get(rendezvous->store, "who/0", LOOK_MS, &value, &bytes) == CDDP_OK) {
+        failed = read_who(rendezvous, value, bytes, &other);
         cddp_free(value);
-        return failed;
+        CDDPI_TRY(failed);
+        find_self(&rendezvous->who);
+        return fail_twice(rendezvous, &other, &rendezvous->who);
     }
     (void)cddpi_fail_again(failed, &failure);
     return cddpi_fail_suffix(failed,

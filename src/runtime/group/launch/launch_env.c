@@ -162,11 +162,11 @@ static void copy_text(char *out, size_t bytes, const char *option, enum cddpi_en
 cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_group_options *out)
 {
     cddp_group_options read = CDDP_GROUP_OPTIONS_INIT;
-    size_t least = offsetof(cddp_group_options, device); /* size of the struct's first version */
 
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("group options", "CDDP_GROUP_OPTIONS_INIT", options,
-                                    sizeof read, least, &read));
+                                    sizeof read, sizeof read.struct_size, &read));
+        CDDPI_TRY(cddpi_reserved_check("group options", read.reserved, sizeof read.reserved));
     }
     *out = read;
     return CDDP_OK;

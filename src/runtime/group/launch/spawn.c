@@ -403,7 +403,7 @@ cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg, const cddp_spawn
     }
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("spawn options", "CDDP_SPAWN_OPTIONS_INIT", options,
-                                    sizeof known, sizeof known, &known));
+                                    sizeof known, sizeof known.struct_size, &known));
     }
     status = prepare(&spawn);
     if (status == CDDP_OK) {

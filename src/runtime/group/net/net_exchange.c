@@ -347,10 +347,10 @@ void cddpi_net_exchange_end(struct net_exchange *exchange)
     snprintf(count, sizeof count, "net/%016llx/left", (unsigned long long)exchange->nonce);
     snprintf(all, sizeof all, "net/%016llx/all-left", (unsigned long long)exchange->nonce);
     if (net->rank == 0) {
-        char *value;
+        void *value;
 
         if (cddpi_rendezvous_await(rendezvous, all, net->leaders[net->host_count - 1],
-                                   rendezvous->deadline_ns, &value) == CDDP_OK) {
+                                   rendezvous->deadline_ns, &value, NULL) == CDDP_OK) {
             cddp_free(value);
         }
     } else {

@@ -1,8 +1,8 @@
 /* handshake.c - owns how ranks of one host agree on one shared block: through the rendezvous when a
  * group is created, through the parent's collectives when a group is split.
  *
- * Keys of the rendezvous, below "host/H/": "reply" has the answer of the host's first rank: "ok PID
- * FD START NONCE SIZE" or its refusal (group/join/rendezvous.h). "refused" has the refusal of a
+ * Keys of the rendezvous, below "host/H/": "reply" has the answer of the host's first rank, which
+ * says where the block is, or its refusal (group/join/rendezvous.h). "refused" has the refusal of a
  * rank that could not map the block. An answer from a process that has ended (in a left-over file)
  * is ignored. */
 #include "base/alloc.h"
@@ -13,12 +13,25 @@
 #include "group/join/rendezvous.h"
 #include "group/shm/shm.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { GRACE_MS = 2000, POLL_MS = 20, STALE_MS = 1000, KEY_BYTES = 48 };
+
+#define BLOCK struct shm_block_place
+
+static const struct cddpi_field block_fields[] = {
+    CDDPI_FIELD_OF_U64(BLOCK, nonce),
+    CDDPI_FIELD_OF_U64(BLOCK, start_time),
+    CDDPI_FIELD_OF_NUMBER(BLOCK, pid, 1, INT32_MAX),
+    CDDPI_FIELD_OF_NUMBER(BLOCK, fd, 0, INT32_MAX),
+    CDDPI_FIELD_OF_NUMBER(BLOCK, world_size, 1, INT32_MAX),
+    {.type = CDDPI_FIELD_END},
+};
+
+const struct cddpi_message_form cddpi_shm_block_form = {CDDPI_MESSAGE_SHARED_BLOCK, sizeof(BLOCK),
+                                                        sizeof(BLOCK) + 64, block_fields};
 
 struct handshake {
     const struct cddpi_members *members;
@@ -33,45 +46,40 @@ static cddp_status give_reply(struct handshake *handshake, struct shm_backend **
 {
     struct cddpi_rendezvous *rendezvous = handshake->rendezvous;
     const struct cddpi_open_params *params = &handshake->params;
-    uint64_t nonce;
-    char text[128];
+    struct shm_block_place block = {.world_size = params->world_size};
     cddp_status status;
 
     cddpi_rendezvous_delete(rendezvous, handshake->reply);
     cddpi_rendezvous_delete(rendezvous, handshake->refused);
     CDDPI_TRY_GOTO(refuse, status,
-                   cddpi_shm_block_create(params->world_size, &nonce, &handshake->fd));
-    CDDPI_TRY_GOTO(refuse, status, cddpi_shm_attach(params, handshake->fd, nonce, out));
-    snprintf(text, sizeof text, "ok %d %d %" PRIu64 " %" PRIu64 " %d", getpid(), handshake->fd,
-             cddpi_process_start_time(), nonce, params->world_size);
-    return cddp_store_set(rendezvous->store, handshake->reply, text, strlen(text));
+                   cddpi_shm_block_create(params->world_size, &block.nonce, &handshake->fd));
+    CDDPI_TRY_GOTO(refuse, status, cddpi_shm_attach(params, handshake->fd, block.nonce, out));
+    block.pid = getpid();
+    block.fd = handshake->fd;
+    block.start_time = cddpi_process_start_time();
+    return cddpi_message_set(rendezvous->store, handshake->reply, &cddpi_shm_block_form, &block);
 
 refuse:
     return cddpi_refusal_set(rendezvous, handshake->reply, status);
 }
 
-static cddp_status accept_offer(struct handshake *handshake, const char *text,
+static cddp_status accept_reply(struct handshake *handshake, const void *reply, size_t bytes,
                                 struct shm_backend **out)
 {
     const struct cddpi_open_params *params = &handshake->params;
-    uint64_t start;
-    uint64_t nonce;
-    cddp_status status;
-    int size;
-    int pid;
-    int fd;
+    struct shm_block_place block;
+    cddp_status status = cddpi_message_decode(&cddpi_shm_block_form, reply, bytes, &block);
 
-    if (sscanf(text, "ok %d %d %" SCNu64 " %" SCNu64 " %d", &pid, &fd, &start, &nonce, &size) !=
-        5) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "joining: rank %d's answer cannot be understood",
-                          params->names[0]);
+    if (status != CDDP_OK) {
+        return cddpi_fail_prefix(status, "joining: rank %d's answer", params->names[0]);
     }
-    if (size != params->world_size) {
-        return cddpi_members_fail_sizes(params->names[params->rank], params->world_size, size);
+    if (block.world_size != params->world_size) {
+        return cddpi_members_fail_sizes(params->names[params->rank], params->world_size,
+                                        block.world_size);
     }
-    status = cddpi_process_open_fd(pid, start, fd, 0, &handshake->fd);
+    status = cddpi_process_open_fd(block.pid, block.start_time, block.fd, 0, &handshake->fd);
     if (status == CDDP_OK) {
-        status = cddpi_shm_attach(params, handshake->fd, nonce, out);
+        status = cddpi_shm_attach(params, handshake->fd, block.nonce, out);
     }
     if (status != CDDP_OK && handshake->fd >= 0) {
         close(handshake->fd);
@@ -97,12 +105,13 @@ static cddp_status await_reply(struct handshake *handshake, struct shm_backend *
 
     for (;;) {
         int left = cddpi_left_ms(deadline);
-        char *value;
+        void *value;
+        size_t bytes;
         cddp_status status;
 
         CDDPI_TRY(cddpi_refusal_await(rendezvous, handshake->reply, handshake->params.names[0],
-                                      deadline, &value));
-        status = accept_offer(handshake, value, out);
+                                      deadline, &value, &bytes));
+        status = accept_reply(handshake, value, bytes, out);
         cddp_free(value);
         if (status == CDDP_OK) {
             return CDDP_OK;
@@ -195,19 +204,11 @@ cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_bac
     return CDDP_OK;
 }
 
-/* What ranks exchange when they split a group. */
-struct handshake_offer {
-    uint64_t nonce;
-    uint64_t start_time;
-    int32_t pid;
-    int32_t fd; /* -1: none */
-};
-
 /* Attach to the offered block. Does not wait for the other ranks, since one may fail. Once all
  * agree, it is known that all have attached.
  */
 static cddp_status attach_offered(const struct cddpi_open_params *params,
-                                  const struct handshake_offer *offer, struct shm_backend **out)
+                                  const struct shm_block_place *offer, struct shm_backend **out)
 {
     cddp_status status;
     int fd;
@@ -227,7 +228,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
                             bool joins, struct cddpi_backend **out)
 {
     void *offers = NULL;
-    struct handshake_offer mine = {0, 0, getpid(), -1};
+    struct shm_block_place mine = {.pid = getpid(), .fd = -1};
     struct shm_backend *backend = NULL;
     cddp_status own = CDDP_OK;
     cddp_status status;
@@ -239,7 +240,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
     status = cddpi_all_gather_bytes(group, &mine, sizeof mine, &offers);
     if (status == CDDP_OK) {
         if (own == CDDP_OK && joins) {
-            own = attach_offered(params, (const struct handshake_offer *)offers + first, &backend);
+            own = attach_offered(params, (const struct shm_block_place *)offers + first, &backend);
         }
         status = cddpi_agree(group, own);
     }

@@ -172,6 +172,17 @@ static inline struct shm_fingerprint *shm_fingerprint(const struct shm_backend *
 
 extern const struct cddpi_backend_ops cddpi_shm_ops;
 
+/* handshake.c */
+/* Where other ranks find the shared block: an open file of process @p pid. */
+struct shm_block_place {
+    uint64_t nonce;
+    uint64_t start_time; /* of the process */
+    int pid;
+    int fd;         /* -1: none */
+    int world_size; /* in a reply only */
+};
+extern const struct cddpi_message_form cddpi_shm_block_form;
+
 /* block.c */
 /** Create a block for @p world_size ranks, as a memfd. */
 cddp_status cddpi_shm_block_create(int world_size, uint64_t *out_nonce, int *out_fd);

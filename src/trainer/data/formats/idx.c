@@ -262,6 +262,26 @@ static cddp_status open_together(const struct idx_request *request, cddp_group *
     return cddpi_agree_on_contents(group, own, CDDPI_EXCHANGED_FILES_MAX, false);
 }
 
+static cddp_status shape_of(const char *path, const struct cddpi_data_file *file, int out[3])
+{
+    struct idx images;
+
+    CDDPI_TRY(read_header(path, file, 3, 4, &images));
+    CDDPI_TRY(check_sample(&images));
+    out[0] = images.dimensions == 4 ? (int)images.sizes[1] : 1;
+    out[1] = (int)images.sizes[images.dimensions - 2];
+    out[2] = (int)images.sizes[images.dimensions - 1];
+    return CDDP_OK;
+}
+
+cddp_status cddpi_idx_image_shape(const char *path, int out[3])
+{
+    struct cddpi_data_file file = CDDPI_DATA_FILE_CLOSED;
+
+    CDDPI_TRY(cddpi_data_file_open(path, false, size_of_images, &file));
+    return cddpi_data_file_finish(&file, shape_of(path, &file, out));
+}
+
 cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_path, int classes,
                                    cddp_group *group, struct cddpi_dataset *out)
 {

@@ -147,7 +147,8 @@ static cddp_status read_open(const char *path, int fd, struct cddpi_image_memory
     return CDDP_OK;
 }
 
-static cddp_status read_file(const char *path, struct cddpi_image_memory *memory, size_t *out_bytes)
+cddp_status cddpi_image_read_file(const char *path, struct cddpi_image_memory *memory,
+                                  size_t *out_bytes)
 {
     int fd = -1;
     cddp_status status = cddpi_file_open_regular(path, O_RDONLY | O_CLOEXEC, 0, &fd);
@@ -192,7 +193,7 @@ static cddp_status make_pixels(const char *path, const struct cddpi_image_use *u
     size_t bytes = 0;
     bool flip = false;
 
-    CDDPI_TRY(read_file(path, &scratch->file, &bytes));
+    CDDPI_TRY(cddpi_image_read_file(path, &scratch->file, &bytes));
     CDDPI_TRY(cddpi_image_decode(path, scratch->file.data, bytes, &scratch->pixels, &image));
     CDDPI_TRY(cut_out(path, &image, use, key, scratch, &flip));
     cddpi_image_to_planes(scratch->window.data, use->size, use->size, flip, tables, out);

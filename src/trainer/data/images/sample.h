@@ -37,6 +37,12 @@ struct cddpi_image_scratch {
 
 void cddpi_image_scratch_free(struct cddpi_image_scratch *scratch);
 
+/** Read the whole file @p path, of at most CDDPI_IMAGE_MOST_FILE_BYTES. Any thread.
+ *  @return CDDP_OK; CDDP_ERR_NOT_FOUND, CDDP_ERR_IO, CDDP_ERR_FORMAT (too large),
+ *          CDDP_ERR_NO_MEMORY. Error texts begin with the file. */
+CDDP_CHECKED cddp_status cddpi_image_read_file(const char *path, struct cddpi_image_memory *memory,
+                                               size_t *out_bytes);
+
 /** Make sample @p key.sample of @p files. Any thread, with its own scratch.
  *  @param tables  The float for each byte, per channel.
  *  @param out     3 x size x size.

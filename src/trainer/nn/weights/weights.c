@@ -239,7 +239,7 @@ cddp_type cddpi_weights_type(const struct cddpi_weights *weights)
 /* Whether the model's tensor exists with the right size; wpe may have more positions than the
  * model. */
 static cddp_status match(const struct cddpi_weights *weights, const char *path,
-                         const cddp_tensor *wanted, size_t index)
+                         const cddp_param *wanted, size_t index)
 {
     struct cddpi_gpt2_tensor tensor;
     bool fits;
@@ -272,7 +272,7 @@ static cddp_status match(const struct cddpi_weights *weights, const char *path,
 }
 
 cddp_status cddpi_weights_match(const struct cddpi_weights *weights, const char *path,
-                                int64_t heads, const cddp_tensor *tensors, size_t count)
+                                int64_t heads, const cddp_param *tensors, size_t count)
 {
     const struct cddpi_gpt2_shape *shape = &weights->shape;
 
@@ -290,7 +290,7 @@ cddp_status cddpi_weights_match(const struct cddpi_weights *weights, const char 
     return CDDP_OK;
 }
 
-cddp_status cddpi_weights_fill(const struct cddpi_weights *weights, const cddp_tensor *tensor)
+cddp_status cddpi_weights_fill(const struct cddpi_weights *weights, const cddp_param *tensor)
 {
     int64_t rows = tensor->dims == 2 ? tensor->shape[0] : 1;
 
@@ -299,7 +299,7 @@ cddp_status cddpi_weights_fill(const struct cddpi_weights *weights, const cddp_t
     return cddpi_weights_checked(weights, CDDP_OK);
 }
 
-cddp_status cddpi_weights_load(const char *path, int64_t heads, const cddp_tensor *tensors,
+cddp_status cddpi_weights_load(const char *path, int64_t heads, const cddp_param *tensors,
                                size_t count)
 {
     struct cddpi_weights *weights;

@@ -64,16 +64,16 @@ bool cddpi_weights_name_in(const char *folder, char *out, size_t bytes);
  *  @return As cddpi_weights_open(); CDDP_ERR_FORMAT also if shapes differ, or the file specifies
  *          another number of heads. */
 CDDP_CHECKED cddp_status cddpi_weights_load(const char *path, int64_t heads,
-                                            const cddp_tensor *tensors, size_t count);
+                                            const cddp_param *tensors, size_t count);
 
 /** Check that the open file @p weights at @p path has all of @p tensors, in the sense of
  *  cddpi_weights_load(). Their memory is not accessed. */
 CDDP_CHECKED cddp_status cddpi_weights_match(const struct cddpi_weights *weights, const char *path,
-                                             int64_t heads, const cddp_tensor *tensors,
+                                             int64_t heads, const cddp_param *tensors,
                                              size_t count);
 /** Fill one of these tensors. */
 CDDP_CHECKED cddp_status cddpi_weights_fill(const struct cddpi_weights *weights,
-                                            const cddp_tensor *tensor);
+                                            const cddp_param *tensor);
 
 /** Write @p weights to @p path (through a temporary file beside it) in another format.
  *  @param type   F32; for hf and llmc also BF16; for hf also F16.

@@ -27,10 +27,10 @@ static cddp_status tensor_fail(const struct looking *at, const struct cddpi_name
     char name[CDDPI_SAFETENSORS_NAME_SHOWN];
     char shape[CDDPI_TENSOR_KIND_BYTES];
 
-    return cddpi_fail(CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted",
-                      at->weights->files.paths[found->file],
-                      cddpi_printable(tensor->name, name, sizeof name),
-                      cddpi_tensor_describe(tensor, shape), wanted);
+    return cddpi_fail(
+        CDDP_ERR_FORMAT, "%s: tensor \"%s\" is %s, but %s is wanted",
+        at->weights->files.paths[found->file], cddpi_printable(tensor->name, name, sizeof name),
+        cddpi_shape_describe(tensor->type, tensor->dims, tensor->shape, shape), wanted);
 }
 
 static const struct cddpi_named_tensor *find_tensor(const struct looking *at, const char *name)

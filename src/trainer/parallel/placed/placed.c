@@ -100,7 +100,7 @@ static void order_params(struct cddpi_placed *placed)
 
     for (int s = placed->part_count - 1; s >= 0; s--) {
         const struct cddpi_placed_part *part = &placed->parts[s];
-        const uint32_t *inside = cddpi_model_ready_order(cddpi_device_model_inside(part->model));
+        const size_t *inside = cddpi_model_ready_order(cddpi_device_model_inside(part->model));
 
         for (size_t i = 0; i < part->param_count; i++) {
             if (!part->is_later[inside[i]]) {
@@ -154,7 +154,7 @@ const cddp_param *cddpi_placed_buffers(const struct cddpi_placed *placed, size_t
     return placed->buffers;
 }
 
-const uint32_t *cddpi_placed_ready_order(const struct cddpi_placed *placed)
+const size_t *cddpi_placed_ready_order(const struct cddpi_placed *placed)
 {
     return placed->ready_order;
 }

@@ -48,7 +48,7 @@ int cddpi_placed_param_device(const struct cddpi_placed *placed, size_t index);
 const cddp_param *cddpi_placed_params(const struct cddpi_placed *placed, size_t *out_count);
 const cddp_param *cddpi_placed_buffers(const struct cddpi_placed *placed, size_t *out_count);
 bool cddpi_placed_param_decays(const struct cddpi_placed *placed, size_t index);
-const uint32_t *cddpi_placed_ready_order(const struct cddpi_placed *placed);
+const size_t *cddpi_placed_ready_order(const struct cddpi_placed *placed);
 void cddpi_placed_bind_grads(struct cddpi_placed *placed, void *const *grads);
 void cddpi_placed_bind_params(struct cddpi_placed *placed, void *const *data);
 /** @p wait is called in the devices' threads, in one at a time. */

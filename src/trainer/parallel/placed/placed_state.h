@@ -46,7 +46,7 @@ struct cddpi_placed {
         step; /* step: for the last number of micro-batches */
     cddp_param *params, *buffers;
     size_t param_count, buffer_count;
-    uint32_t *ready_order;
+    size_t *ready_order;
     void **grads;                  /* one per parameter, as bound */
     struct cddpi_loss_result late; /* of the last backward */
     pthread_mutex_t gate;          /* held around callbacks, so that one thread at a time calls */

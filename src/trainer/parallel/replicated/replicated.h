@@ -46,7 +46,7 @@ const cddp_param *cddpi_replicated_params(const struct cddpi_replicated *replica
 const cddp_param *cddpi_replicated_buffers(const struct cddpi_replicated *replicated,
                                            size_t *out_count);
 bool cddpi_replicated_param_decays(const struct cddpi_replicated *replicated, size_t index);
-const uint32_t *cddpi_replicated_ready_order(const struct cddpi_replicated *replicated);
+const size_t *cddpi_replicated_ready_order(const struct cddpi_replicated *replicated);
 void cddpi_replicated_bind_params(struct cddpi_replicated *replicated, void *const *data);
 void cddpi_replicated_bind_grads(struct cddpi_replicated *replicated, void *const *grads);
 /** @p wait is called in the caller's thread, for every parameter, before the model is copied. */

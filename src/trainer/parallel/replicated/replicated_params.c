@@ -20,7 +20,7 @@ const cddp_param *cddpi_replicated_buffers(const struct cddpi_replicated *replic
     return replicated->buffers;
 }
 
-const uint32_t *cddpi_replicated_ready_order(const struct cddpi_replicated *replicated)
+const size_t *cddpi_replicated_ready_order(const struct cddpi_replicated *replicated)
 {
     return replicated->ready_order;
 }
@@ -149,7 +149,7 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
  * completed by the head. */
 static void order_params(struct cddpi_replicated *replicated)
 {
-    const uint32_t *order = cddpi_model_ready_order(cddpi_device_model_inside(replicated->tail));
+    const size_t *order = cddpi_model_ready_order(cddpi_device_model_inside(replicated->tail));
     size_t first = replicated->first_param;
     size_t done = 0;
     size_t count;
@@ -162,7 +162,7 @@ static void order_params(struct cddpi_replicated *replicated)
     }
     order = cddpi_model_ready_order(cddpi_device_model_inside(replicated->replicas[0].model));
     for (size_t i = 0; i < replicated->copied_params; i++) {
-        replicated->ready_order[done++] = (uint32_t)first + order[i];
+        replicated->ready_order[done++] = (size_t)first + order[i];
     }
     order = replicated->head != NULL
                 ? cddpi_model_ready_order(cddpi_device_model_inside(replicated->head))

@@ -35,7 +35,7 @@ struct cddpi_replicated {
     void **copied_data;     /* the first copy's parameters, as copies on GPUs read them */
     uint32_t *tail_numbers; /* one per parameter of the tail: its index among all */
     void **tail_places;     /* one per parameter of the tail, as argument of calls */
-    uint32_t *ready_order;
+    size_t *ready_order;
     void **grads;                  /* one per parameter, as bound */
     struct cddpi_loss_result late; /* of the last backward */
     cddpi_param_wait_fn wait;

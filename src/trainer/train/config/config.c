@@ -96,15 +96,13 @@ static void set_include_dir(config_t *parsed, const char *path)
     }
 }
 
-static cddp_status read_file(const char *path, struct cddpi_config *config)
+static cddp_status read_text(const char *path, const char *text, struct cddpi_config *config)
 {
     struct cddpi_config_source source = {path, NULL};
     config_t parsed;
-    char *text = NULL;
     cddp_status status;
 
-    CDDPI_TRY(cddpi_config_read_text(path, &text));
-    CDDPI_TRY_GOTO(out, status, cddpi_config_check_includes(path, text));
+    CDDPI_TRY(cddpi_config_check_includes(path, text));
     config_init(&parsed);
     set_include_dir(&parsed, path);
     if (cddpi_config_parse(&parsed, text) != CONFIG_TRUE) {
@@ -113,7 +111,16 @@ static cddp_status read_file(const char *path, struct cddpi_config *config)
         status = read_group(&source, config_root_setting(&parsed), "", config);
     }
     config_destroy(&parsed);
-out:
+    return status;
+}
+
+static cddp_status read_file(const char *path, struct cddpi_config *config)
+{
+    char *text = NULL;
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_config_read_text(path, &text));
+    status = read_text(path, text, config);
     cddpi_free(text);
     return status;
 }
@@ -368,18 +375,24 @@ static cddp_status check_together(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
-cddp_status cddpi_config_load(const char *path, char *const *overrides, int override_count,
-                              struct cddpi_config *out)
+/* @p path and @p text: NULL: not given. */
+static cddp_status load(const char *path, const char *text, char *const *overrides,
+                        int override_count, struct cddpi_config *out)
 {
     struct cddpi_config config = {0};
     cddp_status status;
 
-    config.path = cddpi_strdup(path);
+    config.path = cddpi_strdup(path != NULL ? path : CDDPI_CONFIG_TEXT);
     if (config.path == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
     }
     CDDPI_TRY_GOTO(fail, status, read_defaults(&config));
-    CDDPI_TRY_GOTO(fail, status, read_file(path, &config));
+    if (path != NULL) {
+        CDDPI_TRY_GOTO(fail, status, read_file(path, &config));
+    }
+    if (text != NULL) {
+        CDDPI_TRY_GOTO(fail, status, read_text(CDDPI_CONFIG_TEXT, text, &config));
+    }
     for (int i = 0; i < override_count; i++) {
         CDDPI_TRY_GOTO(fail, status, read_override(overrides[i], &config));
     }
@@ -391,6 +404,17 @@ cddp_status cddpi_config_load(const char *path, char *const *overrides, int over
 fail:
     cddpi_config_fini(&config);
     return status;
+}
+
+cddp_status cddpi_config_load(const char *path, char *const *overrides, int override_count,
+                              struct cddpi_config *out)
+{
+    return load(path, NULL, overrides, override_count, out);
+}
+
+cddp_status cddpi_config_load_text(const char *path, const char *text, struct cddpi_config *out)
+{
+    return load(path, text, NULL, 0, out);
 }
 
 void cddpi_config_fini(struct cddpi_config *config)

@@ -75,16 +75,16 @@ static void drop_times(struct cddpi_device_step *step, struct device_step_times 
  * sharded optimizer, ranks all-gather these copies (ddp/copies.h). */
 static cddp_status bind_copies(const struct cddpi_trainer *trainer)
 {
-    void **copies = cddpi_zalloc_array(trainer->param_count, sizeof *copies);
+    void **copies = cddpi_zalloc_array(trainer->models.param_count, sizeof *copies);
 
     if (copies == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters",
-                          trainer->param_count);
+                          trainer->models.param_count);
     }
-    for (size_t i = 0; i < trainer->param_count; i++) {
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
         copies[i] = cddpi_model_param_copy(trainer->model, i);
     }
-    cddpi_optim_device_copies(trainer->optim, cddpi_model_copy_type(trainer->model), copies);
+    cddpi_optim_device_copies(trainer->step.optim, cddpi_model_copy_type(trainer->model), copies);
     cddpi_free(copies);
     return CDDP_OK;
 }
@@ -153,8 +153,8 @@ const float *cddpi_device_step_loss_scale(const struct cddpi_device_step *step)
 cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step)
 {
     const struct cddpi_device_ops *ops = step->device->ops;
-    float scale = step->trainer->loss_scale.scale;
-    int32_t good_steps = (int32_t)step->trainer->loss_scale.good_steps;
+    float scale = step->trainer->step.loss_scale.scale;
+    int32_t good_steps = (int32_t)step->trainer->step.loss_scale.good_steps;
 
     CDDPI_TRY(ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->scalars->loss_scale, &scale,
                         sizeof scale));
@@ -169,7 +169,7 @@ static cddp_status find_factor(struct cddpi_device_step *step)
     struct cddpi_trainer *trainer = step->trainer;
     struct step_scalars *scalars = step->scalars;
 
-    CDDPI_TRY(cddpi_optim_device_squares(trainer->optim, &scalars->squares));
+    CDDPI_TRY(cddpi_optim_device_squares(trainer->step.optim, &scalars->squares));
     if (trainer->config->ddp.shard_optimizer) {
         CDDPI_TRY(cddp_all_reduce(trainer->group, &scalars->squares, &scalars->squares, 1, CDDP_F64,
                                   CDDP_OP_SUM, NULL));
@@ -232,19 +232,20 @@ bool cddpi_device_step_has_factor(const struct cddpi_device_step *step)
 
 cddp_status cddpi_device_step_prepare(struct cddpi_device_step *step, double lr)
 {
-    return cddpi_optim_device_rate(step->trainer->optim, step->trainer->grads, lr);
+    return cddpi_optim_device_rate(step->trainer->step.optim, step->trainer->step.grads, lr);
 }
 
 cddp_status cddpi_device_step_work(struct cddpi_device_step *step, bool wants_norm)
 {
-    const struct cddpi_loss_scale *rule = &step->trainer->loss_scale;
+    const struct cddpi_loss_scale *rule = &step->trainer->step.loss_scale;
     struct step_scalars *scalars = step->scalars;
     bool has_factor = cddpi_device_step_has_factor(step);
 
     if (has_factor || wants_norm) {
         CDDPI_TRY(find_factor(step));
     }
-    CDDPI_TRY(cddpi_optim_device_update(step->trainer->optim, has_factor ? &scalars->factor : NULL,
+    CDDPI_TRY(cddpi_optim_device_update(step->trainer->step.optim,
+                                        has_factor ? &scalars->factor : NULL,
                                         step->scales ? &scalars->skip : NULL));
     if (!step->scales) {
         return CDDP_OK;
@@ -338,12 +339,12 @@ cddp_status cddpi_device_step_take(struct cddpi_device_step *step, struct cddpi_
     out->norm = step->has_norm[slot] ? scalars->norm : NAN;
     out->skipped = step->scales && scalars->skip != 0;
     if (step->scales) {
-        trainer->loss_scale.scale = scalars->loss_scale;
-        trainer->loss_scale.good_steps = scalars->good_steps;
-        trainer->loss_scale.skipped += out->skipped;
+        trainer->step.loss_scale.scale = scalars->loss_scale;
+        trainer->step.loss_scale.good_steps = scalars->good_steps;
+        trainer->step.loss_scale.skipped += out->skipped;
     }
     if (out->skipped) {
-        cddpi_optim_skipped(trainer->optim, step->put - step->got);
+        cddpi_optim_skipped(trainer->step.optim, step->put - step->got);
     }
     return CDDP_OK;
 }

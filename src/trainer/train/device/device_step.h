@@ -30,7 +30,7 @@ enum cddpi_mark { CDDPI_MARK_FORWARD, CDDPI_MARK_BACKWARD };
 
 /** Create the end of steps. The trainer's optimizer is on the device already; from now on it also
  *  writes the parameter copies that the model's matrix products read.
- *  @param scales  Scale the loss (fp16): by trainer->loss_scale, which follows the device's
+ *  @param scales  Scale the loss (fp16): by trainer->step.loss_scale, which follows the device's
  *                 value. */
 CDDP_CHECKED cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
                                                   struct cddpi_device_step **out);
@@ -38,7 +38,7 @@ void cddpi_device_step_destroy(struct cddpi_device_step *step); /* accepts NULL 
 
 /** The loss scale in device memory; NULL: the loss is not scaled. */
 const float *cddpi_device_step_loss_scale(const struct cddpi_device_step *step);
-/** Send the current trainer->loss_scale to the device (after a checkpoint was read). Waits for
+/** Send the current trainer->step.loss_scale to the device (after a checkpoint was read). Waits for
  *  it. */
 CDDP_CHECKED cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step);
 

@@ -11,39 +11,41 @@
 /* Parameters come first, then buffers. */
 static const cddp_param *tensor_at(const struct cddpi_trainer *trainer, size_t i)
 {
-    return i < trainer->param_count ? &trainer->params[i]
-                                    : &trainer->buffers[i - trainer->param_count];
+    return i < trainer->models.param_count
+               ? &trainer->models.params[i]
+               : &trainer->models.buffers[i - trainer->models.param_count];
 }
 
 static size_t tensor_count(const struct cddpi_trainer *trainer)
 {
-    return trainer->param_count + trainer->buffer_count;
+    return trainer->models.param_count + trainer->models.buffer_count;
 }
 
 static void destroy_copy(struct cddpi_trainer *trainer)
 {
-    for (size_t i = 0; trainer->host_copy != NULL && i < tensor_count(trainer); i++) {
-        cddpi_free(trainer->host_copy[i]);
+    for (size_t i = 0; trainer->models.host_copy != NULL && i < tensor_count(trainer); i++) {
+        cddpi_free(trainer->models.host_copy[i]);
     }
-    cddpi_free(trainer->host_copy);
-    trainer->host_copy = NULL;
+    cddpi_free(trainer->models.host_copy);
+    trainer->models.host_copy = NULL;
 }
 
 static cddp_status create_copy(struct cddpi_trainer *trainer)
 {
     size_t count = tensor_count(trainer);
 
-    if (!cddpi_device_is_async(trainer->device) || trainer->host_copy != NULL) {
+    if (!cddpi_device_is_async(trainer->device) || trainer->models.host_copy != NULL) {
         return CDDP_OK;
     }
-    trainer->host_copy = cddpi_zalloc_array(count, sizeof *trainer->host_copy);
-    for (size_t i = 0; trainer->host_copy != NULL && i < count; i++) {
-        trainer->host_copy[i] = cddpi_alloc_aligned(cddpi_tensors_bytes(tensor_at(trainer, i), 1));
-        if (trainer->host_copy[i] == NULL) {
+    trainer->models.host_copy = cddpi_zalloc_array(count, sizeof *trainer->models.host_copy);
+    for (size_t i = 0; trainer->models.host_copy != NULL && i < count; i++) {
+        trainer->models.host_copy[i] = cddpi_alloc_aligned(
+            cddpi_tensors_bytes(tensor_at(trainer, i), 1));
+        if (trainer->models.host_copy[i] == NULL) {
             destroy_copy(trainer);
         }
     }
-    return trainer->host_copy != NULL
+    return trainer->models.host_copy != NULL
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for a copy of %zu tensors",
                             count);
@@ -76,9 +78,10 @@ static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
     for (size_t i = 0; i < tensor_count(trainer); i++) {
         const cddp_param *tensor = tensor_at(trainer, i);
 
-        CDDPI_TRY(ops->copy(
-            trainer->device, CDDPI_STREAM_COMPUTE, fetch ? trainer->host_copy[i] : tensor->data,
-            fetch ? tensor->data : trainer->host_copy[i], cddpi_tensors_bytes(tensor, 1)));
+        CDDPI_TRY(ops->copy(trainer->device, CDDPI_STREAM_COMPUTE,
+                            fetch ? trainer->models.host_copy[i] : tensor->data,
+                            fetch ? tensor->data : trainer->models.host_copy[i],
+                            cddpi_tensors_bytes(tensor, 1)));
     }
     return ops->finish(trainer->device, timeout_ms);
 }
@@ -112,20 +115,17 @@ size_t cddpi_trainer_model_tensor_count(const struct cddpi_trainer *trainer)
     return count;
 }
 
-cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
+cddp_param *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer)
 {
-    cddp_tensor *all = cddpi_zalloc_array(cddpi_trainer_model_tensor_count(trainer), sizeof *all);
-    cddp_tensor *next = all;
+    cddp_param *all = cddpi_zalloc_array(cddpi_trainer_model_tensor_count(trainer), sizeof *all);
+    cddp_param *next = all;
 
     for (; all != NULL && trainer != NULL; trainer = trainer->next) {
         for (size_t i = 0; i < tensor_count(trainer); i++, next++) {
-            const cddp_param *from = tensor_at(trainer, i);
-
-            next->name = from->name;
-            next->type = from->type;
-            next->dims = from->dims;
-            memcpy(next->shape, from->shape, sizeof next->shape);
-            next->data = trainer->host_copy != NULL ? trainer->host_copy[i] : from->data;
+            *next = *tensor_at(trainer, i);
+            if (trainer->models.host_copy != NULL) {
+                next->data = trainer->models.host_copy[i];
+            }
         }
     }
     return all;

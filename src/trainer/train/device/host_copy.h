@@ -16,6 +16,6 @@ CDDP_CHECKED cddp_status cddpi_trainer_copy_to_device(struct cddpi_trainer *trai
 size_t cddpi_trainer_model_tensor_count(const struct cddpi_trainer *trainer);
 /** Parameters and buffers (or their host copies, if there are any) as tensors for a file. Release
  *  with cddpi_free(). NULL: no memory. */
-cddp_tensor *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer);
+cddp_param *cddpi_trainer_model_tensors(const struct cddpi_trainer *trainer);
 
 #endif

@@ -248,7 +248,7 @@ static cddp_status put_work(struct cddpi_trainer *trainer, const struct cddpi_tr
                             const struct cddpi_micro_batch *batch, uint64_t done)
 {
     CDDPI_TRY(cddpi_trainer_run_micro_batch(trainer, step, batch, done));
-    return batch->last ? cddpi_device_step_work(trainer->device_step, step->reported) : CDDP_OK;
+    return batch->last ? cddpi_device_step_work(trainer->step.device, step->reported) : CDDP_OK;
 }
 
 /* Make the first micro-batch cast the parameter copies that updates do not write. It must do so
@@ -383,15 +383,15 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
     struct captured *captured;
 
     if (batch->last) { /* values for the device, before the step's last work */
-        CDDPI_TRY(cddpi_device_step_prepare(trainer->device_step, step->lr));
+        CDDPI_TRY(cddpi_device_step_prepare(trainer->step.device, step->lr));
     }
     if (done == 0) { /* updates write the other copies, so here copies of parameters are made only
                         if they have changed without an update */
-        CDDPI_TRY(cddpi_device_step_begin_replay(trainer->device_step));
+        CDDPI_TRY(cddpi_device_step_begin_replay(trainer->step.device));
         CDDPI_TRY(cddpi_model_refresh_copies(trainer->model));
     }
     kind.norm = batch->last && step->reported &&
-                !cddpi_device_step_has_factor(trainer->device_step);
+                !cddpi_device_step_has_factor(trainer->step.device);
     captured = find_captured(graphs, &kind);
     *out = CDDPI_REPLAYED;
     if (captured == NULL && !graphs->choice.off) {

@@ -57,13 +57,13 @@ struct cddpi_engine {
 
     /* --- the rank's parameters --- */
 
-    /* Make backward write gradients to trainer->grads. */
+    /* Make backward write gradients to trainer->step.grads. */
     void (*bind_grads)(struct cddpi_trainer *trainer);
     /* Make the models read their parameters at @p data, and 16-bit copies of them at @p copies. */
     void (*bind_params)(struct cddpi_trainer *trainer, void *const *data, void *const *copies);
     bool (*param_decays)(const struct cddpi_trainer *trainer, size_t index);
     /* Write the order in which backward completes the gradients to @p out. */
-    void (*ready_order)(const struct cddpi_trainer *trainer, uint32_t *out);
+    void (*ready_order)(const struct cddpi_trainer *trainer, size_t *out);
     bool remakes_shards; /* can bind all parameters again after the reducer has moved them */
 
     /* --- a step --- */
@@ -109,8 +109,9 @@ struct cddpi_engine {
 
     /* --- checkpoints --- */
 
-    /* Rank 0: list a checkpoint's tensors. Release with cddpi_checkpoint_release(). */
-    cddp_status (*list_tensors)(struct cddpi_trainer *trainer, cddp_snapshot *out);
+    /* Rank 0: list a checkpoint's tensors, to write or to load into. Release with
+     * cddpi_checkpoint_release(). */
+    cddp_status (*list_tensors)(struct cddpi_trainer *trainer, struct cddpi_snapshot_params *out);
     /* Rank 0, before it writes: @p out supplies the tensors that have no data in this process.
      * Optional. */
     cddp_status (*prepare_save)(struct cddpi_trainer *trainer, struct cddpi_snapshot_source *out);

@@ -86,7 +86,7 @@ void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t ind
 
     if (cddpi_device_is_async(devices->cores[device].device)) {
         device = devices->count;
-        all[device].parameters += cddpi_tensors_bytes(&trainer->params[index], 1);
+        all[device].parameters += cddpi_tensors_bytes(&trainer->models.params[index], 1);
     }
     cddpi_trainer_add_param_memory(trainer, index, &all[device]);
 }

@@ -28,7 +28,7 @@ static cddp_status be_alone(struct cddpi_trainer *trainer)
 static cddp_status load_model(struct cddpi_trainer *trainer, const char *path)
 {
     char *file = cddpi_format("%s/model.safetensors", path);
-    cddp_tensor *tensors = NULL;
+    cddp_param *tensors = NULL;
     cddp_status status;
 
     CDDPI_TRY_GOTO(end, status, cddpi_trainer_create_host_copy(trainer));
@@ -77,7 +77,7 @@ static cddp_status load_newest(struct cddpi_trainer *trainer)
 static cddp_status describe_data(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    struct cddpi_dataset *data = &trainer->train.data;
+    struct cddpi_dataset *data = &trainer->data.train.data;
 
     if (config->data.type != CDDPI_DATA_TOKENS && config->data.type != CDDPI_DATA_TEXT) {
         return cddpi_config_fail(
@@ -85,14 +85,14 @@ static cddp_status describe_data(struct cddpi_trainer *trainer)
             config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic" : "images");
     }
     if (config->data.type == CDDPI_DATA_TOKENS) {
-        CDDPI_TRY(cddpi_trainer_open_data(config, NULL, data, &trainer->test.data));
+        CDDPI_TRY(cddpi_trainer_open_data(config, NULL, data, &trainer->data.test.data));
         return cddpi_trainer_open_tokenizer(trainer);
     }
     CDDPI_TRY(cddpi_trainer_open_tokenizer(trainer));
     data->kind = CDDPI_DATASET_TOKENS;
     data->context = config->model.context;
     data->classes = config->model.vocab > 0 ? config->model.vocab
-                                            : cddpi_tokenizer_vocabulary(trainer->tokenizer);
+                                            : cddpi_tokenizer_vocabulary(trainer->data.tokenizer);
     return CDDP_OK;
 }
 
@@ -102,7 +102,7 @@ static cddp_status print_text(struct cddpi_trainer *trainer, const char *prompt,
 
     CDDPI_TRY(cddpi_trainer_continue(trainer, prompt, 0, &generated));
     fprintf(file, "%s%s%s\n", generated.prompt,
-            trainer->tokenizer == NULL && prompt[0] != '\0' ? " " : "", generated.text);
+            trainer->data.tokenizer == NULL && prompt[0] != '\0' ? " " : "", generated.text);
     cddpi_generated_fini(&generated);
     return CDDP_OK;
 }

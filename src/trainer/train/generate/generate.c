@@ -193,6 +193,24 @@ static bool is_over(const struct cddpi_generator *generator, const struct course
            course->tokens[course->count - 1] == cddpi_tokenizer_end(generator->tokenizer);
 }
 
+/* The bytes of the text's token @p i; a number gets a space before it. @p room: for a number. */
+static const char *bytes_of(const struct cddpi_generator *generator, const int32_t *tokens,
+                            size_t i, char room[16], size_t *out_bytes)
+{
+    const char *bytes;
+
+    if (generator->tokenizer == NULL) {
+        *out_bytes = (size_t)snprintf(room, 16, "%s%d", i > 0 ? " " : "", (int)tokens[i]);
+        return room;
+    }
+    bytes = cddpi_tokenizer_token(generator->tokenizer, tokens[i], out_bytes);
+    if (bytes == NULL) {
+        *out_bytes = 1;
+        return "\xFF";
+    }
+    return bytes;
+}
+
 /* Decode @p tokens to text; NULL: no memory. */
 static char *decode(const struct cddpi_generator *generator, const int32_t *tokens, size_t count)
 {
@@ -206,20 +224,31 @@ static char *decode(const struct cddpi_generator *generator, const int32_t *toke
         return NULL;
     }
     for (size_t i = 0; i < count; i++) {
+        char room[16];
         size_t length = 0;
-        const char *part;
+        const char *part = bytes_of(generator, tokens, i, room, &length);
 
-        if (generator->tokenizer == NULL) {
-            fprintf(file, "%s%d", i > 0 ? " " : "", (int)tokens[i]);
-        } else {
-            part = cddpi_tokenizer_token(generator->tokenizer, tokens[i], &length);
-            (void)fwrite(part != NULL ? part : "\xFF", 1, part != NULL ? length : 1, file);
-        }
+        (void)fwrite(part, 1, length, file);
     }
     good = fclose(file) == 0;
     shown = good ? cddpi_utf8_clean(text, bytes) : NULL;
     free(text);
     return shown;
+}
+
+/* Hand over the token drawn last. */
+static cddp_status hand_over(const struct cddpi_generator *generator, const struct course *course)
+{
+    char room[16];
+    size_t length = 0;
+    const char *part;
+
+    if (generator->on_token == NULL || is_over(generator, course)) {
+        return CDDP_OK;
+    }
+    part = bytes_of(generator, course->tokens + course->prompt_count,
+                    course->count - course->prompt_count - 1, room, &length);
+    return generator->on_token(generator->state, part, length);
 }
 
 cddp_status cddpi_generate(const struct cddpi_generator *generator, const char *prompt,
@@ -237,6 +266,7 @@ cddp_status cddpi_generate(const struct cddpi_generator *generator, const char *
             break;
         }
         CDDPI_TRY_GOTO(end, status, add_token(generator, &course));
+        CDDPI_TRY_GOTO(end, status, hand_over(generator, &course));
     }
     generated.count = (int)(course.count - course.prompt_count) -
                       (is_over(generator, &course) ? 1 : 0);

@@ -37,6 +37,10 @@ struct cddpi_generator {
     int count;               /* the most tokens to add; an end-of-text token ends it */
     int64_t deadline_ns;     /* as cddpi_now_ns(): begin no token after it; 0: no deadline */
     bool (*must_stop)(void); /* called before each token; NULL: never stop */
+    /* Gets each token's bytes as it is drawn; any status but CDDP_OK ends the text. NULL: nobody.
+     */
+    cddp_status (*on_token)(void *state, const char *bytes, size_t count);
+    void *state; /* of on_token */
 };
 
 struct cddpi_generated {

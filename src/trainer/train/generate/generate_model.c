@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "train/generate/text_reader.h"
 
 #include <cddp/process.h>
 
@@ -15,13 +16,13 @@ cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
     if (config->data.type != CDDPI_DATA_TEXT && config->data.vocabulary[0] == '\0') {
         return CDDP_OK;
     }
-    return cddpi_tokenizer_open(config->data.vocabulary, &trainer->tokenizer);
+    return cddpi_tokenizer_open(config->data.vocabulary, &trainer->data.tokenizer);
 }
 
 cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    int vocabulary = trainer->train.data.classes;
+    int vocabulary = trainer->data.train.data.classes;
 
     if (config->train.generate_top_k > vocabulary) {
         return cddpi_config_fail(config, "train.generate_top_k",
@@ -31,75 +32,20 @@ cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* The arguments of a model call. Tokens and labels are in the model's memory. */
-struct reader {
-    struct cddpi_model *model;
-    struct cddpi_device *device;
-    int32_t *tokens; /* on a device; NULL: use the generator's own */
-    int32_t *labels; /* zeros: the loss is not used */
-    float *logits;
-    int context, vocabulary;
-    uint64_t step;
-};
-
-static cddp_status read_logits(void *context, const int32_t *tokens, int last, const float **out)
-{
-    struct reader *reader = context;
-    uint64_t id = 0;
-    struct cddpi_batch batch = {.tokens = reader->tokens != NULL ? reader->tokens : tokens,
-                                .label = reader->labels,
-                                .count = 1,
-                                .step = reader->step,
-                                .sample_ids = &id};
-    struct cddpi_loss_result result = {0};
-
-    if (reader->tokens != NULL) {
-        CDDPI_TRY(reader->device->ops->copy(reader->device, CDDPI_STREAM_COMPUTE, reader->tokens,
-                                            tokens, (size_t)reader->context * sizeof *tokens));
-    }
-    CDDPI_TRY(cddpi_model_forward(reader->model, &batch, false, &result));
-    CDDPI_TRY(cddpi_model_read_outputs(reader->model, (size_t)last, 1, reader->logits));
-    *out = reader->logits;
-    return CDDP_OK;
-}
-
-static cddp_status reader_init(const struct cddpi_trainer *trainer, struct reader *out)
-{
-    struct cddpi_device *device = trainer->device;
-    size_t bytes = (size_t)trainer->predictions * sizeof *out->tokens;
-    void *memory = NULL;
-
-    *out = (struct reader){.model = trainer->model,
-                           .device = device,
-                           .context = trainer->predictions,
-                           .vocabulary = trainer->train.data.classes,
-                           .step = trainer->cursor.step};
-    out->logits = cddpi_zalloc_array((size_t)out->vocabulary, sizeof *out->logits);
-    if (out->logits == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
-    }
-    CDDPI_TRY(device->ops->alloc(device, bytes, "labels of a text", &memory));
-    out->labels = memory;
-    CDDPI_TRY(device->ops->clear(device, CDDPI_STREAM_COMPUTE, memory, bytes));
-    if (cddpi_device_is_async(device)) {
-        CDDPI_TRY(device->ops->alloc(device, bytes, "tokens of a text", &memory));
-        out->tokens = memory;
-    }
-    return CDDP_OK;
-}
-
 cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const char *prompt,
                                    int64_t deadline_ns, struct cddpi_generated *out)
 {
     const struct cddpi_config *config = trainer->config;
-    struct reader reader;
-    cddp_status status = reader_init(trainer, &reader);
+    struct cddpi_text_reader reader;
+    cddp_status status = cddpi_text_reader_init(&reader, trainer->model, trainer->device,
+                                                trainer->models.predictions, trainer->data.train.data.classes,
+                                                trainer->cursor.step);
     struct cddpi_generator generator = {
-        .logits = read_logits,
+        .logits = cddpi_text_reader_logits,
         .model = &reader,
-        .context = trainer->predictions,
+        .context = trainer->models.predictions,
         .vocabulary = reader.vocabulary,
-        .tokenizer = trainer->tokenizer,
+        .tokenizer = trainer->data.tokenizer,
         .sampling = {.temperature = config->train.generate_temperature,
                      .top_k = config->train.generate_top_k,
                      .seed = (uint64_t)config->train.seed,
@@ -114,9 +60,7 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
         status = cddpi_generate(&generator, prompt, out);
     }
     ended = cddpi_model_reset_sums(reader.model); /* they must not include generated text */
-    reader.device->ops->release(reader.device, reader.labels);
-    reader.device->ops->release(reader.device, reader.tokens);
-    cddpi_free(reader.logits);
+    cddpi_text_reader_fini(&reader);
     return status == CDDP_OK ? ended : status;
 }
 
@@ -164,7 +108,7 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
     record(trainer, &generated, (double)(cddpi_now_ns() - began) * 1e-6);
     snprintf(heading, sizeof heading, "step %llu: a text of %d tokens",
              (unsigned long long)trainer->cursor.step, generated.count);
-    text = cddpi_format("%s%s%s", generated.prompt, trainer->tokenizer == NULL ? " " : "",
+    text = cddpi_format("%s%s%s", generated.prompt, trainer->data.tokenizer == NULL ? " " : "",
                         generated.text);
     if (text != NULL) {
         cddpi_progress_text(&trainer->records.progress, heading, text);

@@ -19,8 +19,8 @@
 void cddpi_trainer_add_param_memory(const struct cddpi_trainer *trainer, size_t index,
                                     struct cddpi_held_memory *out)
 {
-    out->gradients += cddpi_tensors_bytes(&trainer->params[index], 1);
-    out->optimizer += cddpi_optim_state_bytes(trainer->optim, index);
+    out->gradients += cddpi_tensors_bytes(&trainer->models.params[index], 1);
+    out->optimizer += cddpi_optim_state_bytes(trainer->step.optim, index);
 }
 
 /* @p device is one of this rank's: all ranks have devices of the same names. */
@@ -144,8 +144,8 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     }
     (void)gethostname(host, sizeof host - 1);
     for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        for (size_t i = 0; i < each->param_count; i++) {
-            parameters += cddpi_elements(each->params[i].dims, each->params[i].shape);
+        for (size_t i = 0; i < each->models.param_count; i++) {
+            parameters += cddpi_elements(each->models.params[i].dims, each->models.params[i].shape);
         }
     }
     line = json_pack(
@@ -157,8 +157,8 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         "threads", threads, "products", cddpi_model_matmul_note(trainer->model), "seed",
         (json_int_t)config->train.seed, "batch_size", (json_int_t)config->train.batch_size,
         "accumulate", (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,
-        "train_samples", (json_int_t)trainer->train.data.count, "test_samples",
-        (json_int_t)trainer->test.data.count);
+        "train_samples", (json_int_t)trainer->data.train.data.count, "test_samples",
+        (json_int_t)trainer->data.test.data.count);
     add_jobs(line);
     if (trainer->records.peak_flops > 0) {
         (void)json_object_set_new(line, "peak_tflops",
@@ -201,7 +201,7 @@ void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
                              json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "end", "step",
                                        (json_int_t)trainer->cursor.step, "epoch",
                                        (json_int_t)trainer->cursor.epoch, "stopped",
-                                       trainer->stopped, "seconds",
+                                       trainer->step.stopped, "seconds",
                                        (double)(cddpi_now_ns() - trainer->records.began_ns) * 1e-9,
                                        "peak_rss_mib", peak_rss_mib()));
     write_page(trainer);
@@ -225,7 +225,7 @@ static void show_progress(struct cddpi_trainer *trainer, const struct cddpi_inte
         .step = trainer->cursor.step,
         .steps = trainer->plan.last_step,
         .loss = means->loss,
-        .skipped = (uint64_t)trainer->loss_scale.skipped,
+        .skipped = (uint64_t)trainer->step.loss_scale.skipped,
         .rate = means->predictions_per_s,
         .unit = cddpi_trainer_is_text(trainer) ? "tokens" : "samples",
         .mfu_percent = 100 * mfu,
@@ -245,9 +245,9 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
 
     CDDPI_TRY(
         cddpi_interval_close(&trainer->records.interval, trainer->group, trainer->ddp, &means));
-    samples_per_s = means.predictions_per_s / trainer->predictions;
-    for (int m = 0; m < trainer->model_count; m++) {
-        work += cddpi_model_work(trainer->models[m].model);
+    samples_per_s = means.predictions_per_s / trainer->models.predictions;
+    for (int m = 0; m < trainer->models.count; m++) {
+        work += cddpi_model_work(trainer->models.list[m].model);
     }
     mfu = cddpi_mfu(work, samples_per_s, 1, trainer->records.peak_flops);
     cddpi_report_line_put(&line, "loss", means.loss);
@@ -271,7 +271,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     if (trainer->records.peak_flops > 0) {
         cddpi_report_line_put(&line, "mfu", mfu);
     }
-    if (trainer->graphs != NULL) {
+    if (trainer->step.graphs != NULL) {
         cddpi_report_line_put(&line, "replayed_steps", (double)means.replayed_steps);
     }
     if (trainer->config->train.precision == CDDPI_PRECISION_FP16) {

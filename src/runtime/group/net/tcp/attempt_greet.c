@@ -290,10 +290,10 @@ static const char *objection(const struct tcp_attempt *attempt)
     if (attempt->state != TCP_AWAITS_HELLO && attempt->state != TCP_AWAITS_ANSWER) {
         return NULL;
     }
-    switch (cddpi_tcp_greeting_check(attempt->data, attempt->have)) {
-    case TCP_GREETING_STRANGE:
+    switch (cddpi_greeting_check(TCP_MAGIC, TCP_VERSION, attempt->data, attempt->have)) {
+    case CDDPI_GREETING_STRANGE:
         return "it does not speak cddp's protocol (an HTTP client, a port scanner?)";
-    case TCP_GREETING_OTHER_VERSION:
+    case CDDPI_GREETING_OTHER_VERSION:
         return "it speaks another version of cddp's protocol";
     default:
         return NULL;

@@ -26,15 +26,9 @@ void cddpi_tcp_key(const char *token, const struct tcp_purpose *purpose,
     cddpi_auth_key(token, text, out);
 }
 
-static void put_begin(uint8_t *out)
-{
-    cddpi_put_u64(out, TCP_MAGIC);
-    cddpi_put_u32(out + 8, TCP_VERSION);
-}
-
 void cddpi_tcp_hello_put(const uint8_t nonce[CDDPI_NONCE_BYTES], uint8_t out[TCP_HELLO_BYTES])
 {
-    put_begin(out);
+    cddpi_greeting_put(TCP_MAGIC, TCP_VERSION, out);
     memcpy(out + 12, nonce, CDDPI_NONCE_BYTES);
 }
 
@@ -42,7 +36,7 @@ void cddpi_tcp_answer_put(const struct tcp_answer *answer, uint8_t out[TCP_ANSWE
 {
     const struct tcp_purpose *purpose = &answer->purpose;
 
-    put_begin(out);
+    cddpi_greeting_put(TCP_MAGIC, TCP_VERSION, out);
     cddpi_put_u32(out + 12, purpose->from);
     cddpi_put_u32(out + 16, purpose->to);
     cddpi_put_u32(out + 20, purpose->generation);
@@ -59,20 +53,6 @@ void cddpi_tcp_welcome_put(const struct tcp_welcome *welcome, uint8_t out[TCP_WE
 {
     cddpi_put_u32(out, welcome->reply);
     memcpy(out + 4, welcome->accept, CDDPI_ACCEPT_BYTES);
-}
-
-enum tcp_greeting cddpi_tcp_greeting_check(const uint8_t *data, size_t bytes)
-{
-    uint8_t begin[12];
-
-    put_begin(begin);
-    if (memcmp(data, begin, bytes < 8 ? bytes : 8) != 0) {
-        return TCP_GREETING_STRANGE;
-    }
-    if (bytes >= 12 && memcmp(data + 8, begin + 8, 4) != 0) {
-        return TCP_GREETING_OTHER_VERSION;
-    }
-    return TCP_GREETING_OK;
 }
 
 void cddpi_tcp_answer_get(const uint8_t from[TCP_ANSWER_BYTES], struct tcp_answer *out)

@@ -67,11 +67,6 @@ void cddpi_tcp_hello_put(const uint8_t nonce[CDDPI_NONCE_BYTES], uint8_t out[TCP
 void cddpi_tcp_answer_put(const struct tcp_answer *answer, uint8_t out[TCP_ANSWER_BYTES]);
 void cddpi_tcp_welcome_put(const struct tcp_welcome *welcome, uint8_t out[TCP_WELCOME_BYTES]);
 
-/* What the first bytes of a greeting show. */
-enum tcp_greeting { TCP_GREETING_OK, TCP_GREETING_STRANGE, TCP_GREETING_OTHER_VERSION };
-
-/** Whether the first @p bytes bytes of a hello or an answer can belong to this version. */
-enum tcp_greeting cddpi_tcp_greeting_check(const uint8_t *data, size_t bytes);
 /** Read a complete message that was checked. */
 void cddpi_tcp_answer_get(const uint8_t from[TCP_ANSWER_BYTES], struct tcp_answer *out);
 /** False: there is no such reply. */

@@ -26,7 +26,7 @@ static cddp_status take_times(struct cddpi_trainer *trainer)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_step_result ended = {0};
-    cddp_status status = cddpi_device_step_take(cddpi_gan_of(trainer)->generator->device_step,
+    cddp_status status = cddpi_device_step_take(cddpi_gan_of(trainer)->generator->step.device,
                                                 &ended);
 
     interval->forward_ns += ended.forward_ns;
@@ -185,11 +185,11 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
     /* On a device, the loss is known later. */
     CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum));
     *out_forwarded = cddpi_now_ns();
-    CDDPI_TRY(cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_BACKWARD));
+    CDDPI_TRY(cddpi_device_step_mark(trainer->step.device, CDDPI_MARK_BACKWARD));
     sync.number = trainer->cursor.step + 1;
     sync.samples = (uint64_t)count;
-    sync.micro_batch = 2 * (uint64_t)trainer->replica + last; /* the two passes of each rank */
-    sync.micro_batches = 2 * (uint64_t)trainer->replica_count;
+    sync.micro_batch = 2 * (uint64_t)trainer->replicas.rank + last; /* the two passes of each rank */
+    sync.micro_batches = 2 * (uint64_t)trainer->replicas.count;
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, &sync));
     CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), last, cddpi_trainer_grad_ready,
                                    trainer));
@@ -217,12 +217,12 @@ static cddp_status discriminate(struct cddpi_trainer *trainer, struct cddpi_trai
 
     (void)step;
     (void)done;
-    CDDPI_TRY(cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD));
+    CDDPI_TRY(cddpi_device_step_mark(trainer->step.device, CDDPI_MARK_FORWARD));
     cddpi_launcher_report_alive();
     slot_of(gan, trainer->cursor.step)->count = batch.count;
     CDDPI_TRY(train_discriminator(trainer, batch.input, CDDPI_GAN_REAL, batch.count, begun));
     begun = cddpi_now_ns();
-    CDDPI_TRY(cddpi_device_step_mark(trainer->device_step, CDDPI_MARK_FORWARD));
+    CDDPI_TRY(cddpi_device_step_mark(trainer->step.device, CDDPI_MARK_FORWARD));
     CDDPI_TRY(cddpi_gan_draw(trainer, CDDPI_RANDOM_LATENT, trainer->cursor.step, batch.sample_ids,
                              batch.count));
     CDDPI_TRY(cddpi_gan_forward(trainer, batch.count, true));
@@ -244,11 +244,11 @@ static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
     struct cddpi_loss_result result = {0};
     cddp_step sync = CDDP_STEP_INIT;
 
-    CDDPI_TRY(cddpi_device_step_mark(generator->device_step, CDDPI_MARK_FORWARD));
+    CDDPI_TRY(cddpi_device_step_mark(generator->step.device, CDDPI_MARK_FORWARD));
     CDDPI_TRY(judge_images(trainer, cddpi_gan_of(trainer)->fake, true, count, true, &result));
     CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step, result.loss_sum));
     *out_forwarded = cddpi_now_ns();
-    CDDPI_TRY(cddpi_device_step_mark(generator->device_step, CDDPI_MARK_BACKWARD));
+    CDDPI_TRY(cddpi_device_step_mark(generator->step.device, CDDPI_MARK_BACKWARD));
     CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), false, NULL, NULL));
     CDDPI_TRY(cddpi_model_collect(trainer->model, count));
     sync.number = trainer->cursor.step;

@@ -41,10 +41,10 @@ static cddp_status build_models(struct cddpi_trainer *trainer, const struct cddp
     generator->rank = trainer->rank;
     generator->world_size = trainer->world_size;
     generator->device = trainer->device;
-    generator->replicas = trainer->replicas;
-    generator->replica = trainer->replica;
-    generator->replica_count = trainer->replica_count;
-    generator->predictions = 1;
+    generator->replicas.group = trainer->replicas.group;
+    generator->replicas.rank = trainer->replicas.rank;
+    generator->replicas.count = trainer->replicas.count;
+    generator->models.predictions = 1;
     CDDPI_TRY(cddpi_model_find_layers(spec, "discriminator", &range));
     CDDPI_TRY(create_part(trainer, spec, range));
     return create_part(generator, spec, (struct cddpi_layer_range){0, range.first});
@@ -112,19 +112,20 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
     size_t elements = 0;
     float *next;
 
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        elements += elements_of(&trainer->params[i]);
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
+        elements += elements_of(&trainer->models.params[i]);
     }
-    gan->unwanted_grads = cddpi_zalloc_array(trainer->param_count, sizeof *gan->unwanted_grads);
+    gan->unwanted_grads = cddpi_zalloc_array(trainer->models.param_count,
+                                             sizeof *gan->unwanted_grads);
     if (gan->unwanted_grads == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu parameters",
-                          trainer->param_count);
+                          trainer->models.param_count);
     }
     CDDPI_TRY(make_floats(trainer, elements, &gan->unwanted));
     next = gan->unwanted;
-    for (size_t i = 0; i < trainer->param_count; i++) {
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
         gan->unwanted_grads[i] = next;
-        next += elements_of(&trainer->params[i]);
+        next += elements_of(&trainer->models.params[i]);
     }
     return CDDP_OK;
 }
@@ -134,7 +135,7 @@ static cddp_status allocate_gan(const struct cddpi_trainer *trainer, struct cddp
 {
     const struct cddpi_config *config = trainer->config;
     size_t sheet = CDDPI_GAN_SHEET_SIDE * CDDPI_GAN_SHEET_SIDE;
-    size_t trained = (size_t)cddpi_trainer_micro_batch(config, trainer->replica_count);
+    size_t trained = (size_t)cddpi_trainer_micro_batch(config, trainer->replicas.count);
     size_t room = trained > sheet ? trained : sheet;
     size_t labels = room + (size_t)config->train.eval_batch_size;
 
@@ -182,7 +183,7 @@ static void release_gan(const struct cddpi_trainer *trainer, struct cddpi_gan *g
 
 static cddp_status complete(struct cddpi_trainer *trainer)
 {
-    const struct cddpi_dataset *data = &trainer->train.data;
+    const struct cddpi_dataset *data = &trainer->data.train.data;
     struct cddpi_gan *gan = cddpi_gan_of(trainer);
 
     gan->latent = (size_t)trainer->config->model.latent;
@@ -218,10 +219,10 @@ static void destroy(struct cddpi_trainer *trainer)
     if (gan != NULL) {
         struct cddpi_trainer *generator = gan->generator;
 
-        cddpi_device_step_destroy(generator->device_step);
-        cddpi_optim_destroy(generator->optim);
+        cddpi_device_step_destroy(generator->step.device);
+        cddpi_optim_destroy(generator->step.optim);
         cddp_ddp_destroy(generator->ddp);
-        cddpi_free(generator->grads);
+        cddpi_free(generator->step.grads);
         cddpi_model_destroy(generator->model);
         cddpi_free(generator);
         release_gan(trainer, gan);
@@ -274,12 +275,12 @@ static struct cddpi_model *reader(const struct cddpi_trainer *trainer)
 
 /* List the discriminator's optimizer first, then the generator's, whose counters need other names.
  * There is no loss scale: both are computed in f32. */
-static cddp_status list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+static cddp_status list_tensors(struct cddpi_trainer *trainer, struct cddpi_snapshot_params *out)
 {
     static const char *const counters[] = {"generator.step", "generator.param_steps"};
-    struct cddpi_optim *optim = trainer->next->optim;
+    struct cddpi_optim *optim = trainer->next->step.optim;
     size_t count = 0;
-    const cddp_tensor *tensors = cddpi_optim_tensors(optim, &count);
+    const cddp_param *tensors = cddpi_optim_tensors(optim, &count);
     size_t first;
     cddp_status status;
 
@@ -291,7 +292,7 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *ou
         return status;
     }
     for (size_t i = 0; i < cddpi_optim_counters(optim); i++) {
-        ((cddp_tensor *)(uintptr_t)out->optimizer)[first + i].name = counters[i];
+        ((cddp_param *)(uintptr_t)out->optimizer)[first + i].name = counters[i];
     }
     return CDDP_OK;
 }

@@ -73,7 +73,7 @@ end:
 static cddp_status write_file(const struct cddpi_trainer *trainer, const float *images,
                               const char *folder)
 {
-    const struct cddpi_dataset *data = &trainer->train.data;
+    const struct cddpi_dataset *data = &trainer->data.train.data;
     struct sheet sheet = {.trainer = trainer,
                           .images = images,
                           .channels = (size_t)data->channels,

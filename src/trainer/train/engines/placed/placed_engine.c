@@ -110,7 +110,7 @@ static cddp_status backward(struct cddpi_trainer *trainer, double scale, bool ac
 
 static void bind_grads(struct cddpi_trainer *trainer)
 {
-    cddpi_placed_bind_grads(model_of(trainer), trainer->grads);
+    cddpi_placed_bind_grads(model_of(trainer), trainer->step.grads);
 }
 
 /* Parameters are in host memory, and have no 16-bit copies there. */
@@ -126,15 +126,16 @@ static bool param_decays(const struct cddpi_trainer *trainer, size_t index)
     return cddpi_placed_param_decays(model_of(trainer), index);
 }
 
-static void ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+static void ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
-    memcpy(out, cddpi_placed_ready_order(model_of(trainer)), trainer->param_count * sizeof *out);
+    memcpy(out, cddpi_placed_ready_order(model_of(trainer)),
+           trainer->models.param_count * sizeof *out);
 }
 
 static void add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
 {
     cddpi_placed_add_memory(model_of(trainer), all);
-    for (size_t i = 0; i < trainer->param_count; i++) {
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
         cddpi_own_devices_add_param(trainer, i, cddpi_placed_param_device(model_of(trainer), i),
                                     all);
     }

@@ -222,7 +222,7 @@ cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
                                       const struct cddpi_model_spec *spec)
 {
     const struct cddpi_config *config = trainer->config;
-    int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
+    int samples = (int)cddpi_trainer_micro_batch(config, trainer->replicas.count);
     struct cddpi_placed_engine *placed;
     struct cddpi_segment *segments = NULL;
     int count = 0;
@@ -246,14 +246,14 @@ cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
     }
     cddpi_free(segments);
     CDDPI_TRY(status);
-    trainer->model_count = count;
+    trainer->models.count = count;
     for (int s = 0; s < count; s++) {
-        trainer->models[s] = (struct cddpi_trainer_model){
+        trainer->models.list[s] = (struct cddpi_trainer_model){
             .model = cddpi_placed_model(placed->model, s), .trainer = trainer};
     }
-    trainer->model = trainer->models[0].model;
-    trainer->params = cddpi_placed_params(placed->model, &trainer->param_count);
-    trainer->buffers = cddpi_placed_buffers(placed->model, &trainer->buffer_count);
+    trainer->model = trainer->models.list[0].model;
+    trainer->models.params = cddpi_placed_params(placed->model, &trainer->models.param_count);
+    trainer->models.buffers = cddpi_placed_buffers(placed->model, &trainer->models.buffer_count);
     return CDDP_OK;
 }
 

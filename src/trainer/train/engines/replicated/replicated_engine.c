@@ -104,13 +104,14 @@ static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model
     CDDPI_TRY(create_replicas(trainer, spec));
     replicated = model_of(trainer);
     cddpi_replicated_trace(replicated, trainer->group);
-    trainer->model_count = cddpi_replicated_models(replicated, models);
-    for (int m = 0; m < trainer->model_count; m++) {
-        trainer->models[m] = (struct cddpi_trainer_model){.model = models[m], .trainer = trainer};
+    trainer->models.count = cddpi_replicated_models(replicated, models);
+    for (int m = 0; m < trainer->models.count; m++) {
+        trainer->models.list[m] = (struct cddpi_trainer_model){.model = models[m],
+                                                               .trainer = trainer};
     }
     trainer->model = models[0];
-    trainer->params = cddpi_replicated_params(replicated, &trainer->param_count);
-    trainer->buffers = cddpi_replicated_buffers(replicated, &trainer->buffer_count);
+    trainer->models.params = cddpi_replicated_params(replicated, &trainer->models.param_count);
+    trainer->models.buffers = cddpi_replicated_buffers(replicated, &trainer->models.buffer_count);
     return CDDP_OK;
 }
 
@@ -174,7 +175,7 @@ static cddp_status backward(struct cddpi_trainer *trainer, double scale, bool ac
 
 static void bind_grads(struct cddpi_trainer *trainer)
 {
-    cddpi_replicated_bind_grads(model_of(trainer), trainer->grads);
+    cddpi_replicated_bind_grads(model_of(trainer), trainer->step.grads);
 }
 
 /* Parameters are in host memory, and have no 16-bit copies there. */
@@ -190,16 +191,16 @@ static bool param_decays(const struct cddpi_trainer *trainer, size_t index)
     return cddpi_replicated_param_decays(model_of(trainer), index);
 }
 
-static void ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+static void ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
     memcpy(out, cddpi_replicated_ready_order(model_of(trainer)),
-           trainer->param_count * sizeof *out);
+           trainer->models.param_count * sizeof *out);
 }
 
 static void add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
 {
     cddpi_replicated_add_memory(model_of(trainer), all);
-    for (size_t i = 0; i < trainer->param_count; i++) {
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
         cddpi_own_devices_add_param(trainer, i, 0, all);
     }
 }

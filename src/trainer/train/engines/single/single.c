@@ -55,10 +55,10 @@ cddp_status cddpi_single_create_model(struct cddpi_trainer *trainer,
 {
     CDDPI_TRY(cddpi_model_create(spec, (uint64_t)trainer->config->train.seed, trainer->group,
                                  &trainer->model));
-    trainer->models[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
-    trainer->model_count = 1;
-    trainer->params = cddpi_model_params(trainer->model, &trainer->param_count);
-    trainer->buffers = cddpi_model_buffers(trainer->model, &trainer->buffer_count);
+    trainer->models.list[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
+    trainer->models.count = 1;
+    trainer->models.params = cddpi_model_params(trainer->model, &trainer->models.param_count);
+    trainer->models.buffers = cddpi_model_buffers(trainer->model, &trainer->models.buffer_count);
     return CDDP_OK;
 }
 
@@ -98,7 +98,8 @@ cddp_status cddpi_single_update(struct cddpi_trainer *trainer, const struct cddp
 
 cddp_status cddpi_single_square_sum(struct cddpi_trainer *trainer, const double *known, double *out)
 {
-    *out = known != NULL ? *known : cddpi_optim_square_sum(trainer->optim, trainer->grads);
+    *out = known != NULL ? *known
+                         : cddpi_optim_square_sum(trainer->step.optim, trainer->step.grads);
     return trainer->config->ddp.shard_optimizer
                ? cddp_all_reduce(trainer->group, out, out, 1, CDDP_F64, CDDP_OP_SUM, NULL)
                : CDDP_OK;
@@ -119,8 +120,9 @@ cddp_status cddpi_single_evaluate(struct cddpi_trainer *trainer, const struct cd
 
 void cddpi_single_bind_grads(struct cddpi_trainer *trainer)
 {
-    for (int m = 0; m < trainer->model_count; m++) {
-        cddpi_model_bind_grads(trainer->models[m].model, trainer->grads + trainer->models[m].first);
+    for (int m = 0; m < trainer->models.count; m++) {
+        cddpi_model_bind_grads(trainer->models.list[m].model,
+                               trainer->step.grads + trainer->models.list[m].first);
     }
 }
 
@@ -133,8 +135,8 @@ static cddp_status param_wait(void *context, size_t index)
 
 void cddpi_single_bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
 {
-    for (int m = 0; m < trainer->model_count; m++) {
-        struct cddpi_trainer_model *own = &trainer->models[m];
+    for (int m = 0; m < trainer->models.count; m++) {
+        struct cddpi_trainer_model *own = &trainer->models.list[m];
 
         cddpi_model_bind_params(own->model, data + own->first);
         cddpi_model_bind_copies(own->model, copies + own->first);
@@ -144,25 +146,26 @@ void cddpi_single_bind_params(struct cddpi_trainer *trainer, void *const *data, 
 
 bool cddpi_single_param_decays(const struct cddpi_trainer *trainer, size_t index)
 {
-    int m = trainer->model_count - 1;
+    int m = trainer->models.count - 1;
 
-    while (trainer->models[m].first > index) {
+    while (trainer->models.list[m].first > index) {
         m--;
     }
-    return cddpi_model_param_decays(trainer->models[m].model, index - trainer->models[m].first);
+    return cddpi_model_param_decays(trainer->models.list[m].model,
+                                    index - trainer->models.list[m].first);
 }
 
 /* The last model's parameters come first. */
-void cddpi_single_ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+void cddpi_single_ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
-    for (int m = trainer->model_count - 1; m >= 0; m--) {
-        const struct cddpi_trainer_model *own = &trainer->models[m];
-        const uint32_t *inside = cddpi_model_ready_order(own->model);
+    for (int m = trainer->models.count - 1; m >= 0; m--) {
+        const struct cddpi_trainer_model *own = &trainer->models.list[m];
+        const size_t *inside = cddpi_model_ready_order(own->model);
         size_t count;
 
         cddpi_model_params(own->model, &count);
         for (size_t i = 0; i < count; i++) {
-            *out++ = (uint32_t)(own->first + inside[i]);
+            *out++ = own->first + inside[i];
         }
     }
 }
@@ -172,14 +175,15 @@ static cddp_status read_weights(const struct cddpi_trainer *trainer)
 {
     const char *path = trainer->config->model.weights;
     size_t count = cddpi_trainer_model_tensor_count(trainer);
-    cddp_tensor *tensors = cddpi_trainer_model_tensors(trainer);
+    cddp_param *tensors = cddpi_trainer_model_tensors(trainer);
     cddp_status status;
 
     if (tensors == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
     }
-    status = trainer->heads > 0 ? cddpi_weights_load(path, trainer->heads, tensors, count)
-                                : cddp_safetensors_load(path, tensors, count);
+    status = trainer->models.heads > 0
+                 ? cddpi_weights_load(path, trainer->models.heads, tensors, count)
+                 : cddp_safetensors_load(path, tensors, count);
     cddpi_free(tensors);
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "model.weights");
 }
@@ -194,14 +198,14 @@ cddp_status cddpi_single_load_weights(struct cddpi_trainer *trainer)
     return cddpi_trainer_copy_to_device(trainer);
 }
 
-cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer,
+                                      struct cddpi_snapshot_params *out)
 {
     size_t count = 0;
-    const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
+    const cddp_param *tensors = cddpi_optim_tensors(trainer->step.optim, &count);
     cddp_status status;
 
-    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
-    out->step = trainer->cursor.step;
+    *out = (struct cddpi_snapshot_params){.model = NULL};
     out->model = cddpi_trainer_model_tensors(trainer);
     out->model_count = cddpi_trainer_model_tensor_count(trainer);
     if (out->model == NULL) {
@@ -209,7 +213,7 @@ cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer, cddp_snapsh
     }
     CDDPI_TRY_GOTO(fail, status, cddpi_checkpoint_add_optimizer(out, tensors, count));
     if (cddpi_checkpoint_has_scale(trainer)) {
-        tensors = cddpi_loss_scale_tensors(&trainer->loss_scale, &count);
+        tensors = cddpi_loss_scale_tensors(&trainer->step.loss_scale, &count);
         CDDPI_TRY_GOTO(fail, status, cddpi_checkpoint_add_optimizer(out, tensors, count));
     }
     return CDDP_OK;
@@ -221,12 +225,13 @@ fail:
 
 cddp_status cddpi_single_load(struct cddpi_trainer *trainer, const char *path)
 {
-    cddp_snapshot snapshot;
+    struct cddpi_snapshot_params into;
     cddp_status status;
 
-    CDDPI_TRY(trainer->engine->list_tensors(trainer, &snapshot));
-    status = cddp_snapshot_load(path, &snapshot);
-    cddpi_checkpoint_release(&snapshot);
+    CDDPI_TRY(trainer->engine->list_tensors(trainer, &into));
+    status = cddp_snapshot_load(path, into.model, into.model_count, into.optimizer,
+                                into.optimizer_count);
+    cddpi_checkpoint_release(&into);
     return status;
 }
 
@@ -285,10 +290,10 @@ void cddpi_single_name_device(const struct cddpi_trainer *trainer, int device, c
 
 void cddpi_single_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
 {
-    for (int m = 0; m < trainer->model_count; m++) {
-        cddpi_held_memory_add_model(all, trainer->models[m].model);
+    for (int m = 0; m < trainer->models.count; m++) {
+        cddpi_held_memory_add_model(all, trainer->models.list[m].model);
     }
-    for (size_t i = 0; i < trainer->param_count; i++) {
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
         cddpi_trainer_add_param_memory(trainer, i, all);
     }
 }

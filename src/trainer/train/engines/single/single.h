@@ -19,7 +19,7 @@ void cddpi_single_bind_grads(struct cddpi_trainer *trainer);
 void cddpi_single_bind_params(struct cddpi_trainer *trainer, void *const *data,
                               void *const *copies);
 bool cddpi_single_param_decays(const struct cddpi_trainer *trainer, size_t index);
-void cddpi_single_ready_order(const struct cddpi_trainer *trainer, uint32_t *out);
+void cddpi_single_ready_order(const struct cddpi_trainer *trainer, size_t *out);
 
 CDDP_CHECKED cddp_status cddpi_single_compute(struct cddpi_trainer *trainer,
                                               struct cddpi_train_step *step);
@@ -44,7 +44,7 @@ void cddpi_single_add_memory(const struct cddpi_trainer *trainer, struct cddpi_h
 
 CDDP_CHECKED cddp_status cddpi_single_load_weights(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer,
-                                                   cddp_snapshot *out);
+                                                   struct cddpi_snapshot_params *out);
 CDDP_CHECKED cddp_status cddpi_single_load(struct cddpi_trainer *trainer, const char *path);
 
 #endif

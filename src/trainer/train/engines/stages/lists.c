@@ -58,11 +58,7 @@ static cddp_status allocate_list(struct cddpi_stage_list *list, size_t count, si
 static void list_param(struct cddpi_stage_list *list, size_t at, const cddp_param *param, int chunk,
                        bool is_buffer)
 {
-    cddp_tensor *tensor = &list->tensors[at];
-
-    *tensor = (cddp_tensor){.name = param->name, .type = param->type, .dims = param->dims};
-    memcpy(tensor->shape, param->shape, sizeof tensor->shape);
-    tensor->data = param->data;
+    list->tensors[at] = *param;
     list->chunks[at] = chunk;
     list->is_buffer[at] = is_buffer;
 }
@@ -72,10 +68,10 @@ static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_
 {
     size_t done = 0;
 
-    CDDPI_TRY(allocate_list(out, trainer->param_count + trainer->buffer_count, 0));
+    CDDPI_TRY(allocate_list(out, trainer->models.param_count + trainer->models.buffer_count, 0));
     for (int buffers = 0; buffers < 2; buffers++) {
-        for (int c = 0; c < trainer->model_count; c++) {
-            const struct cddpi_model *model = trainer->models[c].model;
+        for (int c = 0; c < trainer->models.count; c++) {
+            const struct cddpi_model *model = trainer->models.list[c].model;
             size_t count;
             const cddp_param *all = buffers != 0 ? cddpi_model_buffers(model, &count)
                                                  : cddpi_model_params(model, &count);
@@ -91,7 +87,7 @@ static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_
 static cddp_status list_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
 {
     size_t count;
-    const cddp_tensor *tensors = cddpi_optim_tensors(trainer->optim, &count);
+    const cddp_param *tensors = cddpi_optim_tensors(trainer->step.optim, &count);
 
     CDDPI_TRY(allocate_list(out, count, 0));
     for (size_t i = 0; i < count; i++) {
@@ -128,7 +124,7 @@ static cddp_status send_list(cddp_group *group, const struct cddpi_stage_list *l
         goto end;
     }
     for (size_t i = 0; i < list->count; i++) {
-        const cddp_tensor *tensor = &list->tensors[i];
+        const cddp_param *tensor = &list->tensors[i];
 
         lines[i] = (struct lists_line){.type = (int32_t)tensor->type,
                                        .dims = tensor->dims,
@@ -173,9 +169,9 @@ static cddp_status receive_list(cddp_group *group, int stage, struct cddpi_stage
     }
     name = out->names;
     for (size_t i = 0; i < out->count; i++) {
-        cddp_tensor *tensor = &out->tensors[i];
+        cddp_param *tensor = &out->tensors[i];
 
-        *tensor = (cddp_tensor){
+        *tensor = (cddp_param){
             .name = name, .type = (cddp_type)lines[i].type, .dims = lines[i].dims};
         memcpy(tensor->shape, lines[i].shape, sizeof tensor->shape);
         out->chunks[i] = lines[i].chunk;
@@ -216,7 +212,7 @@ static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
     for (int buffers = 0; buffers < 2; buffers++) {
-        for (int c = 0; c < trainer->model_count; c++) {
+        for (int c = 0; c < trainer->models.count; c++) {
             for (int s = 0; s < stages->count; s++) {
                 const struct cddpi_stage_list *list = &stages->lists[CDDPI_STAGES_MODEL_FILE][s];
 
@@ -257,7 +253,7 @@ static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_st
     }
 }
 
-bool cddpi_stages_is_steps(const cddp_tensor *tensor)
+bool cddpi_stages_is_steps(const cddp_param *tensor)
 {
     return strcmp(tensor->name, "param_steps") == 0;
 }
@@ -310,7 +306,7 @@ cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer, enum cddp
     struct cddpi_stage_list own = {.count = 0};
     cddp_status status;
 
-    if (trainer->replica != 0) {
+    if (trainer->replicas.rank != 0) {
         return CDDP_OK;
     }
     status = cddpi_stages_list_own(trainer, file, &own);

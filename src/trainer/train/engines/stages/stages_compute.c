@@ -42,7 +42,7 @@ static bool stage_has(const struct cddpi_stages *stages, int stage, uint64_t has
 cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    int64_t most = (int64_t)trainer->param_count;
+    int64_t most = (int64_t)trainer->models.param_count;
     uint64_t *own;
     cddp_status status;
 
@@ -54,17 +54,17 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
         cddpi_free(own);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu names", stages->most);
     }
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        own[i] = hash_of(&trainer->params[i]);
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
+        own[i] = hash_of(&trainer->models.params[i]);
     }
     status = cddp_all_gather(stages->group, own, stages->tied, stages->most, CDDP_I64, NULL);
     cddpi_free(own);
-    stages->is_tied = cddpi_zalloc_array(trainer->param_count + 1, sizeof *stages->is_tied);
+    stages->is_tied = cddpi_zalloc_array(trainer->models.param_count + 1, sizeof *stages->is_tied);
     if (status == CDDP_OK && stages->is_tied == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu names", stages->most);
     }
-    for (size_t i = 0; status == CDDP_OK && i < trainer->param_count; i++) {
-        uint64_t hash = hash_of(&trainer->params[i]);
+    for (size_t i = 0; status == CDDP_OK && i < trainer->models.param_count; i++) {
+        uint64_t hash = hash_of(&trainer->models.params[i]);
         int owners = 0;
 
         for (int stage = 0; stage < stages->count; stage++) {
@@ -77,19 +77,19 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
 
 /* The order of whole models, except that tied parameters come last: their sums are ready only after
  * the pipeline, and buckets start in order. */
-void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, uint32_t *out)
+void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    size_t end = trainer->param_count;
+    size_t end = trainer->models.param_count;
     size_t i = 0;
 
     cddpi_single_ready_order(trainer, out);
     while (i < end) {
-        uint32_t param = out[i];
+        size_t param = out[i];
 
         if (stages->is_tied[param]) {
-            memmove(&out[i], &out[i + 1], (trainer->param_count - i - 1) * sizeof *out);
-            out[trainer->param_count - 1] = param;
+            memmove(&out[i], &out[i + 1], (trainer->models.param_count - i - 1) * sizeof *out);
+            out[trainer->models.param_count - 1] = param;
             end--;
         } else {
             i++;
@@ -111,9 +111,9 @@ static int first_owner(const struct cddpi_stages *stages, uint64_t hash)
 static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64_t hash)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    const cddp_param *param = &trainer->params[index];
+    const cddp_param *param = &trainer->models.params[index];
     size_t count = cddpi_elements(param->dims, param->shape);
-    float *sum = trainer->grads[index];
+    float *sum = trainer->step.grads[index];
     float *part = NULL;
     cddp_status status = CDDP_OK;
 
@@ -142,20 +142,20 @@ static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64
 
 static cddp_status give_part(struct cddpi_trainer *trainer, size_t index, int owner)
 {
-    const cddp_param *param = &trainer->params[index];
+    const cddp_param *param = &trainer->models.params[index];
     size_t count = cddpi_elements(param->dims, param->shape);
     cddp_group *group = cddpi_stages_of(trainer)->group;
 
-    CDDPI_TRY(cddp_send(group, trainer->grads[index], count, CDDP_F32, owner, NULL));
-    return cddp_recv(group, trainer->grads[index], count, CDDP_F32, owner, NULL);
+    CDDPI_TRY(cddp_send(group, trainer->step.grads[index], count, CDDP_F32, owner, NULL));
+    return cddp_recv(group, trainer->step.grads[index], count, CDDP_F32, owner, NULL);
 }
 
 static cddp_status sum_tied(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        uint64_t hash = hash_of(&trainer->params[i]);
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
+        uint64_t hash = hash_of(&trainer->models.params[i]);
         int owner = first_owner(stages, hash);
 
         if (stages->is_tied[i]) {
@@ -170,21 +170,21 @@ static cddp_status sum_tied(struct cddpi_trainer *trainer)
 cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double *known, double *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    void **grads = cddpi_zalloc_array(trainer->param_count + 1, sizeof *grads);
+    void **grads = cddpi_zalloc_array(trainer->models.param_count + 1, sizeof *grads);
     double squares;
     cddp_status status;
 
     (void)known; /* it includes parameters that other stages share */
     if (grads == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu gradients",
-                          trainer->param_count);
+                          trainer->models.param_count);
     }
-    for (size_t i = 0; i < trainer->param_count; i++) {
-        bool is_later = first_owner(stages, hash_of(&trainer->params[i])) < stages->stage;
+    for (size_t i = 0; i < trainer->models.param_count; i++) {
+        bool is_later = first_owner(stages, hash_of(&trainer->models.params[i])) < stages->stage;
 
-        grads[i] = is_later ? NULL : trainer->grads[i]; /* an earlier stage counts it */
+        grads[i] = is_later ? NULL : trainer->step.grads[i]; /* an earlier stage counts it */
     }
-    squares = cddpi_optim_square_sum(trainer->optim, grads);
+    squares = cddpi_optim_square_sum(trainer->step.optim, grads);
     cddpi_free(grads);
     status = cddp_all_reduce(trainer->config->ddp.shard_optimizer ? trainer->group : stages->group,
                              &squares, &squares, 1, CDDP_F64, CDDP_OP_SUM, NULL);
@@ -195,7 +195,7 @@ cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double 
 static cddp_status grad_ready(void *context, int chunk, size_t index)
 {
     struct cddpi_trainer *trainer = context;
-    size_t param = trainer->models[chunk].first + index;
+    size_t param = trainer->models.list[chunk].first + index;
 
     return cddpi_stages_of(trainer)->is_tied[param] ? CDDP_OK
                                                     : cddp_ddp_grad_ready(trainer->ddp, param);
@@ -245,7 +245,7 @@ end:
 cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    int multiple = trainer->model_count > 1 ? stages->count : 1;
+    int multiple = trainer->models.count > 1 ? stages->count : 1;
 
     cddpi_launcher_report_alive();
     stages->batches.no_data = stages->stage > 0;

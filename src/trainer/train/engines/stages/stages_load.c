@@ -37,7 +37,7 @@ static cddp_status create_source(struct cddpi_stages *stages)
 }
 
 static cddp_status fill_tensor(const struct cddpi_stages_source *source, int file,
-                               const cddp_tensor *tensor)
+                               const cddp_param *tensor)
 {
     return source->weights != NULL ? cddpi_weights_fill(source->weights, tensor)
                                    : cddpi_safetensors_copy(source->files[file], tensor, 1);
@@ -45,7 +45,7 @@ static cddp_status fill_tensor(const struct cddpi_stages_source *source, int fil
 
 /* Fill rank 0's own tensors of an ordered list. */
 static cddp_status fill_own(const struct cddpi_stages_source *source, int file,
-                            const cddp_tensor *tensors, size_t count)
+                            const cddp_param *tensors, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (tensors[i].data != NULL) {
@@ -73,13 +73,10 @@ cddp_status cddpi_stages_load(struct cddpi_trainer *trainer, const char *path)
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const struct cddpi_stages_order *model = &stages->order[CDDPI_STAGES_MODEL_FILE];
     const struct cddpi_stages_order *optimizer = &stages->order[CDDPI_STAGES_OPTIMIZER_FILE];
-    cddp_snapshot into = CDDP_SNAPSHOT_INIT;
+    const struct cddpi_snapshot_params into = {model->tensors, model->count, optimizer->tensors,
+                                               optimizer->count};
 
     CDDPI_TRY(cddpi_stages_refresh(trainer));
-    into.model = model->tensors;
-    into.model_count = model->count;
-    into.optimizer = optimizer->tensors;
-    into.optimizer_count = optimizer->count;
     CDDPI_TRY(create_source(stages));
     CDDPI_TRY(cddpi_snapshot_open(path, &into, stages->source->files));
     CDDPI_TRY(fill_own(stages->source, CDDPI_STAGES_MODEL_FILE, into.model, into.model_count));
@@ -96,10 +93,10 @@ static cddp_status open_weights(struct cddpi_trainer *trainer)
     const struct cddpi_stages_order *order = &stages->order[CDDPI_STAGES_MODEL_FILE];
 
     CDDPI_TRY(create_source(stages));
-    if (trainer->heads > 0) {
+    if (trainer->models.heads > 0) {
         CDDPI_TRY(cddpi_weights_open(path, &stages->source->weights));
-        CDDPI_TRY(cddpi_weights_match(stages->source->weights, path, trainer->heads, order->tensors,
-                                      order->count));
+        CDDPI_TRY(cddpi_weights_match(stages->source->weights, path, trainer->models.heads,
+                                      order->tensors, order->count));
     } else {
         cddp_safetensors **file = &stages->source->files[CDDPI_STAGES_MODEL_FILE];
 
@@ -110,7 +107,7 @@ static cddp_status open_weights(struct cddpi_trainer *trainer)
 }
 
 static cddp_status send_tensor(const struct cddpi_trainer *trainer, int file, int stage,
-                               cddp_tensor tensor)
+                               cddp_param tensor)
 {
     size_t bytes = cddpi_stages_bytes_of(&tensor);
     cddp_status status;
@@ -157,7 +154,7 @@ static cddp_status scatter_files(struct cddpi_trainer *trainer, int files)
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     cddp_status status = CDDP_OK;
 
-    if (trainer->replica != 0) {
+    if (trainer->replicas.rank != 0) {
         return CDDP_OK;
     }
     for (int file = 0; status == CDDP_OK && stages->stage > 0 && file < files; file++) {
@@ -188,8 +185,8 @@ cddp_status cddpi_stages_load_weights(struct cddpi_trainer *trainer)
 
 cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer)
 {
-    if (trainer->replica == 0) {
-        CDDPI_TRY(cddpi_optim_alloc_full_state(trainer->optim));
+    if (trainer->replicas.rank == 0) {
+        CDDPI_TRY(cddpi_optim_alloc_full_state(trainer->step.optim));
     }
     return scatter_files(trainer, CDDPI_STAGES_FILES);
 }

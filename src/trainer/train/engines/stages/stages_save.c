@@ -70,9 +70,9 @@ cddp_status cddpi_stages_refresh(struct cddpi_trainer *trainer)
     return refresh_own(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
 }
 
-static cddp_tensor *copy_tensors(const struct cddpi_stages_order *order, size_t *out_count)
+static cddp_param *copy_tensors(const struct cddpi_stages_order *order, size_t *out_count)
 {
-    cddp_tensor *all = cddpi_zalloc_array(order->count + 1, sizeof *all);
+    cddp_param *all = cddpi_zalloc_array(order->count + 1, sizeof *all);
 
     if (all != NULL && order->count > 0) {
         memcpy(all, order->tensors, order->count * sizeof *all);
@@ -81,13 +81,12 @@ static cddp_tensor *copy_tensors(const struct cddpi_stages_order *order, size_t 
     return all;
 }
 
-cddp_status cddpi_stages_list_tensors(struct cddpi_trainer *trainer, cddp_snapshot *out)
+cddp_status cddpi_stages_list_tensors(struct cddpi_trainer *trainer,
+                                      struct cddpi_snapshot_params *out)
 {
     const struct cddpi_stages_order *order = cddpi_stages_of(trainer)->order;
 
     CDDPI_TRY(cddpi_stages_refresh(trainer));
-    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
-    out->step = trainer->cursor.step;
     out->model = copy_tensors(&order[CDDPI_STAGES_MODEL_FILE], &out->model_count);
     out->optimizer = copy_tensors(&order[CDDPI_STAGES_OPTIMIZER_FILE], &out->optimizer_count);
     if (out->model == NULL || out->optimizer == NULL) {
@@ -101,7 +100,7 @@ cddp_status cddpi_stages_list_tensors(struct cddpi_trainer *trainer, cddp_snapsh
 static cddp_status join_stage(const struct cddpi_trainer *trainer, int stage, size_t index)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    const cddp_tensor *tensor = &stages->lists[CDDPI_STAGES_OPTIMIZER_FILE][stage].tensors[index];
+    const cddp_param *tensor = &stages->lists[CDDPI_STAGES_OPTIMIZER_FILE][stage].tensors[index];
     int64_t *numbers;
     cddp_status status;
 
@@ -159,7 +158,7 @@ static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *
     const struct cddpi_stages_written *written = context;
     const struct cddpi_stages_order *order = &written->stages->order[written->file];
     const struct cddpi_stages_place *place = &order->places[index];
-    const cddp_tensor *tensor = &order->tensors[index];
+    const cddp_param *tensor = &order->tensors[index];
     size_t bytes = cddpi_stages_bytes_of(tensor);
     void *data;
     cddp_status status;
@@ -227,7 +226,7 @@ static cddp_status serve_requests(const struct cddpi_trainer *trainer,
             CDDPI_TRY(tell_infinite(trainer, &own[CDDPI_STAGES_MODEL_FILE]));
         }
         if (request.kind == ASK_TENSOR) {
-            const cddp_tensor *tensor = &own[request.file].tensors[request.index];
+            const cddp_param *tensor = &own[request.file].tensors[request.index];
 
             CDDPI_TRY(
                 cddp_send(group, tensor->data, cddpi_stages_bytes_of(tensor), CDDP_U8, 0, NULL));
@@ -257,7 +256,7 @@ cddp_status cddpi_stages_end_save(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
-    if (trainer->replica != 0) {
+    if (trainer->replicas.rank != 0) {
         return CDDP_OK;
     }
     if (stages->stage > 0) {

@@ -31,12 +31,13 @@ static cddp_status join(struct cddpi_trainer *trainer)
     trainer->engine_state = stages;
     stages->count = count;
     stages->stage = trainer->rank % count;
-    trainer->reads_samples = stages->stage == 0;
-    trainer->replica = trainer->rank / count;
-    trainer->replica_count = trainer->world_size / count;
-    trainer->replicas = NULL;
-    CDDPI_TRY(cddp_group_split(trainer->group, trainer->replica, trainer->rank, &stages->group));
-    return cddp_group_split(trainer->group, stages->stage, trainer->rank, &trainer->replicas);
+    trainer->data.reads_samples = stages->stage == 0;
+    trainer->replicas.rank = trainer->rank / count;
+    trainer->replicas.count = trainer->world_size / count;
+    trainer->replicas.group = NULL;
+    CDDPI_TRY(
+        cddp_group_split(trainer->group, trainer->replicas.rank, trainer->rank, &stages->group));
+    return cddp_group_split(trainer->group, stages->stage, trainer->rank, &trainer->replicas.group);
 }
 
 /* Divide the model; rank 0 measures for all ranks. */
@@ -45,7 +46,7 @@ static cddp_status divide_model(struct cddpi_trainer *trainer)
     const struct cddpi_config *config = trainer->config;
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     int count = stages->count * config->parallel.chunks;
-    int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
+    int samples = (int)cddpi_trainer_micro_batch(config, trainer->replicas.count);
     bool named = cddpi_config_names_stages(config);
 
     stages->ranges = cddpi_zalloc_array((size_t)count, sizeof *stages->ranges);
@@ -68,10 +69,11 @@ static cddp_param *join_tensors(const struct cddpi_trainer *trainer, bool buffer
 
     for (int pass = 0; pass < 2; pass++) {
         *out_count = 0;
-        for (int m = 0; m < trainer->model_count; m++) {
+        for (int m = 0; m < trainer->models.count; m++) {
             size_t count;
-            const cddp_param *own = buffers ? cddpi_model_buffers(trainer->models[m].model, &count)
-                                            : cddpi_model_params(trainer->models[m].model, &count);
+            const cddp_param *own = buffers
+                                        ? cddpi_model_buffers(trainer->models.list[m].model, &count)
+                                        : cddpi_model_params(trainer->models.list[m].model, &count);
 
             if (all != NULL && count > 0) {
                 memcpy(all + *out_count, own, count * sizeof *all);
@@ -91,13 +93,13 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer)
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     size_t first = 0;
 
-    stages->params = join_tensors(trainer, false, &trainer->param_count);
-    stages->buffers = join_tensors(trainer, true, &trainer->buffer_count);
+    stages->params = join_tensors(trainer, false, &trainer->models.param_count);
+    stages->buffers = join_tensors(trainer, true, &trainer->models.buffer_count);
     if (stages->params == NULL || stages->buffers == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu parameters",
-                          trainer->param_count);
+                          trainer->models.param_count);
     }
-    if (trainer->param_count == 0) {
+    if (trainer->models.param_count == 0) {
         return cddpi_config_fail(trainer->config,
                                  trainer->config->parallel.stages.count > 0 ? "parallel.stages"
                                                                             : "parallel.pipeline",
@@ -105,13 +107,13 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer)
                                  "that learns",
                                  trainer->rank);
     }
-    trainer->params = stages->params;
-    trainer->buffers = stages->buffers;
-    for (int m = 0; m < trainer->model_count; m++) {
+    trainer->models.params = stages->params;
+    trainer->models.buffers = stages->buffers;
+    for (int m = 0; m < trainer->models.count; m++) {
         size_t count;
 
-        cddpi_model_params(trainer->models[m].model, &count);
-        trainer->models[m].first = first;
+        cddpi_model_params(trainer->models.list[m].model, &count);
+        trainer->models.list[m].first = first;
         first += count;
     }
     return CDDP_OK;
@@ -121,8 +123,8 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer)
 static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *const *copies)
 {
     cddpi_single_bind_params(trainer, data, copies);
-    for (int m = 0; m < trainer->model_count; m++) {
-        const struct cddpi_trainer_model *own = &trainer->models[m];
+    for (int m = 0; m < trainer->models.count; m++) {
+        const struct cddpi_trainer_model *own = &trainer->models.list[m];
         size_t count;
         const cddp_param *params = cddpi_model_params(own->model, &count);
 
@@ -146,16 +148,16 @@ static bool is_recomputed(const struct cddpi_config *config, int stage)
 static cddp_status check_recompute(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
-    int samples = (int)cddpi_trainer_micro_batch(config, trainer->replica_count);
+    int samples = (int)cddpi_trainer_micro_batch(config, trainer->replicas.count);
 
-    for (int m = 0; m < trainer->model_count; m++) {
+    for (int m = 0; m < trainer->models.count; m++) {
         int stage = m * cddpi_stages_of(trainer)->count + cddpi_stages_of(trainer)->stage;
         struct cddpi_model_estimate estimate;
 
         if (!is_recomputed(config, stage)) {
             continue;
         }
-        CDDPI_TRY(cddpi_model_estimate(trainer->models[m].model, samples, true, &estimate));
+        CDDPI_TRY(cddpi_model_estimate(trainer->models.list[m].model, samples, true, &estimate));
         if (!(estimate.extra_work > 0)) {
             return cddpi_config_fail(config, "parallel.recompute",
                                      "stage %d has nothing that can be recomputed: only blocks of "
@@ -178,7 +180,7 @@ static cddp_status create_pipeline(struct cddpi_trainer *trainer,
         .stages = stages->ranges,
         .most_micro_batches = (int)cddpi_trainer_micro_batches(config),
         .group = stages->group,
-        .replicas = trainer->replicas,
+        .replicas = trainer->replicas.group,
         .traced = trainer->group,
     };
     int count = stages->count * options.chunks;
@@ -208,12 +210,12 @@ static cddp_status build_model(struct cddpi_trainer *trainer, const struct cddpi
     stages->spec = *spec;
     CDDPI_TRY(divide_model(trainer));
     CDDPI_TRY(create_pipeline(trainer, spec));
-    trainer->model_count = trainer->config->parallel.chunks;
-    for (int m = 0; m < trainer->model_count; m++) {
-        trainer->models[m] = (struct cddpi_trainer_model){
+    trainer->models.count = trainer->config->parallel.chunks;
+    for (int m = 0; m < trainer->models.count; m++) {
+        trainer->models.list[m] = (struct cddpi_trainer_model){
             .model = cddpi_pipeline_model(stages->pipeline, m), .trainer = trainer};
     }
-    trainer->model = trainer->models[0].model;
+    trainer->model = trainer->models.list[0].model;
     CDDPI_TRY(check_recompute(trainer));
     CDDPI_TRY(list_tensors(trainer));
     CDDPI_TRY(cddpi_stages_find_tied(trainer));
@@ -241,7 +243,7 @@ static void destroy(struct cddpi_trainer *trainer)
     cddpi_stages_release_lists(stages);
     cddpi_step_batches_fini(&stages->batches);
     cddpi_pipeline_destroy(stages->pipeline);
-    cddp_group_destroy(trainer->replicas);
+    cddp_group_destroy(trainer->replicas.group);
     cddp_group_destroy(stages->group);
     cddpi_free(stages->ranges);
     cddpi_free(stages->params);

@@ -21,9 +21,9 @@ enum cddpi_stages_file { CDDPI_STAGES_MODEL_FILE, CDDPI_STAGES_OPTIMIZER_FILE, C
 
 /* The tensors of one stage, in its order. */
 struct cddpi_stage_list {
-    cddp_tensor *tensors; /* data NULL: in another process */
-    int *chunks;          /* the chunk of each tensor; -1: the optimizer's */
-    bool *is_buffer;      /* running statistics and the like; else a parameter */
+    cddp_param *tensors; /* data NULL: in another process */
+    int *chunks;         /* the chunk of each tensor; -1: the optimizer's */
+    bool *is_buffer;     /* running statistics and the like; else a parameter */
     size_t count;
     char *names; /* names received in messages; NULL: tensors of this process */
 };
@@ -36,7 +36,7 @@ struct cddpi_stages_place {
 
 /* The tensors of a file, in its order. */
 struct cddpi_stages_order {
-    cddp_tensor *tensors; /* data NULL: in another process */
+    cddp_param *tensors; /* data NULL: in another process */
     struct cddpi_stages_place *places;
     size_t count;
     size_t params; /* in the model's file: parameters, which come first */
@@ -76,7 +76,7 @@ static inline struct cddpi_stages *cddpi_stages_of(const struct cddpi_trainer *t
     return trainer->engine_state;
 }
 
-static inline size_t cddpi_stages_bytes_of(const cddp_tensor *tensor)
+static inline size_t cddpi_stages_bytes_of(const cddp_param *tensor)
 {
     return cddpi_elements(tensor->dims, tensor->shape) * cddp_type_bytes(tensor->type);
 }
@@ -95,7 +95,7 @@ CDDP_CHECKED cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer,
 CDDP_CHECKED cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer,
                                                const struct cddpi_batch *batch,
                                                struct cddpi_loss_result *out);
-void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, uint32_t *out);
+void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out);
 CDDP_CHECKED cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double *known,
                                                  double *out);
 void cddpi_stages_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all);
@@ -103,7 +103,7 @@ void cddpi_stages_add_memory(const struct cddpi_trainer *trainer, struct cddpi_h
 CDDP_CHECKED cddp_status cddpi_stages_load_weights(struct cddpi_trainer *trainer);
 /** Tensors of other stages have data NULL. */
 CDDP_CHECKED cddp_status cddpi_stages_list_tensors(struct cddpi_trainer *trainer,
-                                                   cddp_snapshot *out);
+                                                   struct cddpi_snapshot_params *out);
 CDDP_CHECKED cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer,
                                                    struct cddpi_snapshot_source *out);
 /** Rank 0 tells the other ranks that saving is over; until then they send the tensors that it
@@ -143,7 +143,7 @@ void cddpi_stages_close_source(struct cddpi_stages *stages);
 
 /* Rank 0: a checkpoint has one tensor of the update counts of all stages. */
 
-bool cddpi_stages_is_steps(const cddp_tensor *tensor);
+bool cddpi_stages_is_steps(const cddp_param *tensor);
 /** Copy the counts of stage @p stage from @p own to the whole tensor (@p joins), or back. */
 void cddpi_stages_move_steps(const struct cddpi_trainer *trainer, int stage, int64_t *own,
                              bool joins);

@@ -1,0 +1,264 @@
+/* infer_open.c - opens and closes models: finds the weights and the train.conf that a path
+ * stands for. */
+#include "infer/infer.h"
+
+#include "base/alloc.h"
+#include "base/env.h"
+#include "base/folder.h"
+#include "base/log.h"
+#include "base/types.h"
+#include "nn/cpu/threads.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_THREADS = 1024, MOST_BATCH = 1 << 20, MOST_SIDE = 1 << 14, MOST_CHANNELS = 4 };
+
+/* Where a model's files are. */
+struct place {
+    char *checkpoint; /* the folder; NULL: the weights are the path itself */
+    char *config;     /* the run's train.conf; NULL: it has none */
+};
+
+cddp_status cddpi_infer_read_options(const cddp_model_options *options, cddp_model_options *out)
+{
+    cddp_model_options read = CDDP_MODEL_OPTIONS_INIT;
+    bool has_image;
+
+    if (options != NULL) {
+        CDDPI_TRY(cddpi_struct_read("model_open", "CDDP_MODEL_OPTIONS_INIT", options, sizeof read,
+                                    sizeof read, &read));
+    }
+    has_image = read.image[0] != 0 || read.image[1] != 0 || read.image[2] != 0;
+    if (has_image &&
+        (read.image[0] < 1 || read.image[0] > MOST_CHANNELS || read.image[1] < 1 ||
+         read.image[1] > MOST_SIDE || read.image[2] < 1 || read.image[2] > MOST_SIDE)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "model_open: image is %u x %u x %u, but must be 1 to %d channels, and 1 "
+                          "to %d pixels high and wide",
+                          read.image[0], read.image[1], read.image[2], MOST_CHANNELS, MOST_SIDE);
+    }
+    if (read.threads > MOST_THREADS || read.max_batch > MOST_BATCH) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "model_open: threads is %u and max_batch %u, but they may be at most %d "
+                          "and %d",
+                          read.threads, read.max_batch, MOST_THREADS, MOST_BATCH);
+    }
+    if (read.threads == 0) {
+        read.threads = (uint32_t)cddpi_env_integer(CDDPI_ENV_THREADS, 1, MOST_THREADS, 1);
+    }
+    if (read.reserved != 0) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "model_open: reserved is %d, but must be 0",
+                          read.reserved);
+    }
+    *out = read;
+    return CDDP_OK;
+}
+
+struct cddp_model *cddpi_infer_create(const cddp_model_options *options)
+{
+    struct cddp_model *model = cddpi_zalloc(sizeof *model);
+
+    if (model != NULL) {
+        cddpi_handle_init(&model->handle, CDDPI_HANDLE_MODEL);
+        model->options = *options;
+        model->device = cddpi_device_cpu();
+    }
+    return model;
+}
+
+cddp_status cddpi_infer_open(const struct cddpi_config *config, const char *checkpoint,
+                             const char *weights, const cddp_model_options *options,
+                             cddp_model **out)
+{
+    cddp_model_options read;
+    struct cddp_model *model;
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_infer_read_options(options, &read));
+    model = cddpi_infer_create(&read);
+    if (model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
+    }
+    model->config = config;
+    status = cddpi_infer_complete(model, checkpoint, weights);
+    if (status != CDDP_OK) {
+        cddpi_infer_destroy(model);
+        return status;
+    }
+    *out = model;
+    return CDDP_OK;
+}
+
+/* *@p out is @p folder/@p name if that exists, else NULL. */
+static cddp_status find(const char *folder, const char *name, char **out)
+{
+    char *path = cddpi_format("%s/%s", folder, name);
+
+    if (path == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
+    }
+    if (access(path, F_OK) != 0) {
+        cddpi_free(path);
+        path = NULL;
+    }
+    *out = path;
+    return CDDP_OK;
+}
+
+static cddp_status find_newest(const char *folder, char **out)
+{
+    char *skipped = NULL;
+
+    CDDPI_TRY(cddp_snapshot_find(folder, out, &skipped));
+    if (skipped != NULL && skipped[0] != '\0') {
+        cddpi_log(CDDPI_LOG_WARN, "model_open: passed over: %s", skipped);
+    }
+    cddp_free(skipped);
+    return CDDP_OK;
+}
+
+/* What is at @p path: a run folder, a checkpoint's, or weights. */
+static cddp_status look_at(const char *path, struct place *out)
+{
+    struct stat info;
+    char *found = NULL;
+    cddp_status status;
+
+    if (stat(path, &info) != 0) {
+        return cddpi_fail_errno(errno == ENOENT || errno == ENOTDIR ? CDDP_ERR_NOT_FOUND
+                                                                    : CDDP_ERR_IO,
+                                errno, "model_open: %s", path);
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(find(path, "state.json", &found));
+    if (found != NULL) {
+        cddpi_free(found);
+        out->checkpoint = cddpi_strdup(path);
+        return out->checkpoint != NULL ? CDDP_OK
+                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
+    }
+    CDDPI_TRY(find(path, "train.conf", &out->config));
+    CDDPI_TRY(find(path, "checkpoints", &found));
+    if (found == NULL && out->config != NULL) {
+        return cddpi_fail(CDDP_ERR_NOT_FOUND, "model_open: the run in %s has no checkpoint yet",
+                          path);
+    }
+    if (found == NULL) {
+        return CDDP_OK; /* a folder of weights, if anything */
+    }
+    status = find_newest(found, &out->checkpoint);
+    cddpi_free(found);
+    return status;
+}
+
+static cddp_status read_config(const char *path, const cddp_model_options *options,
+                               const struct place *place, struct cddpi_config *out)
+{
+    const char *file = options->config_path != NULL ? options->config_path : place->config;
+
+    if (options->config_text != NULL) {
+        return cddpi_config_load_text(file, options->config_text, out);
+    }
+    if (file == NULL) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "model_open: %s is no run folder, so config_path or config_text must say "
+                          "what the model is",
+                          path);
+    }
+    return cddpi_config_load(file, NULL, 0, out);
+}
+
+cddp_status cddp_model_open(const char *path, const cddp_model_options *options, cddp_model **out)
+{
+    struct place place = {NULL, NULL};
+    cddp_model_options read;
+    struct cddp_model *model;
+    cddp_status status;
+
+    if (path == NULL || out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "model_open: %s is NULL",
+                          path == NULL ? "path" : "out");
+    }
+    CDDPI_TRY(cddpi_infer_read_options(options, &read));
+    model = cddpi_infer_create(&read);
+    if (model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
+    }
+    CDDPI_TRY_GOTO(end, status, look_at(path, &place));
+    CDDPI_TRY_GOTO(end, status, read_config(path, &read, &place, &model->own));
+    model->config = &model->own;
+    status = cddpi_infer_complete(model, place.checkpoint, path);
+end:
+    cddpi_free(place.checkpoint);
+    cddpi_free(place.config);
+    if (status == CDDP_OK) {
+        *out = model;
+    } else {
+        cddpi_infer_destroy(model);
+    }
+    return status;
+}
+
+void cddpi_infer_destroy(struct cddp_model *model)
+{
+    const struct cddpi_device_ops *ops = model->device->ops;
+
+    cddpi_model_destroy(model->model);
+    ops->release(model->device, model->device_input);
+    ops->release(model->device, model->labels);
+    ops->release(model->device, model->images);
+    cddpi_device_close(model->device);
+    cddpi_tokenizer_close(model->tokenizer);
+    cddpi_image_scratch_free(&model->scratch);
+    cddpi_free(model->input);
+    cddpi_free(model->ids);
+    cddpi_free(model->layers);
+    cddpi_free(model->path);
+    cddpi_config_fini(&model->own);
+    cddpi_handle_release(&model->handle, sizeof *model);
+}
+
+void cddp_model_close(cddp_model *model)
+{
+    if (model == NULL ||
+        !cddpi_handle_enter_last(&model->handle, CDDPI_HANDLE_MODEL, "model_close") ||
+        !cddpi_handle_is_own(&model->handle)) {
+        return;
+    }
+    if (cddpi_handle_is_nested(&model->handle)) {
+        cddpi_log(CDDPI_LOG_WARN, "model_close: called by a function that this model has called; "
+                                  "nothing was done");
+        (void)cddpi_handle_leave(&model->handle, CDDP_OK);
+        return;
+    }
+    cddpi_infer_destroy(model);
+}
+
+cddp_status cddpi_infer_enter(struct cddp_model *model, const char *call)
+{
+    CDDPI_TRY(cddpi_handle_enter(&model->handle, CDDPI_HANDLE_MODEL, call));
+    if (cddpi_handle_is_nested(&model->handle)) {
+        return cddpi_handle_leave(&model->handle,
+                                  cddpi_fail(CDDP_ERR_STATE,
+                                             "%s: called by a function that this model has called",
+                                             call));
+    }
+    return CDDP_OK;
+}
+
+size_t cddpi_infer_begin(const struct cddp_model *model)
+{
+    size_t team = cddpi_team_size();
+
+    cddpi_team_resize(model->options.threads);
+    return team;
+}
+
+void cddpi_infer_end(size_t team)
+{
+    cddpi_team_resize(team);
+}
