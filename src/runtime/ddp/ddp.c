@@ -254,7 +254,7 @@ cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *pa
     ddp->rank = cddp_group_rank(group);
     ddp->world_size = cddp_group_world_size(group);
     ddp->one_machine = cddpi_group_local_world_size(group) == ddp->world_size;
-    ddp->backward.step = ddp->end.last_step = (cddp_step)CDDP_STEP_INIT;
+    ddp->backward.step = (cddp_step)CDDP_STEP_INIT;
     ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     status = read_options(options, &read);
     if (status == CDDP_OK) {
