@@ -141,22 +141,25 @@ static void gradients(cddp::group &group, const std::string &folder)
     model.param("w", {2, 3}, weight, weight_grad).param("b", {2}, bias);
     model.frozen("table", {4}, table).buffer("calls", {}, calls);
     cddp::ddp ddp(group, model);
+    cddp_step step = cddp::ddp::step(1, 1);
     CHECK(weight[5] == 0.0f && calls == 7);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic error "-Wconversion"
-    const std::uint64_t samples = group.rank() == 0 ? 1 : 0; /* only rank 0 has some */
-    ddp.begin(samples);
-#pragma GCC diagnostic pop
+    step.samples = group.rank() == 0 ? 1 : 0; /* only rank 0 has some */
+    ddp.begin(step);
     weight_grad.assign(6, 1.0f + static_cast<float>(group.rank()));
     ddp.grad<double>(1)[1] = 3.0 + group.rank();
     ddp.grad_ready(1);
     ddp.grad_ready(0);
     ddp.wait();
     CHECK(weight_grad[5] == 1.0f && ddp.grad<double>(1)[1] == 3.0);
-    ddp.begin_no_sync();
+    step.kind = CDDP_STEP_BY_RANKS;
+    step.micro_batches = 2 * static_cast<std::uint64_t>(size);
+    step.micro_batch = 2 * static_cast<std::uint64_t>(group.rank());
+    ddp.begin(step);
     ddp.grad_ready(0);
     ddp.grad_ready(1);
     ddp.wait();
+    step.micro_batch++;
+    ddp.begin(step);
     weight_grad.assign(6, static_cast<float>(group.rank()));
     ddp.grad_ready(0);
     ddp.grad_ready(1);
@@ -169,6 +172,7 @@ static void gradients(cddp::group &group, const std::string &folder)
     CHECK(status_of([&] { ddp.grad<float>(9); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { ddp.grad_ready(9); }) == CDDP_ERR_ARGUMENT);
     weight_grad.assign(6, static_cast<float>(group.rank()));
+    ddp.begin(cddp::ddp::step(3, 1));
     ddp.grads_ready(0, 2);
     ddp.progress();
     ddp.wait();
@@ -200,6 +204,7 @@ static void shards(cddp::group &group)
     for (float &one : ddp.grad<float>(0)) {
         one = 2.0f;
     }
+    ddp.begin(cddp::ddp::step(1, 1));
     ddp.grad_ready(0);
     ddp.wait();
     for (const cddp_span &span : ddp.spans(group.rank())) {
