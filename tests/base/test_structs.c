@@ -218,6 +218,11 @@ static cddp_status fill_batch(void *out)
     return status;
 }
 
+static cddp_status fill_group_info(void *out)
+{
+    return cddp_group_get_info(group, out);
+}
+
 static cddp_status fill_failure(void *out)
 {
     return cddp_last_failure(out);
@@ -233,13 +238,15 @@ static const struct output {
     {"cddp_bucket_stats", sizeof(cddp_bucket_stats), fill_bucket_stats},
     {"cddp_batch", sizeof(cddp_batch), fill_batch},
     {"cddp_failure", sizeof(cddp_failure), fill_failure},
+    {"cddp_group_info", sizeof(cddp_group_info), fill_group_info},
     {"cddp_model_value", sizeof(cddp_model_value), fill_model_value},
     {"cddp_model_info", sizeof(cddp_model_info), fill_model_info},
 };
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
 
-/* What the library makes for callbacks: a program does not say its size. */
-static const char *const made[] = {"cddp_bucket", "cddp_log_record"};
+/* What the library makes for callbacks, so that a program does not say its size; and what no call
+ * fills in this version, as no group changes. */
+static const char *const made[] = {"cddp_bucket", "cddp_log_record", "cddp_group_change"};
 enum { MADE = sizeof made / sizeof *made };
 
 /* A program's struct, with @p after behind it. */
@@ -338,7 +345,7 @@ static void a_reserved_field_must_be_zero(void **state)
     static const struct {
         size_t input;
         size_t offset;
-    } rows[] = {{1, offsetof(cddp_group_options, reserved) + 6},
+    } rows[] = {{1, offsetof(cddp_group_options, reserved) + 1},
                 {3, offsetof(cddp_store_options, reserved)},
                 {9, offsetof(cddp_data_parallel_options, reserved) + 3}};
 
@@ -425,10 +432,6 @@ static void every_struct_of_the_headers_is_tested_here(void **state)
         FILE *header = fopen(headers.gl_pathv[i], "r");
 
         assert_non_null(header);
-        if (strstr(headers.gl_pathv[i], "/model.h") != NULL) {
-            fclose(header); /* of a library of its own, which this program does not link */
-            continue;
-        }
         while (fgets(line, sizeof line, header) != NULL) {
             (void)sscanf(line, "typedef struct %99[a-z_] {", type);
             if (strncmp(line, "    size_t struct_size;", 23) == 0) {
