@@ -59,6 +59,7 @@ static int allocator_rank(int rank, int world_size, void *argument)
     cddp_param param = {.name = "w", .dims = 1, .shape = {64}, .data = data};
     cddp_group *group;
     cddp_store *store;
+    cddp_step step = CDDP_STEP_INIT;
     cddp_ddp *ddp;
     void *value;
 
@@ -79,8 +80,10 @@ static int allocator_rank(int rank, int world_size, void *argument)
     CHECK(cddp_allocator_set(&allocator) == CDDP_ERR_STATE);
     CHECK(cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp) == CDDP_OK);
     CHECK(((float *)cddp_ddp_grad(ddp, 0))[63] == 0);
+    step.samples = 1;
+    CHECK(cddp_ddp_begin(ddp, &step) == CDDP_OK);
     CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK && cddp_ddp_wait(ddp) == CDDP_OK);
-    CHECK(cddp_group_store(group, &store) == CDDP_OK);
+    CHECK(cddp_group_store_create(group, &store) == CDDP_OK);
     CHECK(cddp_store_set(store, "a", "b", 1) == CDDP_OK);
     CHECK(cddp_store_get(store, "a", 0, &value, NULL) == CDDP_OK && *(char *)value == 'b');
     cddp_free(value);
@@ -168,7 +171,9 @@ static int stop_rank(int rank, int world_size, void *argument)
     CHECK(signal(SIGUSR1, count_stop) == SIG_DFL);
     CHECK(!cddp_stop_requested());
     CHECK(raise(SIGUSR1) == 0 && cddp_stop_requested());
-    CHECK(raise(SIGUSR2) == 0 && raise(SIGUSR2) == 0); /* only announce an end */
+    CHECK(raise(SIGUSR2) == 0 && raise(SIGUSR2) == 0); /* only announce an end, */
+    support_sleep_ms(250);
+    CHECK(raise(SIGTERM) == 0); /* so this is the first that asks for it */
     return 0;
 }
 

@@ -192,7 +192,7 @@ static int small_things_rank(int rank, int n, void *argument)
         CHECK(cddpi_group_healthy(group) == CDDP_OK);
     }
     if (n > 1) { /* memory of the group; freed while its message is on its way */
-        CHECK(cddp_group_alloc(group, COUNT * sizeof(float), &block) == CDDP_OK);
+        CHECK(cddp_group_alloc(group, COUNT * sizeof(float), 0, &block) == CDDP_OK);
         if (rank == 0) {
             void *out = sent_by(group, 0, COUNT, CDDP_F32);
 

@@ -118,7 +118,7 @@ static int absent_rank(int rank, int n, void *argument)
         void *shared = NULL;
 
         if (job->group_memory) {
-            CHECK(cddp_group_alloc(group, sizes[m] + 32, &shared) == CDDP_OK);
+            CHECK(cddp_group_alloc(group, sizes[m] + 32, 0, &shared) == CDDP_OK);
         }
         memory[m] = shared != NULL ? shared : malloc(MOST + 32);
         CHECK(memory[m] != NULL);

@@ -53,7 +53,7 @@ static void reductions(cddp::group &group)
     group.broadcast(at_last, size - 1);
     CHECK(at_last == sum);
     auto shared = group.alloc<float>(5);
-    for (float &one : cddp::view(shared)) {
+    for (float &one : cddp::span<float>(shared)) {
         CHECK(one == 0.0f);
         one = 1.0f;
     }
@@ -61,7 +61,7 @@ static void reductions(cddp::group &group)
     CHECK(shared.data()[4] == static_cast<float>(size));
     auto moved = std::move(shared);
     CHECK(shared.data() == nullptr && moved.size() == 5);
-    CHECK(group.alloc_host<char>(3).size() == 3);
+    CHECK(group.alloc<char>(3, CDDP_ALLOC_HOST).size() == 3);
     group.barrier();
 #if __cplusplus >= 202002L
     std::span<double> one(&number, 1);
@@ -113,7 +113,7 @@ static void refusals(cddp::group &group)
 {
     std::vector<float> two(2);
     std::vector<float> three(3);
-    cddp::model model;
+    cddp::params model;
 
     CHECK(status_of([&] { group.all_reduce(two, three, CDDP_OP_SUM); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { group.broadcast(two, 99); }) == CDDP_ERR_ARGUMENT);
@@ -123,11 +123,12 @@ static void refusals(cddp::group &group)
     CHECK(status_of([&] { model.param("w", {INT64_MAX, 3}, two); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { cddp::ddp(group, model); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([] { cddp::sampler(CDDP_ORDER_RANDOM, 0, 1); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([] { cddp::sampler(CDDP_ORDER_RANDOM, 4, 1)[4]; }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([] { cddp::safetensors("nowhere/model.safetensors"); }) != CDDP_OK);
     CHECK(status_of([] { cddp::work().wait(); }) == CDDP_ERR_ARGUMENT);
 }
 
-static void gradients(cddp::group &group)
+static void gradients(cddp::group &group, const std::string &folder)
 {
     const auto size = static_cast<float>(group.world_size());
     std::vector<float> weight(6, static_cast<float>(group.rank()));
@@ -135,27 +136,30 @@ static void gradients(cddp::group &group)
     std::vector<double> bias(2);
     std::vector<float> table(4, 1.0f);
     std::int64_t calls = 7 + group.rank();
-    cddp::model model;
+    cddp::params model;
 
     model.param("w", {2, 3}, weight, weight_grad).param("b", {2}, bias);
     model.frozen("table", {4}, table).buffer("calls", {}, calls);
     cddp::ddp ddp(group, model);
+    cddp_step step = cddp::ddp::step(1, 1);
     CHECK(weight[5] == 0.0f && calls == 7);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic error "-Wconversion"
-    const std::uint64_t samples = group.rank() == 0 ? 1 : 0; /* only rank 0 has some */
-    ddp.begin(samples);
-#pragma GCC diagnostic pop
+    step.samples = group.rank() == 0 ? 1 : 0; /* only rank 0 has some */
+    ddp.begin(step);
     weight_grad.assign(6, 1.0f + static_cast<float>(group.rank()));
     ddp.grad<double>(1)[1] = 3.0 + group.rank();
     ddp.grad_ready(1);
     ddp.grad_ready(0);
     ddp.wait();
     CHECK(weight_grad[5] == 1.0f && ddp.grad<double>(1)[1] == 3.0);
-    ddp.begin_no_sync();
+    step.kind = CDDP_STEP_BY_RANKS;
+    step.micro_batches = 2 * static_cast<std::uint64_t>(size);
+    step.micro_batch = 2 * static_cast<std::uint64_t>(group.rank());
+    ddp.begin(step);
     ddp.grad_ready(0);
     ddp.grad_ready(1);
     ddp.wait();
+    step.micro_batch++;
+    ddp.begin(step);
     weight_grad.assign(6, static_cast<float>(group.rank()));
     ddp.grad_ready(0);
     ddp.grad_ready(1);
@@ -168,6 +172,7 @@ static void gradients(cddp::group &group)
     CHECK(status_of([&] { ddp.grad<float>(9); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { ddp.grad_ready(9); }) == CDDP_ERR_ARGUMENT);
     weight_grad.assign(6, static_cast<float>(group.rank()));
+    ddp.begin(cddp::ddp::step(3, 1));
     ddp.grads_ready(0, 2);
     ddp.progress();
     ddp.wait();
@@ -178,6 +183,13 @@ static void gradients(cddp::group &group)
     CHECK(weight[5] == size - 1 && calls == group.rank());
     ddp.broadcast(group.world_size() - 1, CDDP_BROADCAST_BUFFERS);
     CHECK(calls == group.world_size() - 1);
+    CHECK(ddp.param_count() == 3 && ddp.param_name(2) == "table");
+    CHECK(status_of([&] { ddp.param_name(3); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { ddp.load(folder + "/none"); }) == CDDP_ERR_NOT_FOUND);
+    ddp.save(folder + "/whole");
+    weight[5] = 42;
+    ddp.load(folder + "/whole");
+    CHECK(weight[5] == size - 1);
     CHECK(ddp.follow()); /* all are through */
     CHECK(status_of([&] { ddp.grads_ready(2, 9); }) == CDDP_ERR_ARGUMENT);
 }
@@ -188,10 +200,11 @@ static void shards(cddp::group &group)
     cddp_ddp_options how = cddp::ddp::options();
 
     how.shard = true;
-    cddp::ddp ddp(group, cddp::model().param("w", {10, 10}, weight), how);
+    cddp::ddp ddp(group, cddp::params().param("w", {10, 10}, weight), how);
     for (float &one : ddp.grad<float>(0)) {
         one = 2.0f;
     }
+    ddp.begin(cddp::ddp::step(1, 1));
     ddp.grad_ready(0);
     ddp.wait();
     for (const cddp_span &span : ddp.spans(group.rank())) {
@@ -246,6 +259,14 @@ static void files(const std::string &folder)
     cddp::snapshot::load(found->path, cddp::tensors().add("w", {6}, read),
                          cddp::tensors().add("m", {6}, momentum));
     CHECK(read == weight && momentum == weight);
+    cddp::snapshot::saving later = cddp::snapshot::start(
+        folder + "/later", 13, cddp::tensors().add("w", {6}, weight), cddp::tensors(), "{}");
+    weight[0] = 9;
+    later.wait();
+    CHECK(later.test());
+    cddp::snapshot::load(cddp::snapshot::find(folder + "/later")->path,
+                         cddp::tensors().add("w", {6}, read), cddp::tensors());
+    CHECK(read[0] == 1);
 }
 
 static void keys(const std::string &folder)
@@ -282,12 +303,14 @@ static void orders()
 static void ends(cddp::group group)
 {
     std::vector<float> weight(3);
-    auto ddp = std::make_unique<cddp::ddp>(group, cddp::model().param("w", {3}, weight));
+    auto ddp = std::make_unique<cddp::ddp>(group, cddp::params().param("w", {3}, weight));
     auto block = std::make_unique<cddp::memory<float>>(group.alloc<float>(3));
 
     CHECK(group.backend() != "" && group.timeout_ms() > 0 && group.device() == -1);
     CHECK(group.local_rank() == group.rank() && group.local_world_size() == group.world_size());
-    CHECK(group.generation() == cddp_group_generation(group.get()));
+    CHECK(group.generation() == group.info().generation);
+    CHECK(group.translate(group, group.rank()) == group.rank());
+    group.set_timeout(CDDP_TIMEOUT_DEFAULT);
     CHECK(group.stream() == nullptr);
     CHECK(status_of([&] { group.set_stream(nullptr); }) == CDDP_ERR_ARGUMENT);
     group.barrier();
@@ -311,9 +334,9 @@ int main()
         reductions(group);
         exchanges(group);
         refusals(group);
-        gradients(group);
-        shards(group);
         CHECK(std::system(("mkdir -p '" + folder + "'").c_str()) == 0);
+        gradients(group, folder);
+        shards(group);
         files(folder);
         keys(folder);
         orders();

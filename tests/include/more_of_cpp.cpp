@@ -142,8 +142,9 @@ void bytes_and_messages(cddp::group &group)
 
 void keys_of_the_group(cddp::group &group)
 {
-    cddp::store store = cddp::store_of(group);
-    cddp::store again = cddp::store_of(group);
+    CHECK(!cddp::store_of(group).has_value());
+    cddp::store store = cddp::create_store(group);
+    cddp::store again = cddp::store_of(group).value();
 
     CHECK(store.get() == again.get());
     if (group.rank() == group.world_size() - 1) {
@@ -170,7 +171,7 @@ void batches(cddp::group &group)
         }
         std::memcpy(out, numbers, sizeof numbers);
     });
-    CHECK(loader.batches() == 3);
+    CHECK(loader.batch_count() == 3);
     loader.begin(0);
     std::int64_t own = 0;
     while (auto batch = loader.next()) {

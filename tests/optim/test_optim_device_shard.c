@@ -22,7 +22,7 @@ static const size_t copy_counts[PARAMS] = {20016, 0, 8, 0};
 static int open_sharded(struct sharded *s, cddp_group *group, struct cddpi_device *device,
                         bool has_copies)
 {
-    const struct cddpi_ddp_copies copies = {CDDP_BF16, copy_counts, false};
+    const struct cddpi_ddp_copies copies = {CDDP_BF16, copy_counts, false, false};
     cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
 
     options.shard = true;
@@ -59,6 +59,7 @@ static int step_sharded(struct sharded *s, int rank, unsigned step)
     cddp_step how = CDDP_STEP_INIT;
     void *grads[PARAMS];
 
+    how.kind = CDDP_STEP_BY_RANKS;
     CHECK(cddp_ddp_begin(s->ddp, &how) == CDDP_OK);
     for (size_t i = 0; i < PARAMS; i++) {
         if (s->params[i].flags == 0) {

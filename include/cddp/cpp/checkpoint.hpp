@@ -11,19 +11,31 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** Named tensors in the caller's memory, to write or to load into. */
 class tensors
 {
   public:
+    /** No tensors. */
+    tensors() = default;
+    /** Can be moved, but not copied: the C structs point to the names. */
+    tensors(tensors &&) = default;
+    /** The same. */
+    tensors &operator=(tensors &&) = default;
+    tensors(const tensors &) = delete;
+    tensors &operator=(const tensors &) = delete;
+    ~tensors() = default;
+
     /** Add a tensor; its memory is not copied. */
     template <class D> tensors &add(const std::string &name, const shape &sizes, D &&data)
     {
-        auto numbers = view(data);
+        auto numbers = detail::view(std::forward<D>(data));
         using number = std::remove_reference_t<decltype(*numbers.data())>;
         cddp_param made = {};
 
-        check_count(name, copy_shape(name, sizes, made.shape), numbers.size());
+        detail::check_count(name, detail::copy_shape(name, sizes, made.shape), numbers.size());
         names_.push_back(name);
         made.name = names_.back().c_str();
         made.type = type_of<number>();
@@ -122,18 +134,59 @@ class safetensors
     }
 
   private:
-    owner<cddp_safetensors, cddp_safetensors_close> handle_;
+    detail::owner<cddp_safetensors, cddp_safetensors_close> handle_;
 };
 
 /** Snapshots: directories that hold the state of a training run at one step. */
 namespace snapshot
 {
 
-/** Write a snapshot below @p dir, and keep only the newest @p keep snapshots; 0: keep all. */
-inline void write(const std::string &dir, std::uint64_t step, const tensors &model,
-                  const tensors &optimizer, const std::string &state_json, unsigned keep = 0)
+/** A snapshot that a thread of cddp writes. The destructor waits until it is written, and logs an
+ *  error that nobody has asked for: call wait() first. */
+class saving
+{
+  public:
+    /** Take ownership of a C handle. */
+    explicit saving(cddp_saving *handle) : handle_(handle)
+    {
+    }
+    /** Whether the snapshot is written, without waiting. Throws if writing has failed. */
+    bool test()
+    {
+        bool done = false;
+
+        check(cddp_saving_test(get(), &done));
+        return done;
+    }
+    /** Wait until the snapshot is written. Throws if writing has failed. */
+    void wait()
+    {
+        check(cddp_saving_wait(get()));
+    }
+    /** The C handle; this object still owns it. */
+    cddp_saving *get() const noexcept
+    {
+        return handle_.get();
+    }
+
+  private:
+    detail::owner<cddp_saving, cddp_saving_destroy> handle_;
+};
+
+} // namespace snapshot
+
+namespace detail
+{
+
+/** Call cddp_snapshot_write(). */
+inline void write_to(const std::string &dir, std::uint64_t step, const tensors &model,
+                     const tensors &optimizer, const std::string &state_json, std::uint32_t keep,
+                     cddp_saving **out)
 {
     cddp_snapshot what = CDDP_SNAPSHOT_INIT;
+    cddp_snapshot_options how = CDDP_SNAPSHOT_OPTIONS_INIT;
+
+    how.keep = keep;
 
     what.step = step;
     what.model = model.list().data();
@@ -141,7 +194,29 @@ inline void write(const std::string &dir, std::uint64_t step, const tensors &mod
     what.optimizer = optimizer.list().data();
     what.optimizer_count = optimizer.list().size();
     what.state_json = state_json.c_str();
-    check(cddp_snapshot_write(dir.c_str(), &what, keep));
+    check(cddp_snapshot_write(dir.c_str(), &what, &how, out));
+}
+
+} // namespace detail
+
+namespace snapshot
+{
+
+/** Write a snapshot below @p dir, and keep only the newest @p keep snapshots; 0: keep all. */
+inline void write(const std::string &dir, std::uint64_t step, const tensors &model,
+                  const tensors &optimizer, const std::string &state_json, std::uint32_t keep = 0)
+{
+    detail::write_to(dir, step, model, optimizer, state_json, keep, nullptr);
+}
+
+/** The same in a thread of cddp. The tensors are copied before the call returns. */
+inline saving start(const std::string &dir, std::uint64_t step, const tensors &model,
+                    const tensors &optimizer, const std::string &state_json, std::uint32_t keep = 0)
+{
+    cddp_saving *started = nullptr;
+
+    detail::write_to(dir, step, model, optimizer, state_json, keep, &started);
+    return saving(started);
 }
 
 /** The result of find() and recover(). */
@@ -152,38 +227,48 @@ struct found {
     std::string skipped;
 };
 
-/** Call cddp_snapshot_find() or cddp_snapshot_recover(). Empty if no snapshot is complete. */
-inline std::optional<found> look(cddp_status (*how)(const char *, char **, char **),
-                                 const std::string &dir)
+} // namespace snapshot
+
+namespace detail
 {
-    given<char> path;
-    given<char> skipped;
+
+/** Call cddp_snapshot_find() or cddp_snapshot_recover(). Empty if no snapshot is complete. */
+inline std::optional<snapshot::found> look(cddp_status (*how)(const char *, char **, char **),
+                                           const std::string &dir)
+{
+    detail::given<char> path;
+    detail::given<char> skipped;
     cddp_status status = how(dir.c_str(), path.out(), skipped.out());
 
     if (status == CDDP_ERR_NOT_FOUND) {
         return std::nullopt;
     }
     check(status);
-    return found{path.get(), skipped.get() == nullptr ? "" : skipped.get()};
+    return snapshot::found{path.get(), skipped.get() == nullptr ? "" : skipped.get()};
 }
+
+} // namespace detail
+
+namespace snapshot
+{
 
 /** Find the newest complete snapshot below @p dir. */
 inline std::optional<found> find(const std::string &dir)
 {
-    return look(cddp_snapshot_find, dir);
+    return detail::look(cddp_snapshot_find, dir);
 }
 
 /** Like find(), for the process that will write below @p dir: also removes files of crashed
  *  writers. */
 inline std::optional<found> recover(const std::string &dir)
 {
-    return look(cddp_snapshot_recover, dir);
+    return detail::look(cddp_snapshot_recover, dir);
 }
 
 /** The state and the step of the snapshot at @p path. */
 inline std::pair<std::string, std::uint64_t> read_state(const std::string &path)
 {
-    given<char> json;
+    detail::given<char> json;
     std::uint64_t step = 0;
 
     check(cddp_snapshot_read_state(path.c_str(), json.out(), &step));
@@ -199,6 +284,7 @@ inline void load(const std::string &path, const tensors &model, const tensors &o
 
 } // namespace snapshot
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

@@ -11,6 +11,11 @@
 /** Like getpid(), without a system call. Correct in a fork, too. */
 int cddpi_process_id(void);
 
+enum { CDDPI_PROCESS_PLACE_BYTES = 160 };
+/** Write where this process runs, "MACHINE|NAMESPACE": equal for processes that see each other in
+ *  /proc. */
+void cddpi_process_place(char out[CDDPI_PROCESS_PLACE_BYTES]);
+
 /* What the kernel says about a process. */
 struct cddpi_process {
     char name[20]; /* of its program; the kernel cuts it off after 15 characters */
@@ -41,6 +46,10 @@ CDDP_CHECKED cddp_status cddpi_process_check_proc(void);
  *  map. Its size is sealed, so that no mapping can become longer than the file. @p name is what
  *  /proc shows. */
 cddp_status cddpi_process_share(const char *name, size_t bytes, int *out_fd);
+
+/** A descriptor that is readable once child @p pid has ended, close-on-exec; -1: this kernel has
+ *  none. */
+int cddpi_process_pidfd(int pid);
 
 /** Open memory that process @p pid, which started at @p start_time, created with
  *  cddpi_process_share() as its descriptor @p fd. Any other file with that number is refused,

@@ -12,6 +12,7 @@
 #include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
+#include "group/group_info.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -213,6 +214,8 @@ static void dismantle(cddp_ddp *ddp)
     }
     cddpi_free(ddp->buffers);
     cddpi_free(ddp->params);
+    cddpi_free(ddp->dims);
+    cddpi_free(ddp->shapes);
     cddpi_free(ddp->slots);
     cddpi_free(ddp->planning.tensors);
     cddpi_free(ddp->backward.arrivals);
@@ -252,8 +255,8 @@ cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *pa
     model.device = ddp->device;
     ddp->rank = cddp_group_rank(group);
     ddp->world_size = cddp_group_world_size(group);
-    ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
-    ddp->backward.step = ddp->end.last_step = (cddp_step)CDDP_STEP_INIT;
+    ddp->one_machine = cddpi_group_local_world_size(group) == ddp->world_size;
+    ddp->backward.step = (cddp_step)CDDP_STEP_INIT;
     ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     status = read_options(options, &read);
     if (status == CDDP_OK) {

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "group/device/group_device.h"
@@ -97,6 +98,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
                               const struct cddpi_transport *transport,
                               struct cddpi_backend *backend, cddp_group **out)
 {
+    static _Atomic uint32_t jobs;
     cddp_group *group = cddpi_zalloc(sizeof *group);
     struct cddpi_cores cores = {.ranks = params->world_size, .all = 1, .own = 1};
     cddp_status status;
@@ -107,6 +109,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     }
     cddpi_handle_init(&group->handle, CDDPI_HANDLE_GROUP);
     atomic_init(&group->refs, 1);
+    group->job = atomic_fetch_add_explicit(&jobs, 1, memory_order_relaxed);
     group->rank = group->local_rank = params->rank;
     group->world_size = group->local_world_size = params->world_size;
     group->timeout_ms = params->timeout_ms;
@@ -191,32 +194,17 @@ void cddp_group_destroy(cddp_group *group)
     }
 }
 
-const char *cddp_group_backend(const cddp_group *group)
+cddp_status cddp_group_set_timeout(cddp_group *group, uint32_t timeout_ms)
 {
-    if (!cddpi_group_may_ask(group, "group_backend")) {
-        return NULL;
+    CDDPI_ENTER_GROUP(group, "group_set_timeout");
+    if (timeout_ms == CDDP_TIMEOUT_DEFAULT) {
+        timeout_ms = cddpi_env_timeout_ms();
     }
-    return cddpi_group_has_device(group) ? cddpi_group_device_transport_name(group)
-                                         : group->transport->name;
-}
-
-int cddp_group_device(const cddp_group *group)
-{
-    if (!cddpi_group_may_ask(group, "group_device")) {
-        return -1;
+    group->timeout_ms = timeout_ms;
+    if (cddpi_group_has_device(group) && group->device->remote_group != NULL) {
+        group->device->remote_group->timeout_ms = timeout_ms;
     }
-    return cddpi_group_has_device(group) ? cddpi_group_on_device(group)->index : -1;
-}
-
-void *cddp_group_stream(const cddp_group *group)
-{
-    struct cddpi_device *device;
-
-    if (!cddpi_group_may_ask(group, "group_stream")) {
-        return NULL;
-    }
-    device = cddpi_group_on_device(group);
-    return device->ops->compute_stream(device);
+    return CDDP_OK;
 }
 
 cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
@@ -250,24 +238,19 @@ static cddp_status alloc_host(cddp_group *group, size_t bytes, void **out)
     return CDDP_OK;
 }
 
-static cddp_status alloc(cddp_group *group, bool on_host, size_t bytes, void **out)
+cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, uint32_t flags, void **out)
 {
-    CDDPI_ENTER_GROUP(group, on_host ? "group_alloc_host" : "group_alloc");
+    CDDPI_ENTER_GROUP(group, "group_alloc");
     if (out == NULL || bytes > CDDPI_BYTES_MAX) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes to %p", bytes, (void *)out);
     }
-    return !on_host && cddpi_group_has_device(group) ? cddpi_group_device_alloc(group, bytes, out)
-                                                     : alloc_host(group, bytes, out);
-}
-
-cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out)
-{
-    return alloc(group, false, bytes, out);
-}
-
-cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, void **out)
-{
-    return alloc(group, true, bytes, out);
+    if ((flags & ~(uint32_t)CDDP_ALLOC_HOST) != 0) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "group_alloc: cddp %s does not know the flags %#x",
+                          cddp_version(), flags & ~(uint32_t)CDDP_ALLOC_HOST);
+    }
+    return cddpi_group_has_device(group) && (flags & CDDP_ALLOC_HOST) == 0
+               ? cddpi_group_device_alloc(group, bytes, out)
+               : alloc_host(group, bytes, out);
 }
 
 bool cddpi_group_has_thread(const cddp_group *group)

@@ -19,8 +19,8 @@ struct cddpi_store_server;
 
 struct cddp_group {
     struct cddpi_handle handle;
-    _Atomic unsigned refs; /* one of the caller, and one for each cddp_ddp */
-    bool is_closed;        /* the caller has destroyed its handle */
+    _Atomic unsigned refs;  /* one of the caller, and one for each cddp_ddp */
+    _Atomic bool is_closed; /* the caller has destroyed its handle */
     struct cddp_group *next_open;
     int rank;
     int world_size;
@@ -28,7 +28,7 @@ struct cddp_group {
     int local_world_size;
     int host; /* the number of this rank's host in the job; ranks on one host share memory */
     uint32_t generation;
-    uint32_t timeout_ms;
+    _Atomic uint32_t timeout_ms;
     /* where its ranks met; kept open so that no other job meets there; NULL: not kept */
     cddp_store *place;
     const struct cddpi_transport *transport;
@@ -43,12 +43,15 @@ struct cddp_group {
     uint64_t calls;           /* made by the program so far: see cddpi_group_op.call */
     bool call_found_broken;   /* the group was broken before the current public call */
     bool call_is_counted;     /* the current public call has its number */
+    bool is_told;             /* a call has returned the failure that broke it */
     bool call_is_of_ddp;      /* it belongs to a cddp_ddp, which counts its backward passes  */
     uint64_t *messages;       /* submitted so far, by channel */
+    uint32_t job;             /* a number for all groups of this process that were split from one */
     int *ranks_of_job;      /* for a part of the job: each rank's rank in the job; NULL: the same */
     cddp_store *user_store; /* NULL: not requested */
     struct cddpi_store_server *user_store_server; /* on rank 0; else NULL */
     char token[256];     /* the job's secret; "": no other rank shares it */
+    _Atomic bool ended;  /* this rank has told the others that the group failed */
     _Atomic bool broken; /* if true, `failure` is set and does not change */
     struct cddpi_failure failure;
     struct cddpi_recorder recorder; /* its most recent operations */

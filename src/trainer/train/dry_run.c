@@ -21,6 +21,7 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(config, model, NULL);
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    cddp_step step = CDDP_STEP_INIT;
     size_t param_count = 0;
     size_t buffer_count = 0;
     const cddp_param *params = cddpi_model_params(model, &param_count);
@@ -28,8 +29,9 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
     cddp_ddp *ddp = NULL;
     cddp_status status;
 
+    step.kind = CDDP_STEP_BY_RANKS;
     CDDPI_TRY(cddp_ddp_create(group, params, param_count, buffers, buffer_count, &options, &ddp));
-    CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(ddp, NULL));
+    CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(ddp, &step));
     for (size_t i = 0; i < param_count; i++) {
         CDDPI_TRY_GOTO(end, status, cddp_ddp_grad_ready(ddp, cddpi_model_ready_order(model)[i]));
     }
@@ -164,9 +166,7 @@ static cddp_status put_clean(const char *text, FILE *file)
     size_t room = 6 * strlen(text) + 1; /* room for the longest escape */
     char *shown = cddpi_zalloc(room);
 
-    if (shown == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
-    }
+    CDDPI_TRY_MEMORY(shown != NULL, "configuration: no memory");
     memcpy(shown, text, strlen(text));
     cddpi_text_clean(shown, room, false);
     fputs(shown, file);
@@ -199,9 +199,7 @@ cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
     char *text = cddpi_config_text(config, false);
     cddp_status status;
 
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "configuration: no memory");
     status = put_clean(text, file);
     free(text);
     CDDPI_TRY(status);

@@ -46,7 +46,8 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
     return cddpi_trainer_check_model(config);
 }
 
-cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
+/* Create the group from @p options on the configured device, or where the engine needs it. */
+static cddp_status join(struct cddpi_trainer *trainer, cddp_group_options *options)
 {
     options->device = trainer->config->train.device == CDDPI_TRAIN_ON_AUTO
                           ? NULL /* decided by $CDDP_DEVICE */
@@ -103,7 +104,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
         options.rank = config->train.rank;
         options.world_size = config->train.world_size;
     }
-    CDDPI_TRY(cddpi_trainer_join(trainer, &options));
+    CDDPI_TRY(join(trainer, &options));
     cddpi_dump_set_folder(trainer->group, NULL); /* until the run has a folder */
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
@@ -184,7 +185,7 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
     }
     status = cddpi_user_path(path, &expanded);
     if (status == CDDP_OK) {
-        status = cddpi_arrivals_open(expanded, trainer->models.params, trainer->models.param_count,
+        status = cddpi_arrivals_open(expanded, trainer->params.list, trainer->params.count,
                                      &trainer->records.arrivals);
     }
     cddpi_free(expanded);
@@ -288,9 +289,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
 
     *out = trainer;
-    if (trainer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
-    }
+    CDDPI_TRY_MEMORY(trainer != NULL, "trainer: no memory");
     trainer->config = config;
     trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;

@@ -40,16 +40,11 @@ struct arrival {
     bool encrypts;  /* CDDP_ENCRYPT=1 */
 };
 
-static const struct cddpi_field arrival_fields[] = {
-    CDDPI_FIELD_OF_TEXT(struct arrival, place.machine),
-    CDDPI_FIELD_OF_TEXT(struct arrival, place.network),
-    CDDPI_FIELD_OF_NUMBER(struct arrival, has_token, 0, 1),
-    CDDPI_FIELD_OF_NUMBER(struct arrival, encrypts, 0, 1),
-    {.type = CDDPI_FIELD_END},
-};
-
-static const struct cddpi_message_form arrival_form = {
-    CDDPI_MESSAGE_ARRIVAL, sizeof(struct arrival), ARRIVAL_BYTES, arrival_fields};
+CDDPI_MESSAGE_FORM(cddpi_arrival_form, ARRIVAL, struct arrival, ARRIVAL_BYTES,
+                   CDDPI_TEXT(struct arrival, place.machine),
+                   CDDPI_TEXT(struct arrival, place.network),
+                   CDDPI_NUMBER(struct arrival, has_token, 0, 1),
+                   CDDPI_NUMBER(struct arrival, encrypts, 0, 1));
 
 /* What rank 0 sends to all others, without encryption. */
 struct bootstrap_offer {
@@ -59,39 +54,37 @@ struct bootstrap_offer {
     char job[256];
 };
 
-static const struct cddpi_field offer_fields[] = {
-    CDDPI_FIELD_OF_BYTES(struct bootstrap_offer, at),
-    CDDPI_FIELD_OF_TEXT(struct bootstrap_offer, token),
-    CDDPI_FIELD_OF_TEXT(struct bootstrap_offer, job),
-    {.type = CDDPI_FIELD_END},
-};
+CDDPI_MESSAGE_FORM(cddpi_offer_form, OFFER, struct bootstrap_offer, OFFER_BYTES,
+                   CDDPI_BYTES(struct bootstrap_offer, at),
+                   CDDPI_TEXT(struct bootstrap_offer, token),
+                   CDDPI_TEXT(struct bootstrap_offer, job));
 
-static const struct cddpi_message_form offer_form = {
-    CDDPI_MESSAGE_OFFER, sizeof(struct bootstrap_offer), OFFER_BYTES, offer_fields};
-
-static cddp_status fail_with(const cddp_bootstrap *bootstrap, const char *what, int code)
+/* @p result: what the caller's function returned. */
+static cddp_status result_of(const cddp_bootstrap *bootstrap, const char *what, cddp_status result)
 {
-    cddp_status status = (cddp_status)cddpi_last_failure()->status;
+    const char *name = cddp_status_name(result);
 
-    if (status != CDDP_OK) { /* the function that failed has set the text */
-        return cddpi_fail_prefix(status, "joining");
+    if (result == CDDP_OK) {
+        return CDDP_OK;
     }
-    return cddpi_fail(
-        CDDP_ERR_PEER,
-        "joining: the bootstrap's %s failed with code %d (%s) on rank %d of %d: it is "
-        "the caller's function, and fails where another rank has not come to this call, "
-        "or has ended: see the output of the others",
-        what, code, strerror(code), bootstrap->rank, bootstrap->world_size);
+    if (cddpi_last_failure()->status == (int32_t)result) { /* the function has set the text */
+        return cddpi_fail_prefix(result, "joining");
+    }
+    return cddpi_fail(name != NULL && result < 0 ? result : CDDP_ERR_PEER,
+                      "joining: the bootstrap's %s returned %d (%s) on rank %d of %d: it is "
+                      "the caller's function, and fails where another rank has not come to this "
+                      "call, or has ended: see the output of the others",
+                      what, (int)result, name != NULL ? name : "not a status", bootstrap->rank,
+                      bootstrap->world_size);
 }
 
 static cddp_status gather(void *context, const void *own, size_t bytes, void *out_all)
 {
     const cddp_bootstrap *bootstrap = context;
-    int code;
 
     cddpi_error_clear();
-    code = bootstrap->all_gather(bootstrap->context, own, bytes, out_all);
-    return code == 0 ? CDDP_OK : fail_with(bootstrap, "all_gather", code);
+    return result_of(bootstrap, "all_gather",
+                     bootstrap->all_gather(bootstrap->state, own, bytes, out_all));
 }
 
 static struct cddpi_exchange exchange_by(const cddp_bootstrap *bootstrap)
@@ -127,13 +120,14 @@ static cddp_status exchange_arrivals(const cddp_bootstrap *bootstrap,
 
     read_place(&own.place);
     arrivals = cddpi_zalloc_array((size_t)bootstrap->world_size, sizeof *arrivals);
-    status = arrivals != NULL ? cddpi_message_pack(&arrival_form, &own, block, sizeof block)
+    status = arrivals != NULL ? cddpi_message_pack(&cddpi_arrival_form, &own, block, sizeof block)
                               : cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
     *out = arrivals;
     CDDPI_TRY(cddpi_agree_and_gather_by(&exchange, status, block, sizeof block, &all));
     for (int rank = 0; rank < bootstrap->world_size && status == CDDP_OK; rank++) {
-        status = cddpi_message_unpack(&arrival_form, (uint8_t *)all + (size_t)rank * sizeof block,
-                                      sizeof block, &arrivals[rank]);
+        status = cddpi_message_unpack(&cddpi_arrival_form,
+                                      (uint8_t *)all + (size_t)rank * sizeof block, sizeof block,
+                                      &arrivals[rank]);
         if (status != CDDP_OK) {
             (void)cddpi_fail_prefix(status, "joining: what rank %d sends", rank);
         }
@@ -223,7 +217,8 @@ static cddp_status take_offer(const struct bootstrap_offer *offer, bool by_loopb
 
     if (!by_loopback) {
         cddp_status status = cddpi_tcp_reachable(
-            &offer->at, env->timeout_ms < REACH_MS ? env->timeout_ms : REACH_MS, address.host);
+            &offer->at, env->join_timeout_ms < REACH_MS ? env->join_timeout_ms : REACH_MS,
+            address.host);
 
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(
@@ -251,7 +246,6 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
     uint8_t block[OFFER_BYTES] = {0};
     cddp_status status = CDDP_OK;
     bool is_local = true; /* all ranks reach rank 0 by loopback */
-    int code;
 
     count_locals(bootstrap, all, env);
     for (int rank = 0; rank < env->world_size; rank++) {
@@ -260,16 +254,14 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
     if (env->rank == 0) {
         status = serve_store(env, is_local, find_without_token(all, env->world_size), &offer);
         if (status == CDDP_OK) {
-            status = cddpi_message_pack(&offer_form, &offer, block, sizeof block);
+            status = cddpi_message_pack(&cddpi_offer_form, &offer, block, sizeof block);
         }
     }
     CDDPI_TRY(cddpi_agree_by(&exchange, status));
     cddpi_error_clear();
-    code = bootstrap->broadcast(bootstrap->context, block, sizeof block);
-    if (code != 0) {
-        return fail_with(bootstrap, "broadcast", code);
-    }
-    status = cddpi_message_unpack(&offer_form, block, sizeof block, &offer);
+    CDDPI_TRY(result_of(bootstrap, "broadcast",
+                        bootstrap->broadcast(bootstrap->state, block, sizeof block)));
+    status = cddpi_message_unpack(&cddpi_offer_form, block, sizeof block, &offer);
     if (status == CDDP_OK && !cddpi_tcp_offer_is_valid(&offer.at)) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "it is damaged");
     }
@@ -340,7 +332,7 @@ cddp_status cddpi_bootstrap_rendezvous_by_mpi(struct cddpi_launch_env *env)
     cddp_status status = cddpi_mpi_module_open(&module);
 
     if (status == CDDP_OK) {
-        status = module->bootstrap(env->timeout_ms, &bootstrap);
+        status = module->bootstrap(env->join_timeout_ms, &bootstrap);
     }
     if (status == CDDP_OK && (bootstrap.rank != rank || bootstrap.world_size != world_size)) {
         status = cddpi_fail(CDDP_ERR_UNAVAILABLE,

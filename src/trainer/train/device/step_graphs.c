@@ -70,9 +70,7 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
         return CDDP_OK;
     }
     graphs = cddpi_zalloc(sizeof *graphs);
-    if (graphs == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu bytes", sizeof *graphs);
-    }
+    CDDPI_TRY_MEMORY(graphs != NULL, "trainer: no memory for %zu bytes", sizeof *graphs);
     graphs->trainer = trainer;
     graphs->choice.always = setting == CDDPI_GRAPH_ALWAYS;
     *out = graphs;
@@ -379,6 +377,7 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
     struct cddpi_trainer *trainer = graphs->trainer;
     struct step_graphs_kind kind = {batch->slot, done == 0,    batch->last, batch->even,
                                     false,       batch->count, batch->share};
+    cddp_step begun = cddpi_trainer_step_of(trainer, batch, done);
     struct captured *captured;
 
     if (batch->last) { /* values for the device, before the step's last work */
@@ -405,7 +404,7 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
         *out = CDDPI_NOT_REPLAYED;
         return put_work(trainer, step, batch, done);
     }
-    CDDPI_TRY(cddpi_ddp_replay(trainer->ddp, &captured->graph, batch->last));
+    CDDPI_TRY(cddpi_ddp_replay(trainer->ddp, &captured->graph, &begun));
     if (kind.first) {
         cddpi_model_replayed(trainer->model);
     }
