@@ -206,6 +206,10 @@ void cddpi_group_device_add_captured(struct cddpi_group_device *dev,
 cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status status);
 /** Like cddpi_group_device_fail(), for use in a public call, which returns the result. */
 cddp_status cddpi_group_device_fail_call(struct cddpi_group_device *dev, cddp_status status);
+/** Put the operation's title before the stored text, and keep it as the failure's operation.
+ * Returns
+ *  @p status. */
+cddp_status cddpi_fail_titled(cddp_status status, const char *title);
 /** Like cddpi_group_device_fail_call(), with the operation's title in the text. During a capture it
  *  only returns @p status. */
 cddp_status cddpi_pending_fail(struct cddpi_group_device *dev, const struct cddpi_pending *pending,

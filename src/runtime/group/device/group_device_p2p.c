@@ -332,18 +332,21 @@ static cddp_status check_message(struct cddpi_group_device *dev, struct group_de
             status = cddpi_watchdog_query(dev, view->pending->done, &done);
         }
         if (status != CDDP_OK) {
-            return cddpi_fail_prefix(status, "%s", view->title);
+            return cddpi_fail_titled(status, view->title);
         }
         if (done && (sends(&view->op) || view->compared)) {
             retire(dev, view);
             return CDDP_OK;
         }
     }
-    CDDPI_TRY(check_peer(dev, view, thorough));
-    if (cddpi_now_ns() >= view->op.deadline_ns) {
-        CDDPI_TRY(expired(dev, view));
+    status = check_peer(dev, view, thorough);
+    if (status == CDDP_OK && cddpi_now_ns() >= view->op.deadline_ns) {
+        status = expired(dev, view);
     }
-    return CDDP_OK;
+    if (status != CDDP_OK) {
+        cddpi_error_during(view->title);
+    }
+    return status;
 }
 
 cddp_status cddpi_device_p2p_check(struct cddpi_group_device *dev, bool query_device)

@@ -210,6 +210,13 @@ cddp_status cddpi_group_device_fail_call(struct cddpi_group_device *dev, cddp_st
     return cddpi_group_device_fail(dev, status);
 }
 
+cddp_status cddpi_fail_titled(cddp_status status, const char *title)
+{
+    (void)cddpi_fail_prefix(status, "%s", title);
+    cddpi_error_during(title);
+    return status;
+}
+
 cddp_status cddpi_pending_fail(struct cddpi_group_device *dev, const struct cddpi_pending *pending,
                                cddp_status status)
 {
@@ -219,9 +226,7 @@ cddp_status cddpi_pending_fail(struct cddpi_group_device *dev, const struct cddp
         return status;
     }
     cddpi_pending_title(pending, title, sizeof title);
-    (void)cddpi_fail_prefix(status, "%s", title);
-    cddpi_error_during(title);
-    return cddpi_group_device_fail_call(dev, status);
+    return cddpi_group_device_fail_call(dev, cddpi_fail_titled(status, title));
 }
 
 void cddpi_group_device_add_captured(struct cddpi_group_device *dev,

@@ -92,7 +92,7 @@ static cddp_status retire_done(struct cddpi_group_device *dev, struct watchdog_v
         cddp_status status = cddpi_watchdog_query(dev, view->done, &done);
 
         if (status != CDDP_OK) {
-            return cddpi_fail_prefix(status, "%s", view->title);
+            return cddpi_fail_titled(status, view->title);
         }
         if (!done) {
             *out_left = true;
@@ -177,7 +177,7 @@ static cddp_status check_all(struct cddpi_group_device *dev)
     atomic_store_explicit(&dev->query_start_ns, cddpi_now_ns(), memory_order_relaxed);
     status = dev->transport->ops->poll(dev->transport); /* it may enqueue messages */
     atomic_store_explicit(&dev->query_start_ns, 0, memory_order_relaxed);
-    return status != CDDP_OK && left ? cddpi_fail_prefix(status, "%s", view.title) : status;
+    return status != CDDP_OK && left ? cddpi_fail_titled(status, view.title) : status;
 }
 
 void cddpi_watchdog_check(struct cddpi_group_device *dev)
