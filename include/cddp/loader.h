@@ -64,7 +64,7 @@ typedef struct cddp_loader_options {
     /** M > 0: each global batch consists of M micro-batches of all ranks together, which divide its
      *  positions as cddp_share_of() does. Rank r of N gets those of cddp_share_of(0, M, r, N), one
      *  with each cddp_loader_next(): see cddp_step.micro_batches. 0: each rank gets its share of
-     * the batch at once. */
+     *  the batch at once. */
     uint64_t micro_batches;
 
 } cddp_loader_options;
@@ -93,8 +93,8 @@ typedef struct cddp_batch {
     /** The number of the global batch, from 0 in each epoch. */
     uint64_t number;
     /** With options.micro_batches: the index of this micro-batch, among those of all ranks; equal
-     * to micro_batches if this rank has none of this global batch, and calls cddp_ddp_follow().
-     * Without it: 0. */
+     *  to micro_batches if this rank has none of this global batch, and calls cddp_ddp_follow().
+     *  Without it: 0. */
     uint64_t micro_batch;
     /** How many samples this rank has in the global batch: `count`, or that of all its
      *  micro-batches. This is what cddp_step.samples wants. */

@@ -197,8 +197,8 @@ template <class T, void (*Destroy)(T *)> using owner = std::unique_ptr<T, releas
 } // namespace detail
 
 /** The handle of an operation that was started. The destructor waits until the operation is done,
- * at most until the group's deadline. It logs an error that no call has returned: call wait()
- * first.
+ *  at most until the group's deadline. It logs an error that no call has returned: call wait()
+ *  first.
  */
 class work
 {

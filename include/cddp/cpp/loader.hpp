@@ -57,7 +57,7 @@ class batch
         return of_.number;
     }
     /** With options.micro_batches: which of them, among those of all ranks; equal to their number
-     * if this rank has none of this global batch. */
+     *  if this rank has none of this global batch. */
     std::uint64_t micro_batch() const
     {
         return of_.micro_batch;
