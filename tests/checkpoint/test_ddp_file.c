@@ -12,7 +12,8 @@ static const cddp_type types[] = {CDDP_F32, CDDP_F32, CDDP_F64, CDDP_F32,
 enum { SIZES = sizeof sizes / sizeof *sizes, FROZEN = 4 };
 
 struct scene {
-    char path[128];
+    char path[4200];
+    char nowhere[4200]; /* in a folder that does not exist */
     bool shard;
     bool saves;
 };
@@ -112,10 +113,12 @@ static int round_trip_rank(int rank, int world_size, void *argument)
 
 static void what_is_saved_is_loaded_by_any_number_of_ranks_with_or_without_shards(void **state)
 {
+    char *folder = support_mkdtemp();
+
     for (int shard = 0; shard < 2; shard++) {
         struct scene scene = {.shard = shard != 0, .saves = true};
 
-        snprintf(scene.path, sizeof scene.path, "/tmp/cddp-ddp-file-%d", (int)getpid());
+        snprintf(scene.path, sizeof scene.path, "%s/whole", folder);
         assert_int_equal(meet(*state, 2, round_trip_rank, &scene, NULL), 0);
         scene.saves = false;
         assert_int_equal(meet(*state, 3, round_trip_rank, &scene, NULL), 0);
@@ -123,6 +126,7 @@ static void what_is_saved_is_loaded_by_any_number_of_ranks_with_or_without_shard
         assert_int_equal(meet(*state, 1, round_trip_rank, &scene, NULL), 0);
         assert_int_equal(unlink(scene.path), 0);
     }
+    support_rmdir(folder);
 }
 
 /* Every rank gets rank 0's failure, nothing has changed, and training goes on. */
@@ -141,7 +145,7 @@ static int failing_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_load(ddp, scene->path) == CDDP_ERR_NOT_FOUND);
     CHECK(strstr(cddp_last_error(), "rank 0: ddp: load: ") != NULL || world_size == 1);
     CHECK(strstr(cddp_last_error(), scene->path) != NULL);
-    CHECK(cddp_ddp_save(ddp, "/nowhere/at all", NULL) == CDDP_ERR_IO);
+    CHECK(cddp_ddp_save(ddp, scene->nowhere, NULL) == CDDP_ERR_IO);
     CHECK(strstr(cddp_last_error(), "ddp: save: ") != NULL);
     CHECK(cddp_ddp_save(ddp, rank == 0 ? NULL : scene->path, NULL) == CDDP_ERR_ARGUMENT);
     other.data = &number;
@@ -161,13 +165,15 @@ static int failing_rank(int rank, int world_size, void *argument)
 
 static void a_file_that_rank_0_cannot_use_is_every_ranks_error(void **state)
 {
+    char *folder = support_mkdtemp();
     struct scene scene = {.shard = false};
 
-    snprintf(scene.path, sizeof scene.path, "/tmp/cddp-ddp-file-%d", (int)getpid());
+    snprintf(scene.path, sizeof scene.path, "%s/whole", folder);
+    snprintf(scene.nowhere, sizeof scene.nowhere, "%s/none/whole", folder);
     assert_int_equal(meet(*state, 3, failing_rank, &scene, NULL), 0);
     assert_int_equal(unlink(scene.path), 0);
     assert_int_equal(meet(*state, 1, failing_rank, &scene, NULL), 0);
-    assert_int_equal(unlink(scene.path), 0);
+    support_rmdir(folder);
 }
 
 int main(void)

@@ -201,15 +201,17 @@ static int fetch_params(const struct world *world, unsigned char *out)
     return 0;
 }
 
+static char *saved_folder;
+
 static int saved_rank(int rank, int n, void *argument)
 {
     const struct play *play = (const struct play *)argument;
     unsigned char *saved = calloc(1, WHOLE_BYTES);
     unsigned char *loaded = calloc(1, WHOLE_BYTES);
     struct world world;
-    char path[64];
+    char path[4200];
 
-    snprintf(path, sizeof path, "/tmp/cddp-ddp-device-%d", (int)getppid());
+    snprintf(path, sizeof path, "%s/whole", saved_folder);
     CHECK(open_world(&world, play, rank, n, true) == 0);
     CHECK(run_step(&world, &play->scene, rank, 0) == 0);
     CHECK(cddp_ddp_save(world.ddp, path, NULL) == CDDP_OK);
@@ -232,9 +234,11 @@ static int saved_rank(int rank, int n, void *argument)
 static void a_model_on_the_device_is_saved_and_loaded(void **state)
 {
     (void)state;
+    saved_folder = support_mkdtemp();
     assert_int_equal(play_all(saved_rank, (struct scene){.bucket_bytes = 2000}, 1), 0);
     assert_int_equal(play_all(saved_rank, (struct scene){.bucket_bytes = 2000, .shard = true}, 2),
                      0);
+    support_rmdir(saved_folder);
 }
 
 int main(void)
