@@ -71,7 +71,7 @@ check kernels/cuda base kernels
 check samplers base
 check src/runtime/device base kernels
 check src/runtime/group base store kernels device
-check src/runtime/ddp base store kernels device group
+check src/runtime/ddp base store kernels samplers device group
 check src/runtime/loader base samplers device group
 check src/runtime/checkpoint base store kernels device group ddp
 check src/trainer/nn base kernels device group ddp checkpoint

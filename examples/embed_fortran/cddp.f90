@@ -43,9 +43,9 @@ module cddp
     ! cddp_step of ddp.h.
     type, bind(c) :: c_step
         integer(c_size_t) :: struct_size
-        real(c_double) :: weight
-        logical(c_bool) :: no_sync
-        integer(c_int64_t) :: total
+        integer(c_int64_t) :: number, samples
+        integer(c_int) :: kind, reserved
+        integer(c_int64_t) :: micro_batch, micro_batches
     end type
 
     ! A parameter, its gradient and its name: see cddp_param_of().
@@ -318,13 +318,13 @@ contains
                               0_c_size_t, c_null_ptr, ddp)
     end function
 
-    ! The coming backward is the mean over this many samples.
-    integer(c_int) function cddp_ddp_begin(ddp, samples) result(status)
+    ! Begin the backward of this step, in which this rank has so many samples.
+    integer(c_int) function cddp_ddp_begin(ddp, step, samples) result(status)
         type(c_ptr), intent(in) :: ddp
-        integer, intent(in) :: samples
+        integer, intent(in) :: step, samples
         type(c_step) :: how
 
-        how = c_step(c_sizeof(how), real(samples, c_double), .false., 0)
+        how = c_step(c_sizeof(how), int(step, c_int64_t), int(samples, c_int64_t), 0, 0, 0, 0)
         status = c_ddp_begin(ddp, how)
     end function
 
@@ -352,8 +352,8 @@ contains
         status = c_ddp_broadcast(ddp, int(root, c_int), 1_c_int32_t) ! CDDP_BROADCAST_PARAMS
     end function
 
-    ! For a rank that is through before others are: take part in one step of theirs, with nothing to
-    ! contribute. everyone: all ranks were through.
+    ! For a rank without a backward in this step: take part in that of the others, with nothing to
+    ! contribute. everyone: no rank had a backward.
     integer(c_int) function cddp_ddp_follow(ddp, everyone) result(status)
         type(c_ptr), intent(in) :: ddp
         logical(c_bool), intent(out) :: everyone

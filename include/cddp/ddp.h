@@ -3,12 +3,33 @@
  *
  *      create            compare the ranks' models, broadcast rank 0's parameters and buffers
  *      each step:
- *        begin           (optional) this rank's number of samples, or "do not synchronise"
+ *        begin           the step's number, and how many samples this rank has in it
  *        grad_ready(i)   when backward has completed gradient i; never waits
  *        progress        (optional) during long compute without another call
- *        wait            until all gradients are the mean over ranks
- *      at the end:
- *        follow          (optional) if ranks have unequal numbers of steps: until all are finished
+ *        wait            until all gradients are the mean over the samples of all ranks
+ *        (the optimizer updates the parameters)
+ *      a rank without a backward in this step, whose data has ended or that has no micro-batch:
+ *        follow          instead of begin, grad_ready and wait; then it updates, too
+ *
+ *  Every backward is begun and waited for. Without cddp_ddp_begin(), grad_ready and wait are
+ *  errors: nothing else tells how much each rank's gradients count.
+ *
+ *  A step of several micro-batches has begin, backward and wait for each of them. Only the wait of
+ *  a rank's last one synchronises; the others return at once. The caller sets its gradients to zero
+ *  (or lets the backward overwrite them) before its first micro-batch of a step, and adds to them
+ *  in the others. cddp never sets them to zero, and divides by no number of micro-batches. See
+ *  cddp_step.
+ *
+ *  A rank that has samples but none in this step, in a short last batch, may also begin the step
+ *  with 0 samples and call wait: it needs no backward.
+ *
+ *  After CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE and CDDP_ERR_BUSY (another thread is in a call)
+ *  nothing has changed: call again. The same holds for calls at the wrong time: CDDP_ERR_STATE of
+ *  grad_ready and wait without begin, CDDP_ERR_INCOMPLETE of any call but wait. After all other
+ *  errors of begin, grad_ready, progress, wait and follow, the gradients are undefined and the
+ *  handle has ended: later calls return CDDP_ERR_BROKEN. Destroy it. If all ranks got the same
+ *  error from wait (a gradient is missing or was ready twice, or the ranks have begun different
+ *  steps), the group is unharmed, and another handle can be made on it.
  *
  *  Gradients are collected in buckets. The reduction of a bucket (an all-reduce; a reduce-scatter
  *  with `shard`) starts as soon as this bucket and all buckets before it are complete, so every
@@ -39,11 +60,18 @@ extern "C" {
 /** One model's gradients, kept equal across a group. */
 typedef struct cddp_ddp cddp_ddp;
 
-/** What becomes of the ranks' gradients in a step: see cddp_step. */
+/** What the gradients of a step become. */
 typedef enum cddp_step_kind {
-    CDDP_STEP_BY_SAMPLES = 0, /**< the mean over the samples of all ranks */
-    CDDP_STEP_BY_RANKS = 1,   /**< the plain mean over ranks */
-    CDDP_STEP_SUM = 2,        /**< the sum */
+    /** The mean over the samples of all ranks: each rank's gradients are a mean over its `samples`
+     *  samples, and count as much. */
+    CDDP_STEP_BY_SAMPLES = 0,
+    /** The mean over ranks: each counts the same, whatever `samples` says. So the result depends on
+     *  the number of ranks if they have unequal numbers of samples. */
+    CDDP_STEP_BY_RANKS = 1,
+    /** The sum over ranks, whatever `samples` says: this rank's loss was already divided by the
+     *  number of samples of all ranks. This is fastest if the network does the sums (NCCL with
+     *  NVLink switches). */
+    CDDP_STEP_SUM = 2,
     CDDP_STEP_KIND_MAX_ENUM_ = 0x7fffffff
 
 } cddp_step_kind;
@@ -75,8 +103,11 @@ typedef struct cddp_bucket {
     /** The number of this rank's samples in the step (CDDP_STEP_BY_SAMPLES): its gradients are the
      *  mean over them. */
     uint64_t samples;
+    /** The step's number. */
+    uint64_t step;
 
 } cddp_bucket;
+CDDP_NO_TAIL(cddp_bucket, step);
 
 /** A communication hook: replaces the reduction of a bucket. Hooks are called in bucket order, in
  *  the thread that drives compute.
@@ -213,9 +244,8 @@ CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
  *  @param options  NULL for all defaults.
  *  @param out      Release with cddp_ddp_destroy(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_MISMATCH (the text is a diff of
- *          the models or options), CDDP_ERR_UNAVAILABLE (an unknown flag), or an error of the
- * group.
- */
+ *          the models or options), CDDP_ERR_UNAVAILABLE (an unknown flag), or an error of
+ *          the group. */
 CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params,
                                          size_t param_count, const cddp_param *buffers,
                                          size_t buffer_count, const cddp_ddp_options *options,
@@ -230,63 +260,94 @@ CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
  *  which is 64-byte aligned and zero at first. NULL for a frozen parameter.
  *
  *  It stays there until the handle is destroyed. Only with options.may_move_grads, cddp's memory
- * may move once, with its contents, in the first cddp_ddp_wait(): then call this function again
- * after it. While another thread is in a call on the handle, the result is NULL, and
+ *  may move once, with its contents, in the first cddp_ddp_wait(): then call this function again
+ *  after it. While another thread is in a call on the handle, the result is NULL, and
  *  cddp_last_error() says why.
  *  Collective: no. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
-/** How the coming backward is synchronised. */
+/** A step, as cddp_ddp_begin() begins it: what the coming backward belongs to. Zeros are the
+ *  defaults, but with 0 samples a rank contributes nothing. */
 typedef struct cddp_step {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** The number of samples over which this rank's gradients are a mean. The result is the mean
-     *  over the samples of all ranks. < 0: plain mean over ranks. 0: this rank contributes nothing;
-     *  if every rank has 0, wait returns CDDP_ERR_STATE. */
-    double weight;
-    /** Gradients only accumulate: nothing is sent, and wait returns at once. */
-    bool no_sync;
-    /** 1: gradients are added up and weight is ignored, because this rank's loss was already
-     *  divided by the number of samples of all ranks. This is fastest if the network does the sums
-     *  (NCCL with NVLink switches). 64 bits, because a bool would fit into the old struct's
-     *  padding and leave struct_size unchanged. */
-    uint64_t sum;
+    /** The step's number, the same on all ranks. Errors name it. */
+    uint64_t number;
+    /** CDDP_STEP_BY_SAMPLES: the number of samples of this rank over which its gradients are a mean
+     *  (of tokens, if the loss is a mean over tokens). With micro-batches, those of all of its
+     *  micro-batches of the step; it is read at the rank's last one. 0: this rank contributes
+     *  nothing. If every rank has 0, wait returns CDDP_ERR_STATE. */
+    uint64_t samples;
+    /** The same on all ranks. */
+    cddp_step_kind kind;
+    /** 0. */
+    uint32_t reserved;
+    /** Which of the step's micro-batches, over all ranks, the coming backward is for. Rank r of
+     *  world_size has those of cddp_share_of(0, micro_batches, r, world_size), and begins them in
+     *  their order. 0 if micro_batches is 0. */
+    uint64_t micro_batch;
+    /** How many micro-batches the step has, those of all ranks together; the same on all ranks.
+     *  0: the step is not divided, so each rank has one backward. If there are fewer than ranks,
+     *  the last ranks have none, and call cddp_ddp_follow() instead. */
+    uint64_t micro_batches;
 
 } cddp_step;
-/** The default cddp_step: a plain mean. */
+/** The defaults of cddp_step. */
 #define CDDP_STEP_INIT                                                                             \
     {                                                                                              \
-        sizeof(cddp_step), -1.0, false, 0                                                          \
+        sizeof(cddp_step), 0, 0, CDDP_STEP_BY_SAMPLES, 0, 0, 0                                     \
     }
-CDDP_NO_TAIL(cddp_step, sum);
+CDDP_NO_TAIL(cddp_step, micro_batches);
 
-/** Set how the coming backward is synchronised. Call it before the first grad_ready of that
- *  backward. Without it, or with NULL, the result is the plain mean. @p step applies to one
- *  backward. All ranks must have the same no_sync and sum.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (weight is not finite), CDDP_ERR_INCOMPLETE (in the
- *          middle of a backward), CDDP_ERR_BROKEN (an earlier call failed). */
+/** Begin a backward of @p step, before its first grad_ready:
+ *
+ *      cddp_step step = CDDP_STEP_INIT;
+ *
+ *      step.number = number;
+ *      step.samples = samples;
+ *      cddp_ddp_begin(ddp, &step);
+ *
+ *  With M micro-batches, where `share` is this rank's cddp_share_of(0, M, rank, world_size):
+ *
+ *      set all gradients to zero
+ *      step.micro_batches = M;
+ *      for (m = share.first; m < share.first + share.count; m++) {
+ *          step.micro_batch = m;
+ *          begin; forward; backward, which adds to the gradients; wait
+ *      }
+ *      if (share.count == 0) { follow }
+ *      update
+ *
+ *  With a sharded optimizer, it waits until all parameters have all ranks' updates. Ranks compare
+ *  number, kind and micro_batches at the end of the step. A second begin before the first
+ *  grad_ready replaces the first one.
+ *  @param step  Borrowed for the call.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL; there is no such kind; micro_batch is not the rank's
+ *          next one, or the rank has none); CDDP_ERR_UNAVAILABLE (a field that this version does
+ *          not know is not 0); CDDP_ERR_INCOMPLETE (in the middle of a backward); CDDP_ERR_BROKEN
+ *          (an earlier call failed); or an error of the group, with a sharded optimizer.
+ *
+ *  Collective: no; with a sharded optimizer it waits for what cddp_ddp_params_start() has started.
+ */
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
-
-/** Begin a backward whose gradients are a mean over @p samples samples of this rank. The result is
- *  the mean over the samples of all ranks, even if ranks have unequal numbers of samples. 0: this
- *  rank has no samples. Either all ranks call it or no rank does. This is cddp_ddp_begin() with
- *  @p samples as the weight.
- *  @return as cddp_ddp_begin(). */
-CDDP_CHECKED cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples);
 
 /** Say that backward has finished gradient @p index, so that its bucket may start. Does not wait.
  *
  *  If the rank has a core to spare, or if data comes from other machines by TCP, a background
  *  thread of the group moves the data. Otherwise data moves only inside calls of cddp such as this
  *  one: see cddp_ddp_progress(). $CDDP_COMM_THREAD (0 or 1) overrides the choice.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (the second call
- *          for this gradient in one backward), CDDP_ERR_BROKEN, or an error of the group or the
- *          hook. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT (there is no such gradient), CDDP_ERR_STATE (the backward was
+ *          not begun; or the second call for this gradient in it), CDDP_ERR_BROKEN, or an error of
+ *          the group or the hook.
+ *
+ *  Collective: ordered, since it may start buckets. */
 CDDP_CHECKED cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index);
 
 /** Like cddp_ddp_grad_ready() for all parameters from @p first to @p first + @p count - 1, except
  *  frozen ones.
- *  @return as cddp_ddp_grad_ready(). After CDDP_ERR_ARGUMENT, none of these gradients is ready. */
+ *  @return as cddp_ddp_grad_ready(). After CDDP_ERR_ARGUMENT, none of these gradients is ready.
+ *
+ *  Collective: ordered. */
 CDDP_CHECKED cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count);
 
 /** Advance the buckets that have started, without waiting. Call it during long compute without
@@ -294,38 +355,48 @@ CDDP_CHECKED cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_
  *  millisecond is enough, and costs about as much as reading the clock. If a background thread or a
  *  device moves the data, this call only checks for failures. It may be called at any time, even in
  *  a forward.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_BROKEN, or an error of the group. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_BROKEN, or an error of the group.
+ *
+ *  Collective: no. */
 CDDP_CHECKED cddp_status cddp_ddp_progress(cddp_ddp *ddp);
 
-/** Wait until every gradient is the mean over ranks. After an error, the gradients are undefined,
- *  and all later calls on the handle return CDDP_ERR_BROKEN.
- *  @return CDDP_OK, CDDP_ERR_INCOMPLETE (a parameter got no gradient on some rank and allow_unused
- *          is not set: every rank gets this error in this step, with the parameter's name),
- *          CDDP_ERR_STATE (no rank has samples), CDDP_ERR_MISMATCH (ranks disagree about no_sync),
- *          CDDP_ERR_NO_MEMORY, CDDP_ERR_BROKEN, or an error of the group or the hook. */
+/** End the backward. If it is this rank's only one or last one of the step, this is the step's
+ *  collective: on return every gradient is what the step's kind says, the same on all ranks. After
+ *  an earlier micro-batch it returns at once, and has sent nothing.
+ *  @return CDDP_OK, CDDP_ERR_STATE (the backward was not begun; or no rank has samples),
+ *          CDDP_ERR_INCOMPLETE (a parameter got no gradient on some rank and allow_unused is not
+ *          set: every rank gets this error in this step, with the parameter's name),
+ *          CDDP_ERR_MISMATCH (ranks have begun different steps), CDDP_ERR_NO_MEMORY,
+ *          CDDP_ERR_BROKEN, or an error of the group or the hook.
+ *
+ *  Collective: yes, after a rank's last micro-batch of a step; otherwise no. */
 CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
 
-/** For a rank that has no more batches while other ranks still train (PyTorch's Join): take part in
- *  one step of the other ranks without contributing to it. Afterwards this rank has the same mean
- *  gradients as the others, so it updates its parameters as they do, and all replicas stay equal:
+/** Take part in one step of the other ranks without a backward: for a rank that has no more batches
+ *  while other ranks still train (PyTorch's Join), or that has none of a step's micro-batches.
+ *  Afterwards this rank has the same gradients as the others, so it updates its parameters as they
+ *  do, and all replicas stay equal:
  *
- *      while (next_batch()) { forward(); backward(); cddp_ddp_wait(ddp); update(); }
- *      while (cddp_ddp_follow(ddp, &all) == CDDP_OK && !all) { update(); }
+ *      while (next_batch()) { begin; forward; backward; wait; update }
+ *      while (cddp_ddp_follow(ddp, &all) == CDDP_OK && !all) { update }
  *
- *  Every rank calls it until @p out_all is true. It becomes true on all ranks in the same call,
- *  when no rank has trained in that step. Then there is nothing to update, and another epoch may
- *  begin.
+ *  A rank whose data has ended calls it until @p out_all is true. That happens on all ranks in the
+ *  same call, when no rank had a backward in it. Then there is nothing to update, and another epoch
+ *  may begin.
  *
- *  In a weighted step, this rank has weight 0. In a plain mean or a sum it contributes zeros, so a
- *  plain mean is still over all ranks of the group. Gradients that it has accumulated with no_sync
- *  are dropped. The call assumes that the other ranks' steps are of the same kind as this rank's
- *  last step: weighted, a sum or a plain mean. A rank that had no step calls
- *  cddp_ddp_begin_samples(ddp, 0) first if the steps are weighted.
+ *  This rank contributes nothing: it has no samples, and adds zeros. So a mean over ranks is still
+ *  over all ranks of the group. The call takes the step for one of the same kind as this rank's
+ *  last step, or at first for CDDP_STEP_BY_SAMPLES. If it is of another kind, the rank calls
+ *  cddp_ddp_begin() with that kind (and 0 micro_batches) just before it. Ranks that disagree get
+ *  CDDP_ERR_MISMATCH.
  *
  *  The call takes part only in the collectives of cddp_ddp. With a sharded optimizer, the caller
  *  still calls cddp_ddp_params_start(). If the trainer has collectives of its own in each step,
- * this rank has to call those as well.
- *  @return as cddp_ddp_wait(); CDDP_ERR_INCOMPLETE also in the middle of a backward. */
+ *  this rank has to call those as well.
+ *  @return as cddp_ddp_wait(); CDDP_ERR_INCOMPLETE also in the middle of a backward, or between
+ *          this rank's micro-batches of a step.
+ *
+ *  Collective: yes. */
 CDDP_CHECKED cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all);
 
 /** What cddp_ddp_broadcast() sends; added up. */
@@ -370,9 +441,8 @@ typedef struct cddp_span {
 
 } cddp_span;
 
-/** How many parameters the handle has, including frozen ones: what cddp_ddp_create() was given. 0
- * if
- *  @p ddp is no handle.
+/** How many parameters the handle has, including frozen ones: what cddp_ddp_create() was given.
+ *  0 if @p ddp is no handle.
  *  Collective: no. */
 CDDP_API size_t cddp_ddp_param_count(const cddp_ddp *ddp);
 
@@ -472,7 +542,7 @@ typedef struct cddp_ddp_stats {
     uint64_t steps;
     /** Exposed communication of the last step: the time in wait, which compute did not hide. With a
      *  sharded optimizer on the CPU, it includes the time in param_wait, params_wait, begin and
-     *  updated since the step before, where this rank waits for updated parameters. */
+     *  params_start since the step before, where this rank waits for updated parameters. */
     uint64_t exposed_ns;
     /** The time from the start of the first bucket to the end of the last one. */
     uint64_t comm_ns;

@@ -59,6 +59,7 @@ static int allocator_rank(int rank, int world_size, void *argument)
     cddp_param param = {.name = "w", .dims = 1, .shape = {64}, .data = data};
     cddp_group *group;
     cddp_store *store;
+    cddp_step step = CDDP_STEP_INIT;
     cddp_ddp *ddp;
     void *value;
 
@@ -79,6 +80,8 @@ static int allocator_rank(int rank, int world_size, void *argument)
     CHECK(cddp_allocator_set(&allocator) == CDDP_ERR_STATE);
     CHECK(cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp) == CDDP_OK);
     CHECK(((float *)cddp_ddp_grad(ddp, 0))[63] == 0);
+    step.samples = 1;
+    CHECK(cddp_ddp_begin(ddp, &step) == CDDP_OK);
     CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK && cddp_ddp_wait(ddp) == CDDP_OK);
     CHECK(cddp_group_store_create(group, &store) == CDDP_OK);
     CHECK(cddp_store_set(store, "a", "b", 1) == CDDP_OK);

@@ -158,7 +158,7 @@ static const cddp_loader_options loader_options = {CDDP_SIZED(cddp_loader_option
                                                    .sample_bytes = 1, .batch_size = 2,
                                                    .load = load_nothing};
 static const cddp_ddp_options ddp_options = CDDP_DDP_OPTIONS_INIT;
-static const cddp_step step = CDDP_STEP_INIT;
+static const cddp_step step = {CDDP_SIZED(cddp_step), .samples = 1};
 static const cddp_spawn_options spawn_options = CDDP_SPAWN_OPTIONS_INIT;
 static const cddp_snapshot snapshot = {CDDP_SIZED(cddp_snapshot), .state_json = "{}"};
 static const cddp_snapshot_options snapshot_options = CDDP_SNAPSHOT_OPTIONS_INIT;
@@ -187,7 +187,7 @@ static const struct input {
     IN(cddp_store_options, store_options, timeout_ms),
     IN(cddp_loader_options, loader_options, micro_batches),
     IN(cddp_ddp_options, ddp_options, part_bytes),
-    IN(cddp_step, step, sum),
+    IN(cddp_step, step, micro_batches),
     IN(cddp_spawn_options, spawn_options, grace_ms),
     IN(cddp_snapshot, snapshot, struct_size),
     IN(cddp_data_parallel_options, data_parallel_options, output_device),
@@ -425,6 +425,10 @@ static void every_struct_of_the_headers_is_tested_here(void **state)
         FILE *header = fopen(headers.gl_pathv[i], "r");
 
         assert_non_null(header);
+        if (strstr(headers.gl_pathv[i], "/model.h") != NULL) {
+            fclose(header); /* of a library of its own, which this program does not link */
+            continue;
+        }
         while (fgets(line, sizeof line, header) != NULL) {
             (void)sscanf(line, "typedef struct %99[a-z_] {", type);
             if (strncmp(line, "    size_t struct_size;", 23) == 0) {

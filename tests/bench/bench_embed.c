@@ -73,9 +73,12 @@ static double clock_cost_ns(int64_t *values)
  * last, and the mean of all of them by one look at the clock. */
 static int64_t backward(cddp_ddp *ddp, int64_t *times)
 {
+    cddp_step step = CDDP_STEP_INIT;
     int64_t began = cddpi_now_ns();
     int64_t took;
 
+    step.samples = 50;
+    must(cddp_ddp_begin(ddp, &step));
     for (size_t i = 0; i + 1 < PARAMS; i++) {
         int64_t now = times != NULL ? cddpi_now_ns() : 0;
 
@@ -116,13 +119,16 @@ static cddp_ddp *watch(cddp_group *group, size_t count, float *values, float *gr
 static double step_ns(cddp_group *group, float *values, float *grads, int64_t *times)
 {
     cddp_ddp *ddp = watch(group, 6, values, grads);
+    cddp_step how = CDDP_STEP_INIT;
     double median_ns;
 
     for (int step = 0; step < FEW_STEPS; step++) {
         double loss = 1;
         int64_t began = cddpi_now_ns();
 
-        must(cddp_ddp_begin_samples(ddp, 50));
+        how.number = (uint64_t)step;
+        how.samples = 50;
+        must(cddp_ddp_begin(ddp, &how));
         for (size_t i = 6; i-- > 0;) {
             must(cddp_ddp_grad_ready(ddp, i));
         }

@@ -1,5 +1,5 @@
 /* test_ddp.c - the gradients of forked ranks become their mean, to the bit, in any memory layout
- * and in any order of becoming ready; weights, no_sync, unused parameters, rebuilding. */
+ * and in any order of becoming ready; weights, micro-batches, unused parameters, rebuilding. */
 #include "support/ddp_ranks.h"
 
 /* Many tiny parameters and some that are larger than all of them. */
@@ -43,6 +43,7 @@ static int run_backward(cddp_ddp *ddp, const struct model *model, const struct s
     if (scene->shuffled) {
         shuffle(order, model->count, rank, step);
     }
+    CHECK(begin_mean(ddp, step) == 0);
     for (size_t i = 0; i < model->count; i++) {
         if (model->params[order[i]].flags == 0) {
             write_gradient(ddp, model, rank, step, order[i]);
@@ -232,7 +233,7 @@ static int weighted_rank(int rank, int world_size, void *argument)
     for (int step = 0; step < 3; step++) {
         cddp_step how = CDDP_STEP_INIT;
 
-        how.weight = rank * 3;
+        how.samples = (uint64_t)rank * 3;
         CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
         for (size_t p = 3; p-- > 0;) {
             write_gradient(ddp, &model, rank, step, p);
@@ -302,9 +303,9 @@ static int sum_rank(int rank, int world_size, void *argument)
     for (int step = 0; step < 3; step++) {
         cddp_step how = CDDP_STEP_INIT;
 
-        how.sum = step != 1;
-        how.weight = rank + 1; /* of no meaning */
-        CHECK(cddp_ddp_begin(ddp, step == 1 ? NULL : &how) == CDDP_OK);
+        how.kind = step != 1 ? CDDP_STEP_SUM : CDDP_STEP_BY_RANKS;
+        how.samples = (uint64_t)rank; /* of no meaning */
+        CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
         for (size_t p = 3; p-- > 0;) {
             write_gradient(ddp, &model, rank, step, p);
             CHECK(cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
@@ -358,7 +359,10 @@ static int accumulate_rank(int rank, int world_size, void *argument)
         for (int micro = 0; micro < 3; micro++) {
             cddp_step how = CDDP_STEP_INIT;
 
-            how.no_sync = micro < 2;
+            how.number = (uint64_t)round;
+            how.kind = CDDP_STEP_BY_RANKS;
+            how.micro_batch = (uint64_t)(rank * 3 + micro);
+            how.micro_batches = (uint64_t)world_size * 3;
             CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
             for (size_t p = 4; p-- > 0;) {
                 float *grad = cddp_ddp_grad(ddp, p);
@@ -391,7 +395,7 @@ static int accumulate_rank(int rank, int world_size, void *argument)
     return 0;
 }
 
-static void no_sync_accumulates_until_the_next_synchronised_step(void **state)
+static void micro_batches_accumulate_until_the_last_one_of_a_step(void **state)
 {
     for (int i = 0; i < WORLD_SIZES; i++) {
         assert_int_equal(meet(*state, world_sizes[i], accumulate_rank, NULL, NULL), 0);
@@ -421,6 +425,7 @@ static int unused_rank(int rank, int world_size, void *argument)
         for (size_t i = 0; i < elements[2]; i++) {
             memcpy((uint32_t *)cddp_ddp_grad(ddp, 2) + i, &odd_bits, 4);
         }
+        CHECK(begin_mean(ddp, step) == 0);
         if (rank == 0) {
             CHECK(cddp_ddp_grad_ready(ddp, 1) == CDDP_OK);
         }
@@ -472,6 +477,7 @@ static int rebuild_rank(int rank, int world_size, void *argument)
         CHECK(p == 0 || before[p] + 64 == before[p - 1]); /* reverse registration */
     }
     for (int step = 0; step < 3; step++) {
+        CHECK(begin_mean(ddp, step) == 0);
         for (size_t i = 0; i < 6; i++) {
             size_t p = rank == 0 ? rank_0s[i] : (i + (size_t)rank) % 6;
 
@@ -537,6 +543,7 @@ static int stats_rank(int rank, int world_size, void *argument)
     for (; steps < 3 || (steps < 12 && !seen); steps++) {
         uint64_t slept_ns = 15000000ULL << steps;
 
+        CHECK(begin_mean(ddp, steps) == 0);
         for (size_t p = 3; p-- > 0;) {
             write_gradient(ddp, &model, rank, steps, p);
             if (p == 0 && rank == world_size - 1) {
@@ -599,7 +606,7 @@ int main(void)
         RANKS_TEST(weights_make_the_mean_over_samples_and_0_contributes_nothing),
         RANKS_TEST(a_rank_without_samples_may_leave_out_backward),
         RANKS_TEST(gradients_that_are_parts_of_the_mean_are_added_up),
-        RANKS_TEST(no_sync_accumulates_until_the_next_synchronised_step),
+        RANKS_TEST(micro_batches_accumulate_until_the_last_one_of_a_step),
         RANKS_TEST(unused_parameters_count_as_zero_and_stay_if_nobody_uses_them),
         RANKS_TEST(buckets_are_rebuilt_once_in_rank_0s_order),
         RANKS_TEST(statistics_name_costs_and_the_slowest_rank),

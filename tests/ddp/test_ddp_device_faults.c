@@ -45,6 +45,7 @@ static int missing_rank(int rank, int n, void *argument)
     struct world world;
 
     CHECK(open_world(&world, play, rank, n, true) == 0);
+    CHECK(begin_mean(world.ddp, 0) == 0);
     for (size_t p = SIZES; p-- > 1;) {
         CHECK(cddp_ddp_grad_ready(world.ddp, p) == CDDP_OK);
     }
@@ -74,6 +75,7 @@ static int dying_rank(int rank, int n, void *argument)
 
     CHECK(open_world(&world, play, rank, n, true) == 0);
     CHECK(run_step(&world, &play->scene, rank, 0) == 0);
+    CHECK(begin_mean(world.ddp, 1) == 0);
     for (size_t p = SIZES; p-- > 0 && status == CDDP_OK;) {
         status = cddp_ddp_grad_ready(world.ddp, p);
         if (rank == 1 && p == 5) {

@@ -199,6 +199,7 @@ static int missing_rank(int rank, int world_size, void *argument)
     CHECK(watch(&t) == 0);
     CHECK(full_backward(&t, rank, 0) == 0);
     CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
+    CHECK(begin_mean(t.ddp, 1) == 0);
     for (size_t p = COUNT; p-- > 0;) {
         if (rank < world_size - 1 || p % 2 == 0) {
             CHECK(cddp_ddp_grad_ready(t.ddp, p) == CDDP_OK);
@@ -207,7 +208,7 @@ static int missing_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_INCOMPLETE);
     snprintf(text, sizeof text, "%s", cddp_last_error());
     snprintf(expected, sizeof expected,
-             "rank %d: 2 of 4 parameters got no gradient in backward 1: parameter 1 (p1), "
+             "rank %d: 2 of 4 parameters got no gradient in step 1: parameter 1 (p1), "
              "parameter 3 (p3)",
              world_size - 1);
     CHECK(strstr(text, expected) != NULL);
@@ -236,15 +237,31 @@ static int out_of_turn_rank(int rank, int world_size, void *argument)
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     t.model.params[1].flags = CDDP_PARAM_FROZEN;
     CHECK(watch(&t) == 0);
-    how.weight = NAN;
-    CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_ERR_ARGUMENT);
+    for (int i = 0; i < 2; i++) { /* nothing has begun; then not again */
+        CHECK(cddp_ddp_grad_ready(t.ddp, 3) == CDDP_ERR_STATE);
+        CHECK(strstr(cddp_last_error(), "grad_ready: the backward was not begun") != NULL);
+        CHECK(cddp_ddp_grads_ready(t.ddp, 2, 2) == CDDP_ERR_STATE);
+        CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_STATE);
+        CHECK(strstr(cddp_last_error(), "write cddp_ddp_begin(ddp, &(cddp_step){") != NULL);
+        CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_ARGUMENT);
+        CHECK(strstr(cddp_last_error(), "write cddp_ddp_begin(ddp, &(cddp_step){") != NULL);
+        if (i == 0) {
+            CHECK(begin_mean(t.ddp, 6) == 0);
+            CHECK(cddp_ddp_grads_ready(t.ddp, 2, 2) == CDDP_OK);
+            CHECK(cddp_ddp_grad_ready(t.ddp, 0) == CDDP_OK && cddp_ddp_wait(t.ddp) == CDDP_OK);
+        }
+    }
+    how.samples = 1;
+    how.number = 7;
+    CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
+    CHECK(begin_mean(t.ddp, 8) == 0); /* replaces it */
     CHECK(cddp_ddp_grad_ready(t.ddp, COUNT) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "gradient 4 is ready, but there are only 4") != NULL);
     CHECK(cddp_ddp_grad_ready(t.ddp, 1) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "parameter 1 (p1) is frozen") != NULL);
     CHECK(cddp_ddp_grad_ready(t.ddp, 3) == CDDP_OK);
     CHECK(cddp_ddp_begin(t.ddp, NULL) == CDDP_ERR_INCOMPLETE);
-    CHECK(strstr(cddp_last_error(), "in the middle of backward 0: 1 of 3") != NULL);
+    CHECK(strstr(cddp_last_error(), "begin in the middle of step 8: 1 of 3") != NULL);
     /* all of which has done no harm */
     CHECK(cddp_ddp_grad_ready(t.ddp, 2) == CDDP_OK);
     CHECK(cddp_ddp_grad_ready(t.ddp, 0) == CDDP_OK);
@@ -273,7 +290,7 @@ static int twice_rank(int rank, int world_size, void *argument)
     }
     CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_STATE);
     CHECK(strstr(cddp_last_error(),
-                 "rank 0: the gradient of parameter 2 (p2) was ready twice in backward 0") != NULL);
+                 "rank 0: the gradient of parameter 2 (p2) was ready twice in step 0") != NULL);
     CHECK(same_text_everywhere(t.group, cddp_last_error()));
     return train_again(&t, rank, world_size);
 }
@@ -284,63 +301,55 @@ static void a_gradient_that_is_ready_twice_fails_on_all_ranks(void **state)
     assert_int_equal(meet(*state, 4, twice_rank, NULL, NULL), 0);
 }
 
-/* Rank 1 takes its first backward for one without synchronisation. */
-static int disagreeing_rank(int rank, int world_size, void *argument)
-{
-    struct trainer t;
-    cddp_step how = CDDP_STEP_INIT;
+/* What the last rank begins differently from the others. */
+enum other { OTHER_NUMBER, OTHER_COUNT, OTHER_KIND, SUM_KIND, OTHERS };
 
-    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
-    CHECK(watch(&t) == 0);
-    if (rank == 1) {
-        how.no_sync = true;
-        CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
-        CHECK(full_backward(&t, rank, 0) == 0);
-        CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
-    }
-    CHECK(full_backward(&t, rank, 1) == 0);
-    CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_MISMATCH);
-    CHECK(strstr(cddp_last_error(), "disagree about no_sync: rank 0 synchronised its backward 0, "
-                                    "rank 1 its backward 1") != NULL);
-    CHECK(same_text_everywhere(t.group, cddp_last_error()));
-    return train_again(&t, rank, world_size);
-}
-
-static void ranks_that_disagree_about_no_sync_are_told(void **state)
+static int other_step_rank(int rank, int world_size, void *argument)
 {
-    assert_int_equal(meet(*state, 3, disagreeing_rank, NULL, NULL), 0);
-}
-
-/* Rank 0 weighs its mean, or adds up, the others do not: the group sees two different collectives.
- */
-static int mode_rank(int rank, int world_size, void *argument)
-{
+    static const char *const expected[OTHERS] = {
+        "the step: rank 0 has begun step 4, rank 2 step 5",
+        "step 4: rank 0 has begun it with 3 micro-batches, rank 2 with 4",
+        "(have all ranks begun the same step, of the same kind?)",
+        "(have all ranks begun the same step, of the same kind?)"};
     const struct meeting *meeting = argument;
-    bool sum = *(const bool *)meeting->argument;
-    struct trainer t;
+    enum other other = *(const enum other *)meeting->argument;
+    bool is_other = rank == world_size - 1;
+    bool collides = other == OTHER_KIND || other == SUM_KIND;
     cddp_step how = CDDP_STEP_INIT;
     cddp_status status = CDDP_OK;
+    struct trainer t;
 
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     CHECK(watch(&t) == 0);
-    how.weight = rank == 0 && !sum ? 5 : -1;
-    how.sum = rank == 0 && sum;
+    how.number = is_other && other == OTHER_NUMBER ? 5 : 4;
+    how.samples = 5;
+    if (is_other && other == OTHER_COUNT) { /* of which this rank has the last one */
+        how.micro_batch = 3;
+        how.micro_batches = 4;
+    }
+    if (is_other && collides) {
+        how.kind = other == SUM_KIND ? CDDP_STEP_SUM : CDDP_STEP_BY_RANKS;
+    }
     CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
     for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
         status = cddp_ddp_grad_ready(t.ddp, p);
     }
     status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
     CHECK(status == CDDP_ERR_MISMATCH);
-    CHECK(strstr(cddp_last_error(), "bucket 0 of 1 (p3 ... p0)") != NULL);
-    return leave(&t);
+    CHECK(strstr(cddp_last_error(), expected[other]) != NULL);
+    /* the group sees two collectives, and ends */
+    CHECK(!collides || strstr(cddp_last_error(), "step 4, bucket 0 of 1 (p3 ... p0)") != NULL);
+    if (collides) {
+        return leave(&t);
+    }
+    CHECK(same_text_everywhere(t.group, cddp_last_error()));
+    return train_again(&t, rank, world_size);
 }
 
-static void plain_and_weighted_means_do_not_mix(void **state)
+static void ranks_that_begin_different_steps_are_told(void **state)
 {
-    for (int sum = 0; sum < 2; sum++) {
-        bool adds = sum != 0;
-
-        assert_int_equal(meet(*state, 3, mode_rank, &adds, NULL), 0);
+    for (enum other other = 0; other < OTHERS; other++) {
+        assert_int_equal(meet(*state, 3, other_step_rank, &other, NULL), 0);
     }
 }
 
@@ -356,6 +365,7 @@ static int dying_rank(int rank, int world_size, void *argument)
     CHECK(watch(&t) == 0);
     CHECK(full_backward(&t, rank, 0) == 0);
     CHECK(cddp_ddp_wait(t.ddp) == CDDP_OK);
+    CHECK(begin_mean(t.ddp, 1) == 0);
     for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
         status = cddp_ddp_grad_ready(t.ddp, p);
         if (rank == 1) {
@@ -387,6 +397,7 @@ static int leaving_rank(int rank, int world_size, void *argument)
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     t.model.options.first_bucket_bytes = 1;
     CHECK(watch(&t) == 0);
+    CHECK(begin_mean(t.ddp, 0) == 0);
     if (rank == 0) {
         CHECK(cddp_ddp_grad_ready(t.ddp, COUNT - 1) == CDDP_OK);
         return leave(&t);
@@ -489,8 +500,7 @@ int main(void)
         RANKS_TEST(a_parameter_without_gradient_is_named_in_the_same_step_on_all_ranks),
         RANKS_TEST(calls_out_of_turn_are_refused_and_harmless),
         RANKS_TEST(a_gradient_that_is_ready_twice_fails_on_all_ranks),
-        RANKS_TEST(ranks_that_disagree_about_no_sync_are_told),
-        RANKS_TEST(plain_and_weighted_means_do_not_mix),
+        RANKS_TEST(ranks_that_begin_different_steps_are_told),
         RANKS_TEST(a_step_ends_with_what_ended_its_group),
         RANKS_TEST(a_group_of_one_that_was_aborted_ends_no_step),
         RANKS_TEST(a_rank_killed_in_its_backward_ends_the_step_of_the_others),

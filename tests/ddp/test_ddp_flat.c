@@ -71,6 +71,7 @@ static int flat_rank(int rank, int world_size, void *argument)
 {
     const struct meeting *meeting = argument;
     const struct scene *scene = meeting->argument;
+    cddp_step how = CDDP_STEP_INIT;
     struct trainer trainer;
     unsigned char *block;
     void *whole = NULL;
@@ -106,10 +107,10 @@ static int flat_rank(int rank, int world_size, void *argument)
             CHECK(advice == (scene->source == NOT_ASKED && rank == 0 ? round + 1 : 0));
         }
         for (int step = 0; step < 3; step++) {
-            if (scene->weighted) {
-                CHECK(cddp_ddp_begin_samples(trainer.ddp, 5) == CDDP_OK);
-            }
-            CHECK(full_backward(&trainer, rank, step) == 0);
+            how.kind = scene->weighted ? CDDP_STEP_BY_SAMPLES : CDDP_STEP_BY_RANKS;
+            how.samples = 5;
+            CHECK(cddp_ddp_begin(trainer.ddp, &how) == CDDP_OK);
+            CHECK(all_ready(&trainer, rank, step) == 0);
             CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
             for (size_t p = 0; p < SIZES && scene->hook == NULL; p++) {
                 CHECK(cddp_ddp_grad(trainer.ddp, p) == trainer.model.params[p].grad);
@@ -203,6 +204,7 @@ static int order_rank(int rank, int world_size, void *argument)
     trainer.model.options.ready_order = scene->told;
     CHECK(watch(&trainer) == 0);
     for (int step = 0; step < 3; step++) {
+        CHECK(begin_mean(trainer.ddp, step) == 0);
         for (size_t i = 0; i < BLOCK; i++) {
             write_gradient(trainer.ddp, &trainer.model, rank, step, scene->arrival[i]);
             CHECK(cddp_ddp_grad_ready(trainer.ddp, scene->arrival[i]) == CDDP_OK);

@@ -5,32 +5,30 @@
 static const size_t sizes[] = {5, 3000, 1, 70};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-enum kind { WEIGHTS, MEAN, SUM };
-
 struct scene {
     enum memory memory;
-    enum kind kind;
+    cddp_step_kind kind;
     bool shard;
     bool unused; /* parameter 2 is never used */
 };
 
 /* Rank r has so many steps; some have none. */
-static int steps_of(const struct scene *scene, int rank, int epoch)
+static int steps_of(int rank, int epoch)
 {
-    return scene->kind == WEIGHTS ? (rank * 2 + 1 + epoch) % 4 : 1 + (rank * 2 + 1 + epoch) % 4;
+    return (rank * 2 + 1 + epoch) % 4;
 }
 
-static int most_steps(const struct scene *scene, int world_size, int epoch)
+static int most_steps(int world_size, int epoch)
 {
     int most = 0;
 
     for (int r = 0; r < world_size; r++) {
-        most = steps_of(scene, r, epoch) > most ? steps_of(scene, r, epoch) : most;
+        most = steps_of(r, epoch) > most ? steps_of(r, epoch) : most;
     }
     return most;
 }
 
-static double weight_of(int rank, int step)
+static int samples_of(int rank, int step)
 {
     return 1 + rank + step;
 }
@@ -43,14 +41,16 @@ static double expected(const struct scene *scene, int world_size, int epoch, int
     double weights = 0;
 
     for (int r = 0; r < world_size; r++) {
-        if (step < steps_of(scene, r, epoch)) {
-            double weight = scene->kind == WEIGHTS ? weight_of(r, step) : 1;
+        if (step < steps_of(r, epoch)) {
+            double weight = scene->kind == CDDP_STEP_BY_SAMPLES ? samples_of(r, step) : 1;
 
             sum += weight * gradient(r, 10 * epoch + step, p, i);
             weights += weight;
         }
     }
-    return scene->kind == SUM ? sum : sum / (scene->kind == WEIGHTS ? weights : world_size);
+    return scene->kind == CDDP_STEP_SUM
+               ? sum
+               : sum / (scene->kind == CDDP_STEP_BY_SAMPLES ? weights : world_size);
 }
 
 static int gradients_are(const struct trainer *trainer, const struct scene *scene, int world_size,
@@ -85,12 +85,10 @@ static int begin(cddp_ddp *ddp, const struct scene *scene, int rank, int step)
 {
     cddp_step how = CDDP_STEP_INIT;
 
-    if (scene->kind == WEIGHTS) {
-        CHECK(cddp_ddp_begin_samples(ddp, (uint64_t)weight_of(rank, step)) == CDDP_OK);
-    } else {
-        how.sum = scene->kind == SUM;
-        CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
-    }
+    how.number = (uint64_t)step;
+    how.samples = (uint64_t)samples_of(rank, step);
+    how.kind = scene->kind;
+    CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
     return 0;
 }
 
@@ -108,22 +106,22 @@ static int backward(const struct trainer *trainer, const struct scene *scene, in
 static int epoch_of(const struct trainer *trainer, const struct scene *scene, int rank,
                     int world_size, int epoch)
 {
-    int most = most_steps(scene, world_size, epoch);
+    int most = most_steps(world_size, epoch);
     bool all = false;
     int step;
 
-    for (step = 0; step < steps_of(scene, rank, epoch); step++) {
+    for (step = 0; step < steps_of(rank, epoch); step++) {
         CHECK(begin(trainer->ddp, scene, rank, step) == 0);
         CHECK(backward(trainer, scene, rank, 10 * epoch + step) == 0);
         CHECK(cddp_ddp_wait(trainer->ddp) == CDDP_OK);
         CHECK(gradients_are(trainer, scene, world_size, epoch, step));
         CHECK(!scene->shard || cddp_ddp_params_start(trainer->ddp) == CDDP_OK);
     }
-    if (scene->kind == WEIGHTS) {
-        CHECK(cddp_ddp_begin_samples(trainer->ddp, 0) == CDDP_OK);
-    }
     for (;; step++) {
         CHECK(step <= most);
+        if (step == 0) { /* this rank does not know the kind from a step before */
+            CHECK(begin(trainer->ddp, scene, rank, step) == 0);
+        }
         CHECK(cddp_ddp_follow(trainer->ddp, &all) == CDDP_OK);
         CHECK(all == (step == most));
         if (all) {
@@ -157,15 +155,15 @@ static int join_rank(int rank, int world_size, void *argument)
 static void ranks_that_are_through_take_part_until_all_are(void **state)
 {
     static const struct scene scenes[] = {
-        {.memory = OWNED, .kind = WEIGHTS},
-        {.memory = OWNED, .kind = MEAN},
-        {.memory = SCATTERED, .kind = WEIGHTS},
-        {.memory = SCATTERED, .kind = MEAN},
-        {.memory = FLAT, .kind = SUM},
-        {.memory = OWNED, .kind = MEAN, .shard = true},
-        {.memory = OWNED, .kind = WEIGHTS, .shard = true},
-        {.memory = OWNED, .kind = MEAN, .unused = true},
-        {.memory = SCATTERED, .kind = WEIGHTS, .unused = true},
+        {.memory = OWNED, .kind = CDDP_STEP_BY_SAMPLES},
+        {.memory = OWNED, .kind = CDDP_STEP_BY_RANKS},
+        {.memory = SCATTERED, .kind = CDDP_STEP_BY_SAMPLES},
+        {.memory = SCATTERED, .kind = CDDP_STEP_BY_RANKS},
+        {.memory = FLAT, .kind = CDDP_STEP_SUM},
+        {.memory = OWNED, .kind = CDDP_STEP_BY_RANKS, .shard = true},
+        {.memory = OWNED, .kind = CDDP_STEP_BY_SAMPLES, .shard = true},
+        {.memory = OWNED, .kind = CDDP_STEP_BY_RANKS, .unused = true},
+        {.memory = SCATTERED, .kind = CDDP_STEP_BY_SAMPLES, .unused = true},
     };
 
     for (size_t w = 0; w < WORLD_SIZES; w++) {
@@ -175,48 +173,39 @@ static void ranks_that_are_through_take_part_until_all_are(void **state)
     }
 }
 
-/* Ranks with different numbers of backward passes, which no_sync accumulates. */
-static int accumulate_rank(int rank, int world_size, void *argument)
+/* A follower takes the step for one as its last one was: here it was not. */
+static int other_kind_rank(int rank, int world_size, void *argument)
 {
-    cddp_step alone = CDDP_STEP_INIT;
+    cddp_step how = CDDP_STEP_INIT;
     struct trainer trainer;
-    bool all;
+    cddp_status status;
+    bool all = true;
 
-    alone.no_sync = true;
     CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
     CHECK(watch(&trainer) == 0);
     CHECK(cddp_ddp_follow(trainer.ddp, NULL) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_follow(NULL, &all) == CDDP_ERR_ARGUMENT);
     CHECK(full_backward(&trainer, rank, 0) == 0);
     CHECK(cddp_ddp_follow(trainer.ddp, &all) == CDDP_ERR_INCOMPLETE);
+    CHECK(strstr(cddp_last_error(), "follow in the middle of step 0: 4 of 4") != NULL);
     CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
-    for (int i = 0; i < rank + 1; i++) { /* it ends in the middle of an accumulation */
-        CHECK(cddp_ddp_begin(trainer.ddp, &alone) == CDDP_OK);
-        CHECK(full_backward(&trainer, rank, 1) == 0);
-        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
-    }
-    if (rank == world_size - 1) {
-        CHECK(full_backward(&trainer, rank, 2) == 0);
-        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    how.number = 1;
+    how.samples = 3;
+    if (rank == 0) {
+        CHECK(cddp_ddp_begin(trainer.ddp, &how) == CDDP_OK);
+        status = all_ready(&trainer, rank, 1) == 0 ? cddp_ddp_wait(trainer.ddp) : CDDP_ERR_MISMATCH;
     } else {
-        CHECK(cddp_ddp_follow(trainer.ddp, &all) == CDDP_OK && !all);
+        status = cddp_ddp_follow(trainer.ddp, &all);
     }
-    for (size_t i = 0; i < sizes[1]; i++) {
-        float wanted = (float)gradient(world_size - 1, 2, 1, i) * (float)(1.0 / world_size);
-
-        CHECK(fabsf(((float *)cddp_ddp_grad(trainer.ddp, 1))[i] - wanted) < 1e-6f);
-    }
-    CHECK(cddp_ddp_follow(trainer.ddp, &all) == CDDP_OK && all);
-    CHECK(full_backward(&trainer, rank, 3) == 0); /* all count the same again */
-    CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
-    CHECK(is_mean(trainer.ddp, &trainer.model, world_size, 3, 1));
+    CHECK(status == CDDP_ERR_MISMATCH && all);
+    CHECK(rank == 0 || strstr(cddp_last_error(), "step 1, bucket 0") != NULL);
+    CHECK(strstr(cddp_last_error(), "of the same kind?") != NULL);
     return leave(&trainer);
 }
 
-static void what_was_accumulated_before_the_end_is_left_out(void **state)
+static void a_step_of_another_kind_is_not_followed(void **state)
 {
-    assert_int_equal(meet(*state, 2, accumulate_rank, NULL, NULL), 0);
-    assert_int_equal(meet(*state, 3, accumulate_rank, NULL, NULL), 0);
+    assert_int_equal(meet(*state, 2, other_kind_rank, NULL, NULL), 0);
 }
 
 /* Who has a step more than the others, and how those end. */
@@ -246,6 +235,7 @@ static int leave_early_rank(int rank, int world_size, void *argument)
     CHECK(full_backward(&trainer, rank, 0) == 0);
     CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
     if (early->all_but_last ? rank < world_size - 1 : rank == 0) {
+        CHECK(begin_mean(trainer.ddp, 1) == 0);
         for (size_t i = trainer.model.count; i-- > 0;) {
             write_gradient(trainer.ddp, &trainer.model, rank, 1, i);
             (void)!cddp_ddp_grad_ready(trainer.ddp, i); /* may fail already */
@@ -277,7 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RANKS_TEST(ranks_that_are_through_take_part_until_all_are),
-        RANKS_TEST(what_was_accumulated_before_the_end_is_left_out),
+        RANKS_TEST(a_step_of_another_kind_is_not_followed),
         RANKS_TEST(a_rank_whose_data_ended_is_told_with_what_helps),
     };
 

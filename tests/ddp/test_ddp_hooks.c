@@ -169,12 +169,13 @@ static int asked_rank(int rank, int world_size, void *argument)
     for (int step = 0; step < 3; step++) {
         cddp_step how = CDDP_STEP_INIT;
 
-        how.weight = kinds[step] == CDDP_STEP_BY_SAMPLES ? 5 + rank : -1;
-        how.sum = kinds[step] == CDDP_STEP_SUM;
+        how.number = 7 + (uint64_t)step;
+        how.kind = kinds[step];
+        how.samples = 5 + (uint64_t)rank;
         CHECK(cddp_ddp_begin(t.ddp, &how) == CDDP_OK);
-        CHECK(run_step(&t, rank, step) == 0);
+        CHECK(all_ready(&t, rank, step) == 0 && cddp_ddp_wait(t.ddp) == CDDP_OK);
         CHECK(seen.struct_size == sizeof seen && seen.group == t.group && seen.is_last);
-        CHECK(seen.kind == kinds[step]);
+        CHECK(seen.kind == kinds[step] && seen.step == how.number);
         CHECK(seen.samples == (kinds[step] == CDDP_STEP_BY_SAMPLES ? 5U + (unsigned)rank : 0));
     }
     return leave(&t);
@@ -242,6 +243,7 @@ static int failing_rank(int rank, int world_size, void *argument)
     t.model.options.first_bucket_bytes = 256;
     t.model.options.bucket_bytes = 256;
     CHECK(watch(&t) == 0);
+    CHECK(begin_mean(t.ddp, 0) == 0);
     for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
         status = cddp_ddp_grad_ready(t.ddp, p);
     }

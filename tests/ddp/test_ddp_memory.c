@@ -63,7 +63,7 @@ static int hiding_rank(int rank, int world_size, void *argument)
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     t.model.options.allow_unused = true;
     CHECK(watch(&t) == 0);
-    CHECK(cddp_ddp_grad_ready(t.ddp, 0) == CDDP_OK);
+    CHECK(begin_mean(t.ddp, 0) == 0 && cddp_ddp_grad_ready(t.ddp, 0) == CDDP_OK);
     cddpi_alloc_fail_nth(rank == 0 ? 1 : 0);
     CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_NO_MEMORY);
     cddpi_alloc_fail_nth(0);

@@ -54,6 +54,10 @@ static float initial(size_t p, size_t i)
 /* In the order of registration, which is not the one that is assumed. */
 static int backward(cddp_ddp *ddp, int rank, int step)
 {
+    cddp_step how = CDDP_STEP_INIT;
+
+    how.kind = CDDP_STEP_BY_RANKS;
+    CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
     for (size_t p = 0; p < PARAMS; p++) {
         float *grad = cddp_ddp_grad(ddp, p);
 

@@ -21,7 +21,7 @@ struct scene {
 };
 
 /* How many samples a rank has in a step; the last one has none in the second. */
-static double weight_of(const struct scene *scene, int rank, int step)
+static int weight_of(const struct scene *scene, int rank, int step)
 {
     return !scene->weighted ? -1 : rank == 0 || step != 1 ? 1 + rank * step : 0;
 }
@@ -62,7 +62,7 @@ static double mean_of(const struct scene *scene, double *values, int world_size,
     bool equal = true;
 
     for (int rank = 0; rank < world_size; rank++) {
-        double weight = weight_of(scene, rank, step);
+        int weight = weight_of(scene, rank, step);
 
         equal = equal && weight == weight_of(scene, 0, step) && weight > 0;
         total += weight;
@@ -137,11 +137,14 @@ static cddp_ddp *make_sharded(cddp_group *group, const struct scene *scene, stru
     return ddp;
 }
 
-static int run_backward(cddp_ddp *ddp, const struct model *model, int rank, int step, double weight)
+/* @p samples: < 0: the mean over ranks. */
+static int run_backward(cddp_ddp *ddp, const struct model *model, int rank, int step, int samples)
 {
     cddp_step given = CDDP_STEP_INIT;
 
-    given.weight = weight;
+    given.number = (uint64_t)step;
+    given.kind = samples < 0 ? CDDP_STEP_BY_RANKS : CDDP_STEP_BY_SAMPLES;
+    given.samples = samples < 0 ? 0 : (uint64_t)samples;
     CHECK(cddp_ddp_begin(ddp, &given) == CDDP_OK);
     for (size_t p = model->count; p-- > 0;) {
         if (p != FROZEN) {
@@ -305,6 +308,7 @@ static int left_alone_rank(int rank, int world_size, void *argument)
     if (rank == world_size - 1) {
         _exit(0);
     }
+    CHECK(begin_mean(ddp, 0) == 0);
     for (size_t p = model.count; status == CDDP_OK && p-- > 0;) {
         status = p != FROZEN ? cddp_ddp_grad_ready(ddp, p) : CDDP_OK;
     }
@@ -450,9 +454,9 @@ static int misuse_rank(int rank, int world_size, void *argument)
     ddp = make_sharded(group, &(struct scene){.memory = OWNED, .bytes = 4096}, &model);
     CHECK(ddp != NULL);
     CHECK(cddp_ddp_param_wait(ddp, SIZES) == CDDP_ERR_ARGUMENT);
-    CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
+    CHECK(begin_mean(ddp, 7) == 0 && cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
     CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_INCOMPLETE);
-    CHECK(strstr(cddp_last_error(), "params_start in the middle of backward 0") != NULL);
+    CHECK(strstr(cddp_last_error(), "params_start in the middle of step 7") != NULL);
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);
@@ -487,9 +491,9 @@ static void ranks_that_disagree_about_shards_hear_of_it(void **state)
     assert_int_equal(meet(*state, 3, disagreeing_rank, NULL, NULL), 0);
 }
 
-/* Where reductions come late no collective would find it: rank 0 weighs its mean, the others do
- * not. */
-static int unweighted_rank(int rank, int world_size, void *argument)
+/* Where reductions come late no collective would find it: rank 0 takes a mean over samples, the
+ * others over ranks. */
+static int other_kind_rank(int rank, int world_size, void *argument)
 {
     const struct meeting *meeting = argument;
     cddp_step how = CDDP_STEP_INIT;
@@ -503,14 +507,16 @@ static int unweighted_rank(int rank, int world_size, void *argument)
     ddp = make_sharded(group, meeting->argument, &model);
     CHECK(ddp != NULL);
     CHECK(is_late_as(meeting->argument, ddp, rank, world_size));
-    how.weight = rank == 0 ? 5 : -1;
+    how.number = 3;
+    how.samples = 5;
+    how.kind = rank == 0 ? CDDP_STEP_BY_SAMPLES : CDDP_STEP_BY_RANKS;
     CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
     for (size_t p = model.count; p-- > 0;) {
         CHECK(p == FROZEN || cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
     }
     CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_MISMATCH);
-    CHECK(strstr(cddp_last_error(), "disagree about the weight of backward 0: it is 5 on rank 0, "
-                                    "-1 on rank 1") != NULL);
+    CHECK(strstr(cddp_last_error(), "ranks disagree about step 3: rank 0 has begun it as "
+                                    "CDDP_STEP_BY_SAMPLES, rank 1 as CDDP_STEP_BY_RANKS") != NULL);
     CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_BROKEN);
     cddp_ddp_destroy(ddp);
     free_model(&model);
@@ -518,11 +524,11 @@ static int unweighted_rank(int rank, int world_size, void *argument)
     return 0;
 }
 
-static void ranks_that_disagree_about_weights_hear_of_it(void **state)
+static void ranks_that_disagree_about_the_kind_of_step_hear_of_it(void **state)
 {
     static const struct scene scene = {.memory = OWNED, .bytes = 4096, .deferred = true};
 
-    assert_int_equal(meet(*state, 3, unweighted_rank, &scene, NULL), 0);
+    assert_int_equal(meet(*state, 3, other_kind_rank, &scene, NULL), 0);
 }
 
 /* Rank 1 ends between its backward and its update. */
@@ -572,7 +578,7 @@ int main(void)
         RANKS_TEST(spans_hold_each_element_once),
         RANKS_TEST(wrong_use_is_told),
         RANKS_TEST(ranks_that_disagree_about_shards_hear_of_it),
-        RANKS_TEST(ranks_that_disagree_about_weights_hear_of_it),
+        RANKS_TEST(ranks_that_disagree_about_the_kind_of_step_hear_of_it),
         RANKS_TEST(a_rank_that_ends_before_its_update_is_named),
     };
 

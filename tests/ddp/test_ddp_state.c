@@ -79,7 +79,7 @@ static int broadcast_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_broadcast(ddp, 0, 0) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_broadcast(ddp, 0, both + 1) == CDDP_ERR_ARGUMENT);
     CHECK(strstr(cddp_last_error(), "the flags are 0x4: give CDDP_BROADCAST_PARAMS") != NULL);
-    CHECK(cddp_ddp_grad_ready(ddp, 1) == CDDP_OK);
+    CHECK(begin_mean(ddp, 0) == 0 && cddp_ddp_grad_ready(ddp, 1) == CDDP_OK);
     CHECK(cddp_ddp_broadcast(ddp, 0, both) == CDDP_ERR_INCOMPLETE);
     CHECK(cddp_ddp_grads_ready(ddp, 2, SIZES - 2) == CDDP_OK);
     CHECK(cddp_ddp_grads_ready(ddp, 0, 1) == CDDP_OK);
@@ -179,6 +179,7 @@ static int at_once_rank(int rank, int world_size, void *argument)
                 write_gradient(trainer.ddp, &trainer.model, rank, step, p);
             }
         }
+        CHECK(begin_mean(trainer.ddp, step) == 0);
         CHECK(cddp_ddp_grads_ready(trainer.ddp, 3, SIZES - 3) == CDDP_OK);
         CHECK(cddp_ddp_progress(trainer.ddp) == CDDP_OK);
         CHECK(cddp_ddp_grads_ready(trainer.ddp, 1, SIZES) == CDDP_ERR_ARGUMENT);
@@ -189,6 +190,7 @@ static int at_once_rank(int rank, int world_size, void *argument)
             CHECK(p == FROZEN || is_mean(trainer.ddp, &trainer.model, world_size, step, p));
         }
     }
+    CHECK(begin_mean(trainer.ddp, 3) == 0);
     CHECK(cddp_ddp_grads_ready(trainer.ddp, 0, 3) == CDDP_OK);
     CHECK(cddp_ddp_grads_ready(trainer.ddp, 2, 3) == CDDP_ERR_STATE); /* 2 was ready */
     CHECK(strstr(cddp_last_error(), "parameter 2") != NULL);
@@ -279,6 +281,7 @@ static int move_rank(int rank, int world_size, void *argument)
         before[p] = cddp_ddp_grad(trainer.ddp, p);
     }
     for (int step = 0; step < 2; step++) {
+        CHECK(begin_mean(trainer.ddp, step) == 0);
         for (size_t p = 0; p < SIZES; p++) { /* the other way round */
             write_gradient(trainer.ddp, &trainer.model, rank, step, p);
             CHECK(cddp_ddp_grad_ready(trainer.ddp, p) == CDDP_OK);

@@ -54,7 +54,7 @@ contains
 
         status = cddp_ddp_create(group, params, ddp)
         call expect(status == cddp_ok, what)
-        call cddp_must(cddp_ddp_begin(ddp, 1))
+        call cddp_must(cddp_ddp_begin(ddp, 1, 1))
         call cddp_must(cddp_ddp_grads_ready(ddp, 0, 1))
         call cddp_must(cddp_ddp_wait(ddp))
         call expect(all(nint(2 * g(:, 2)) == 1), what // ": the mean of both gradients")

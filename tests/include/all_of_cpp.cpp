@@ -123,6 +123,7 @@ static void refusals(cddp::group &group)
     CHECK(status_of([&] { model.param("w", {INT64_MAX, 3}, two); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { cddp::ddp(group, model); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([] { cddp::sampler(CDDP_ORDER_RANDOM, 0, 1); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([] { cddp::sampler(CDDP_ORDER_RANDOM, 4, 1)[4]; }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([] { cddp::safetensors("nowhere/model.safetensors"); }) != CDDP_OK);
     CHECK(status_of([] { cddp::work().wait(); }) == CDDP_ERR_ARGUMENT);
 }
@@ -140,22 +141,25 @@ static void gradients(cddp::group &group, const std::string &folder)
     model.param("w", {2, 3}, weight, weight_grad).param("b", {2}, bias);
     model.frozen("table", {4}, table).buffer("calls", {}, calls);
     cddp::ddp ddp(group, model);
+    cddp_step step = cddp::ddp::step(1, 1);
     CHECK(weight[5] == 0.0f && calls == 7);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic error "-Wconversion"
-    const std::uint64_t samples = group.rank() == 0 ? 1 : 0; /* only rank 0 has some */
-    ddp.begin(samples);
-#pragma GCC diagnostic pop
+    step.samples = group.rank() == 0 ? 1 : 0; /* only rank 0 has some */
+    ddp.begin(step);
     weight_grad.assign(6, 1.0f + static_cast<float>(group.rank()));
     ddp.grad<double>(1)[1] = 3.0 + group.rank();
     ddp.grad_ready(1);
     ddp.grad_ready(0);
     ddp.wait();
     CHECK(weight_grad[5] == 1.0f && ddp.grad<double>(1)[1] == 3.0);
-    ddp.begin_no_sync();
+    step.kind = CDDP_STEP_BY_RANKS;
+    step.micro_batches = 2 * static_cast<std::uint64_t>(size);
+    step.micro_batch = 2 * static_cast<std::uint64_t>(group.rank());
+    ddp.begin(step);
     ddp.grad_ready(0);
     ddp.grad_ready(1);
     ddp.wait();
+    step.micro_batch++;
+    ddp.begin(step);
     weight_grad.assign(6, static_cast<float>(group.rank()));
     ddp.grad_ready(0);
     ddp.grad_ready(1);
@@ -168,6 +172,7 @@ static void gradients(cddp::group &group, const std::string &folder)
     CHECK(status_of([&] { ddp.grad<float>(9); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { ddp.grad_ready(9); }) == CDDP_ERR_ARGUMENT);
     weight_grad.assign(6, static_cast<float>(group.rank()));
+    ddp.begin(cddp::ddp::step(3, 1));
     ddp.grads_ready(0, 2);
     ddp.progress();
     ddp.wait();
@@ -199,6 +204,7 @@ static void shards(cddp::group &group)
     for (float &one : ddp.grad<float>(0)) {
         one = 2.0f;
     }
+    ddp.begin(cddp::ddp::step(1, 1));
     ddp.grad_ready(0);
     ddp.wait();
     for (const cddp_span &span : ddp.spans(group.rank())) {
@@ -253,6 +259,14 @@ static void files(const std::string &folder)
     cddp::snapshot::load(found->path, cddp::tensors().add("w", {6}, read),
                          cddp::tensors().add("m", {6}, momentum));
     CHECK(read == weight && momentum == weight);
+    cddp::snapshot::saving later = cddp::snapshot::start(
+        folder + "/later", 13, cddp::tensors().add("w", {6}, weight), cddp::tensors(), "{}");
+    weight[0] = 9;
+    later.wait();
+    CHECK(later.test());
+    cddp::snapshot::load(cddp::snapshot::find(folder + "/later")->path,
+                         cddp::tensors().add("w", {6}, read), cddp::tensors());
+    CHECK(read[0] == 1);
 }
 
 static void keys(const std::string &folder)

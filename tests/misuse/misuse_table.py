@@ -14,7 +14,7 @@ NOTHING = {"cddp_stop_request", "cddp_stop_requested", "cddp_log_set_level", "cd
 ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_status_name", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count"}
 HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices", "work", "saving"]
 # (function, argument): what is no misuse: NULL means the default, or everything goes.
-NULL_IS_FINE = {"work", "options", "step", "metadata", "state", "reason", "stream", "buffers", "out_existed", "out_all",
+NULL_IS_FINE = {"work", "options", "metadata", "state", "reason", "stream", "buffers", "out_existed", "out_all",
                 "out_skipped", "allocator"}
 NULL_IS_FINE_FOR = {("cddp_snapshot_write", "out"), ("cddp_group_translate", "part"), ("cddp_group_translate", "group"), ("cddp_messages_start", "works"), ("cddp_broadcast_bytes", "out_bytes"), ("cddp_group_free", "memory"),
                     ("cddp_store_list", "start"), ("cddp_store_compare_set", "out"), ("cddp_store_compare_set", "out_bytes"),

@@ -2,8 +2,6 @@
  * other ranks' calls. Each returns a status with a message, and correct calls still work. */
 #include "support/misuse.h"
 
-#include <math.h>
-
 /* The step ends with this failure, here or in a call before: every later call knows of it. */
 static int step_ends(struct misuse_model *model, cddp_status status, cddp_status expected,
                      const char *text)
@@ -47,7 +45,7 @@ static int leave(struct misuse_model *model)
     return 0;
 }
 
-enum step { TWICE, NEVER, ZERO_WEIGHTS, WEIGHT_ON_ONE, SUM_ON_ONE, NO_SYNC_ON_ONE, STEPS };
+enum step { TWICE, NEVER, NO_SAMPLES, KIND_ON_ONE, SUM_ON_ONE, NUMBER_ON_ONE, MORE_ON_ONE, STEPS };
 
 static int step_rank(int rank, int size, void *argument)
 {
@@ -56,10 +54,11 @@ static int step_rank(int rank, int size, void *argument)
         const char *text;
     } expected[STEPS] = {{CDDP_ERR_STATE, "was ready twice"},
                          {CDDP_ERR_INCOMPLETE, "weight"},
-                         {CDDP_ERR_STATE, "is 0 on every rank"},
+                         {CDDP_ERR_STATE, "has 0 samples on every rank"},
                          {CDDP_ERR_MISMATCH, "rank"},
                          {CDDP_ERR_MISMATCH, "rank"},
-                         {CDDP_ERR_MISMATCH, "rank"}};
+                         {CDDP_ERR_MISMATCH, "step 4, rank"},
+                         {CDDP_ERR_MISMATCH, "begun it with"}};
     const struct misuse *misuse = argument;
     bool odd = rank == size - 1;
     cddp_step step = CDDP_STEP_INIT;
@@ -67,17 +66,21 @@ static int step_rank(int rank, int size, void *argument)
     cddp_status status;
 
     CHECK(enter(&model, misuse, rank, size, NULL) == 0);
-    step.weight = misuse->which == ZERO_WEIGHTS || (misuse->which == WEIGHT_ON_ONE && odd) ? 0 : -1;
-    step.sum = misuse->which == SUM_ON_ONE && odd;
-    step.no_sync = misuse->which == NO_SYNC_ON_ONE && odd;
+    step.number = misuse->which == NUMBER_ON_ONE && odd ? 5 : 4;
+    step.kind = CDDP_STEP_BY_RANKS;
+    if (misuse->which == NO_SAMPLES || (misuse->which == KIND_ON_ONE && odd)) {
+        step.kind = CDDP_STEP_BY_SAMPLES;
+    } else if (misuse->which == SUM_ON_ONE && odd) {
+        step.kind = CDDP_STEP_SUM;
+    }
+    if (misuse->which == MORE_ON_ONE && odd) { /* its only one is the last of more */
+        step.micro_batch = (uint64_t)size;
+        step.micro_batches = (uint64_t)size + 1;
+    }
     CHECK(cddp_ddp_begin(model.ddp, &step) == CDDP_OK);
     status = make_ready(&model, misuse->which == NEVER && odd ? 0 : -1);
     if (misuse->which == TWICE && odd && status == CDDP_OK) {
         CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, "ready twice"));
-    }
-    if (step.no_sync) { /* the others wait: this one's next step is compared with theirs */
-        CHECK(status == CDDP_OK && cddp_ddp_wait(model.ddp) == CDDP_OK);
-        status = make_ready(&model, -1);
     }
     CHECK(step_ends(&model, status, expected[misuse->which].status, expected[misuse->which].text) ==
           0);
@@ -105,8 +108,13 @@ static int local_rank(int rank, int size, void *argument)
 
     CHECK(enter(&model, argument, rank, size, NULL) == 0);
     data = misuse_memory(model.group, 64);
-    step.weight = (double)NAN;
-    CHECK(cddp_ddp_begin(model.ddp, &step) == CDDP_ERR_ARGUMENT);
+    CHECK(misuse_gives(cddp_ddp_begin(model.ddp, NULL), CDDP_ERR_ARGUMENT, ".samples = "));
+    step.kind = (cddp_step_kind)3;
+    CHECK(misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_ARGUMENT, "no kind 3"));
+    step = (cddp_step){.struct_size = sizeof step, .reserved = 1};
+    CHECK(misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_UNAVAILABLE, "reserved is 1"));
+    CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, ".samples = "));
+    CHECK(misuse_gives(cddp_ddp_wait(model.ddp), CDDP_ERR_STATE, ".samples = "));
     CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 2), CDDP_ERR_ARGUMENT, "only 2"));
     CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, SIZE_MAX), CDDP_ERR_ARGUMENT, "only 2"));
     CHECK(cddp_ddp_grad(model.ddp, 2) == NULL);
@@ -340,6 +348,7 @@ static int fewer_rank(int rank, int size, void *argument)
         status = cddp_all_reduce(model.group, data, data, 4, CDDP_F32, CDDP_OP_SUM, NULL);
     }
     if (status == CDDP_OK) {
+        CHECK(misuse_begin(&model) == CDDP_OK);
         status = make_ready(&model, -1);
     }
     if (status == CDDP_OK) {
@@ -401,6 +410,7 @@ static int unfinished_rank(int rank, int size, void *argument)
     struct misuse_model model;
 
     CHECK(enter(&model, misuse, rank, size, NULL) == 0);
+    CHECK(misuse_begin(&model) == CDDP_OK);
     if (make_ready(&model, -1) == CDDP_OK) { /* else the other rank has gone already */
         CHECK(misuse_gives(cddp_ddp_begin(model.ddp, NULL), CDDP_ERR_INCOMPLETE,
                            "wait was not called"));

@@ -46,6 +46,7 @@ static cddp_status call_until_failure(struct misuse_model *model, bool by_ddp)
     cddp_status status = CDDP_OK;
 
     while (status == CDDP_OK) {
+        status = by_ddp ? (cddp_status)misuse_begin(model) : CDDP_OK;
         for (size_t p = MISUSE_PARAMS; by_ddp && p-- > 0 && status == CDDP_OK;) {
             status = cddp_ddp_grad_ready(model->ddp, p);
         }

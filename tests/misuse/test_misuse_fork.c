@@ -92,7 +92,6 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_ddp_grad_ready(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_wait(mine.ddp));
     FORK_GIVES(cddp_ddp_params_start(mine.ddp));
-    FORK_GIVES(cddp_ddp_begin_samples(mine.ddp, 1));
     FORK_GIVES(cddp_ddp_grads_ready(mine.ddp, 0, 1));
     FORK_GIVES(cddp_ddp_progress(mine.ddp));
     FORK_GIVES(cddp_ddp_follow(mine.ddp, &done));

@@ -288,10 +288,10 @@ static int threads_rank(int rank, int size, void *argument)
     } else {
         sitter.group = group;
         CHECK(pthread_create(&thread, NULL, sit, &sitter) == 0);
-        while (cddp_ddp_begin(model.ddp, NULL) == CDDP_OK) {
+        while (misuse_begin(&model) == CDDP_OK) {
             support_sleep_ms(1);
         }
-        CHECK(misuse_gives(cddp_ddp_begin(model.ddp, NULL), CDDP_ERR_BUSY, "another thread"));
+        CHECK(misuse_gives((cddp_status)misuse_begin(&model), CDDP_ERR_BUSY, "another thread"));
         CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_BUSY, "another thread"));
         CHECK(misuse_gives(cddp_barrier(group, NULL), CDDP_ERR_BUSY, "another thread"));
         CHECK(misuse_gives(cddp_work_wait(work), CDDP_ERR_BUSY, "another thread"));

@@ -83,7 +83,6 @@ static void null_ddps_and_buckets_are_errors(void **state)
     NULL_GIVES(cddp_ddp_begin(NULL, NULL));
     NULL_GIVES(cddp_ddp_grad_ready(NULL, 0));
     NULL_GIVES(cddp_ddp_wait(NULL));
-    NULL_GIVES(cddp_ddp_begin_samples(NULL, 1));
     NULL_GIVES(cddp_ddp_grads_ready(NULL, 0, 1));
     NULL_GIVES(cddp_ddp_progress(NULL));
     NULL_GIVES(cddp_ddp_broadcast(NULL, 0, CDDP_BROADCAST_PARAMS));

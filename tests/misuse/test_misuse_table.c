@@ -198,6 +198,7 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
     s->bootstrap.all_gather = no_all_gather;
     s->snapshot = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
     s->step = (cddp_step)CDDP_STEP_INIT;
+    s->step.samples = 1;
     s->batch = (cddp_batch)CDDP_BATCH_INIT;
     s->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     s->times = (cddp_bucket_stats)CDDP_BUCKET_STATS_INIT;
@@ -212,10 +213,11 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
 /* A step of the sharded handle up to where the rank may read means of its span. */
 static cddp_status step_to_update(struct scene *s)
 {
-    cddp_status status = cddp_ddp_grad_ready(s->ddp, 0);
+    cddp_status status = cddp_ddp_begin(s->ddp, &s->step);
     const cddp_span *spans;
     size_t count = 0;
 
+    status = status == CDDP_OK ? cddp_ddp_grad_ready(s->ddp, 0) : status;
     status = status == CDDP_OK ? cddp_ddp_wait(s->ddp) : status;
     spans = cddp_ddp_spans(s->ddp, s->rank, &count);
     if (count > 0) {

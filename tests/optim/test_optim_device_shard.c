@@ -59,6 +59,7 @@ static int step_sharded(struct sharded *s, int rank, unsigned step)
     cddp_step how = CDDP_STEP_INIT;
     void *grads[PARAMS];
 
+    how.kind = CDDP_STEP_BY_RANKS;
     CHECK(cddp_ddp_begin(s->ddp, &how) == CDDP_OK);
     for (size_t i = 0; i < PARAMS; i++) {
         if (s->params[i].flags == 0) {

@@ -177,14 +177,18 @@ static int update(struct world *world, int rank)
 int run_step(struct world *world, const struct scene *scene, int rank, int step)
 {
     int micros = scene->accumulates ? 2 : 1;
-    double alone = cddp_group_world_size(world->group) == 1 ? 1 : 0;
+    int world_size = cddp_group_world_size(world->group);
+    int alone = world_size == 1;
 
     for (int micro = 0; micro < micros; micro++) {
         cddp_step how = CDDP_STEP_INIT;
 
+        how.number = (uint64_t)step;
+        how.kind = scene->weighted ? CDDP_STEP_BY_SAMPLES : CDDP_STEP_BY_RANKS;
         /* with two ranks or more, at least one rank has samples */
-        how.weight = scene->weighted ? (rank + step) % 3 * 1.5 + alone : -1;
-        how.no_sync = micro + 1 < micros;
+        how.samples = (uint64_t)((rank + step) % 3 * 3 + alone);
+        how.micro_batch = (uint64_t)(rank * micros + micro);
+        how.micro_batches = (uint64_t)(world_size * micros);
         CHECK(cddp_ddp_begin(world->ddp, &how) == CDDP_OK);
         CHECK(backward(world, scene, rank, step, micro) == 0);
         CHECK(cddp_ddp_wait(world->ddp) == CDDP_OK);

@@ -285,7 +285,23 @@ int leave(struct trainer *trainer)
     return 0;
 }
 
+int begin_mean(cddp_ddp *ddp, int step)
+{
+    cddp_step how = CDDP_STEP_INIT;
+
+    how.number = (uint64_t)step;
+    how.kind = CDDP_STEP_BY_RANKS;
+    CHECK(cddp_ddp_begin(ddp, &how) == CDDP_OK);
+    return 0;
+}
+
 int full_backward(const struct trainer *trainer, int rank, int step)
+{
+    CHECK(begin_mean(trainer->ddp, step) == 0);
+    return all_ready(trainer, rank, step);
+}
+
+int all_ready(const struct trainer *trainer, int rank, int step)
 {
     for (size_t p = trainer->model.count; p-- > 0;) {
         write_gradient(trainer->ddp, &trainer->model, rank, step, p);

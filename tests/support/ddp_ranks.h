@@ -97,7 +97,11 @@ int enter(struct trainer *out, const struct meeting *meeting, int rank, int worl
 int watch(struct trainer *trainer);
 int leave(struct trainer *trainer);
 
+/* Begin backward @p step: the mean over ranks. */
+int begin_mean(cddp_ddp *ddp, int step);
 /* Write every gradient of backward @p step, from the last parameter to the first. */
+int all_ready(const struct trainer *trainer, int rank, int step);
+/* Both. */
 int full_backward(const struct trainer *trainer, int rank, int step);
 
 /* Check that the group still works: train with a new handle on it. Then leave. */

@@ -149,12 +149,21 @@ cddp_status misuse_watch(struct misuse_model *out, cddp_group *group,
     return cddp_ddp_create(group, out->params, MISUSE_PARAMS, NULL, 0, options, &out->ddp);
 }
 
+int misuse_begin(struct misuse_model *model)
+{
+    cddp_step step = CDDP_STEP_INIT;
+
+    step.kind = CDDP_STEP_BY_RANKS;
+    return (int)cddp_ddp_begin(model->ddp, &step);
+}
+
 int misuse_step(struct misuse_model *model)
 {
     int rank = cddp_group_rank(model->group);
     int size = cddp_group_world_size(model->group);
     float numbers[MISUSE_COUNT];
 
+    CHECK(misuse_begin(model) == CDDP_OK);
     for (size_t p = MISUSE_PARAMS; p-- > 0;) {
         for (int i = 0; i < MISUSE_COUNT; i++) {
             numbers[i] = (float)(rank + (int)p + i);

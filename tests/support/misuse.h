@@ -48,6 +48,8 @@ struct misuse_model {
 };
 cddp_status misuse_watch(struct misuse_model *out, cddp_group *group,
                          const cddp_ddp_options *options);
+/* Begin a backward: the mean over ranks. The call's status. */
+int misuse_begin(struct misuse_model *model);
 /* Run a whole step and check its result. */
 int misuse_step(struct misuse_model *model);
 /* Reduce on all ranks and check the result. */

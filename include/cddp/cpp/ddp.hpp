@@ -202,36 +202,19 @@ class ddp
     {
         return as<T>(index, index < counts_.size() ? cddp_ddp_param(get(), index) : nullptr);
     }
-    /** The gradients of the coming backward are a mean over @p samples samples. */
-    void begin(double samples)
+    /** A step of which this rank has @p samples samples, for begin(). */
+    static cddp_step step(std::uint64_t number, std::uint64_t samples)
     {
-        cddp_step how = CDDP_STEP_INIT;
+        cddp_step made = CDDP_STEP_INIT;
 
-        how.weight = samples;
-        begin(how);
+        made.number = number;
+        made.samples = samples;
+        return made;
     }
-    /** The same for an integer, such as cddp_share.count. */
-    template <class T, class = std::enable_if_t<std::is_integral_v<T>>> void begin(T samples)
+    /** Begin a backward, before its first gradient is ready. */
+    void begin(const cddp_step &what)
     {
-        begin(static_cast<double>(samples));
-    }
-    /** The same with the name of the C function, cddp_ddp_begin_samples(). */
-    void begin_samples(std::uint64_t samples)
-    {
-        check(cddp_ddp_begin_samples(get(), samples));
-    }
-    /** Set how the coming backward is synchronised. */
-    void begin(const cddp_step &how)
-    {
-        check(cddp_ddp_begin(get(), &how));
-    }
-    /** The coming backward only accumulates gradients. */
-    void begin_no_sync()
-    {
-        cddp_step how = CDDP_STEP_INIT;
-
-        how.no_sync = true;
-        begin(how);
+        check(cddp_ddp_begin(get(), &what));
     }
     /** Backward has finished gradient @p index. */
     void grad_ready(std::size_t index)
@@ -248,8 +231,8 @@ class ddp
     {
         check(cddp_ddp_progress(get()));
     }
-    /** For a rank without further batches: take part in one step of the other ranks. True when no
-     *  rank has batches any more. */
+    /** For a rank without a backward in this step: take part in that of the other ranks. True when
+     *  no rank had a backward. */
     bool follow()
     {
         bool all = false;
@@ -278,7 +261,7 @@ class ddp
     {
         check(cddp_ddp_unshard(get()));
     }
-    /** Wait until every gradient is the mean over ranks. */
+    /** End the backward: after a step's last one, every gradient is the mean over samples. */
     void wait()
     {
         check(cddp_ddp_wait(get()));

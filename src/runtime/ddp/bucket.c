@@ -23,14 +23,15 @@ cddp_status cddpi_bucket_failed(const struct cddpi_bucket *bucket, cddp_status s
     const struct cddpi_bucket_plan *plan = bucket->ddp->layout.plan;
     size_t members = plan->buckets[bucket->index].count;
     /* a timeout may mean that a rank is late, or that it waits in a collective of another step */
-    bool may_disagree = status == CDDP_ERR_TIMEOUT && !cddpi_last_failure()->is_stopped;
+    bool may_disagree = (status == CDDP_ERR_TIMEOUT && !cddpi_last_failure()->is_stopped) ||
+                        status == CDDP_ERR_MISMATCH;
 
-    return cddpi_fail_prefix(status, "ddp: backward %llu, bucket %zu of %zu (%.60s%s%.60s)%s",
-                             (unsigned long long)bucket->ddp->backward.number, bucket->index,
-                             plan->bucket_count, cddpi_bucket_member(bucket, 0),
-                             members > 1 ? " ... " : "",
-                             members > 1 ? cddpi_bucket_member(bucket, members - 1) : "",
-                             may_disagree ? " (do all ranks agree on no_sync?)" : "");
+    return cddpi_fail_prefix(
+        status, "ddp: step %llu, bucket %zu of %zu (%.60s%s%.60s)%s",
+        (unsigned long long)bucket->ddp->backward.step.number, bucket->index, plan->bucket_count,
+        cddpi_bucket_member(bucket, 0), members > 1 ? " ... " : "",
+        members > 1 ? cddpi_bucket_member(bucket, members - 1) : "",
+        may_disagree ? " (have all ranks begun the same step, of the same kind?)" : "");
 }
 
 /* The bucket as a hook sees it. */
@@ -38,9 +39,6 @@ static cddp_bucket seen_of(struct cddpi_bucket *bucket)
 {
     const cddp_ddp *ddp = bucket->ddp;
     const cddp_step *step = &ddp->backward.step;
-    cddp_step_kind kind = step->sum != 0     ? CDDP_STEP_SUM
-                          : step->weight < 0 ? CDDP_STEP_BY_RANKS
-                                             : CDDP_STEP_BY_SAMPLES;
 
     return (cddp_bucket){.struct_size = sizeof(cddp_bucket),
                          .inside = bucket,
@@ -50,8 +48,9 @@ static cddp_bucket seen_of(struct cddpi_bucket *bucket)
                          .data = bucket->data,
                          .count = bucket->count,
                          .type = bucket->type,
-                         .kind = kind,
-                         .samples = kind == CDDP_STEP_BY_SAMPLES ? (uint64_t)step->weight : 0};
+                         .kind = step->kind,
+                         .samples = step->kind == CDDP_STEP_BY_SAMPLES ? step->samples : 0,
+                         .step = step->number};
 }
 
 /* Call the hook's next stage. On a device its operations, and a range for profilers, are labelled
@@ -80,13 +79,13 @@ static cddp_status call_hook(struct cddpi_bucket *bucket, cddp_work **out_work)
                : status;
 }
 
-/* A single rank's gradients already are the mean, so nothing is reduced; with weight 0 the mean is
- * zero. */
+/* A single rank's gradients already are the mean, so nothing is reduced; without samples the mean
+ * is zero. */
 static cddp_status finish_in_place(struct cddpi_bucket *bucket)
 {
     const cddp_ddp *ddp = bucket->ddp;
     const struct cddpi_bucket_plan_bucket *planned = &ddp->layout.plan->buckets[bucket->index];
-    bool clears = ddp->backward.step.weight == 0 && ddp->backward.step.sum == 0;
+    bool clears = cddpi_step_weight(ddp) == 0;
 
     for (size_t i = 0; i < planned->count && clears; i++) {
         const struct cddpi_ddp_slot *slot =

@@ -23,7 +23,7 @@
  *     cddpi_ddp_capture_end()
  *     cddpi_ddp_replay(), cddp_ddp_params_start()     for this step and each later one
  *
- * A capture keeps the step's no_sync and weight. Replays do not check what the other ranks do: all
+ * A capture keeps the step's kind and samples. Replays do not check what the other ranks do: all
  * ranks must capture and replay the same steps. Replayed steps are not timed, so statistics do not
  * contain them. */
 #ifndef CDDPI_DDP_COPIES_H
@@ -88,8 +88,9 @@ CDDP_CHECKED cddp_status cddpi_ddp_capture_begin(cddp_ddp *ddp);
  *  @param out  Set on success; release its `work` with the device's graph_destroy.
  *  @return as cddpi_group_capture_end(). */
 CDDP_CHECKED cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group_capture *out);
-/** Replay @p captured. @p synchronised: its step was not a no_sync step. */
+/** Replay @p captured as the backward of @p step, which has the same kind and samples, and is this
+ *  rank's last micro-batch exactly if the captured one was. */
 CDDP_CHECKED cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *captured,
-                                          bool synchronised);
+                                          const cddp_step *step);
 
 #endif

@@ -214,6 +214,8 @@ static void dismantle(cddp_ddp *ddp)
     }
     cddpi_free(ddp->buffers);
     cddpi_free(ddp->params);
+    cddpi_free(ddp->dims);
+    cddpi_free(ddp->shapes);
     cddpi_free(ddp->slots);
     cddpi_free(ddp->planning.tensors);
     cddpi_free(ddp->backward.arrivals);
@@ -254,7 +256,7 @@ cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *pa
     ddp->rank = cddp_group_rank(group);
     ddp->world_size = cddp_group_world_size(group);
     ddp->one_machine = cddpi_group_local_world_size(group) == ddp->world_size;
-    ddp->backward.step = ddp->end.last_step = (cddp_step)CDDP_STEP_INIT;
+    ddp->backward.step = (cddp_step)CDDP_STEP_INIT;
     ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     status = read_options(options, &read);
     if (status == CDDP_OK) {

@@ -24,8 +24,6 @@ struct cddpi_param {
     size_t count;  /* elements */
     uint32_t slot; /* UINT32_MAX: frozen */
     cddp_type type;
-    int dims;
-    int64_t shape[CDDP_MAX_DIMS];
 };
 
 struct cddpi_ddp_slot {
@@ -82,13 +80,14 @@ struct cddpi_ddp_planning {
     bool order_is_given;                      /* by the caller */
 };
 
-/* The current backward: reset when its step ends, except `number` and the arrays. */
+/* The current backward: reset when it ends, except `step`, `done` and the arrays. */
 struct cddpi_ddp_backward {
-    bool begun;
-    bool joined; /* this rank has no step of its own and takes part in the others': see ddp_follow()
-                  */
-    cddp_step step;
-    uint64_t number;    /* how many there were before */
+    bool opened;      /* cddp_ddp_begin() was called for it */
+    bool begun;       /* a gradient became ready, or the step ends without any */
+    bool follows;     /* it belongs to the other ranks' step: see cddp_ddp_follow() */
+    bool accumulates; /* this rank has more micro-batches in the step, so nothing is sent */
+    cddp_step step;   /* or the last one; micro_batches is world_size if the step is not divided */
+    uint64_t done;    /* how many of this rank's micro-batches of the step came before */
     size_t next_bucket; /* the first that was not started */
     size_t seen;        /* the first bucket that was not seen to have ended */
     int64_t begin_ns;
@@ -107,8 +106,7 @@ struct cddpi_ddp_step_end {
     int64_t peers_ns;        /* how much later than this rank the last one came to its wait */
     uint64_t times_known;    /* on a device: the number of steps whose times are known */
     uint64_t split_steps;    /* on a device: the last step whose wait was split */
-    bool all_joined;         /* in the last step no rank had a step of its own */
-    cddp_step last_step;     /* the last synchronised one */
+    bool all_follow;         /* in the last step no rank had a backward of its own */
     unsigned char *used_map; /* by slot: whether any rank used it */
     unsigned char *backup;   /* of gradients that zero-filling overwrites */
     size_t backup_bytes;
@@ -143,6 +141,8 @@ struct cddp_ddp {
     size_t param_count;
     struct cddpi_param *buffers; /* slot is UINT32_MAX */
     size_t buffer_count;
+    unsigned char *dims; /* of each parameter, then of each buffer: only files need shapes */
+    int64_t *shapes;     /* likewise, one after the other */
     struct cddpi_ddp_slot *slots;
     size_t slot_count;
     unsigned char *flat;          /* the caller's block of gradients, or NULL */
@@ -174,6 +174,8 @@ bool cddpi_ddp_may_ask(const cddp_ddp *ddp, const char *call);
 
 /** CDDP_OK, or CDDP_ERR_BROKEN with the failure that ended the handle. */
 cddp_status cddpi_ddp_usable(const cddp_ddp *ddp);
+/** CDDP_OK, or CDDP_ERR_INCOMPLETE: @p call must not come in the middle of a backward. */
+cddp_status cddpi_ddp_between(const cddp_ddp *ddp, const char *call);
 /** End the handle because of the stored failure. Returns @p status. */
 cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status);
 /** Abort the group because of the stored failure, since its other ranks wait for this one. Returns

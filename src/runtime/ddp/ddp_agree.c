@@ -263,10 +263,7 @@ cddp_status cddp_ddp_broadcast(cddp_ddp *ddp, int root, uint32_t flags)
                           "CDDP_BROADCAST_BUFFERS or both",
                           (unsigned)flags);
     }
-    if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: broadcast in the middle of backward %llu",
-                          (unsigned long long)ddp->backward.number);
-    }
+    CDDPI_TRY(cddpi_ddp_between(ddp, "broadcast"));
     status = broadcast_all(ddp, root, flags);
     return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
 }

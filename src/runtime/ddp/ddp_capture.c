@@ -1,5 +1,5 @@
-/* ddp_capture.c - owns what capturing and replaying steps changes in a cddp_ddp: only the number of
- * the backward, and the handles of running updates (a replay waits for updates by itself). */
+/* ddp_capture.c - owns what capturing and replaying steps changes in a cddp_ddp: only which step it
+ * is at, and the handles of running updates (a replay waits for updates by itself). */
 #include "ddp/copies.h"
 
 #include "base/error.h"
@@ -50,14 +50,14 @@ cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group_capture *out
 }
 
 cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *captured,
-                             bool synchronised)
+                             const cddp_step *step)
 {
     cddp_status status;
 
-    CDDPI_TRY(cddpi_ddp_usable(ddp));
-    if (synchronised) {
+    CDDPI_TRY(cddpi_ddp_open(ddp, step));
+    if (!ddp->backward.accumulates) {
         status = cddpi_group_replay(ddp->group, captured);
-    } else { /* other ranks take no part in a no_sync step */
+    } else { /* other ranks take no part in it */
         status = cddpi_group_healthy(ddp->group);
         status = status == CDDP_OK ? ddp->device->ops->replay(ddp->device, captured->work) : status;
     }
@@ -67,7 +67,8 @@ cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *ca
     if (ddp->shards != NULL) {
         cddpi_shard_forget(ddp);
     }
-    ddp->backward.number++;
-    ddp->stats.steps += synchronised;
+    ddp->backward.opened = false;
+    ddp->stats.steps += !ddp->backward.accumulates;
+    cddpi_ddp_close(ddp);
     return CDDP_OK;
 }

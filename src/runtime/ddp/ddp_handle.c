@@ -29,6 +29,18 @@ cddp_status cddpi_ddp_usable(const cddp_ddp *ddp)
     return CDDP_OK;
 }
 
+cddp_status cddpi_ddp_between(const cddp_ddp *ddp, const char *call)
+{
+    if (!ddp->backward.begun) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_INCOMPLETE,
+                      "ddp: %s in the middle of step %llu: %zu of %zu gradients are ready, and "
+                      "wait was not called",
+                      call, (unsigned long long)ddp->backward.step.number,
+                      ddp->backward.arrival_count, ddp->slot_count);
+}
+
 /* Whether a failure with this status is one of the group, which the other ranks learn of anyway. */
 static bool is_of_group(cddp_status status)
 {

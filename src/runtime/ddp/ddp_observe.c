@@ -104,7 +104,7 @@ cddp_status cddpi_timing_begin(cddp_ddp *ddp)
         }
     }
     /* a captured step has no times of its own */
-    ddp->timing->measuring = ddp->timing->waiting < STEPS && !ddp->backward.step.no_sync &&
+    ddp->timing->measuring = ddp->timing->waiting < STEPS && !ddp->backward.accumulates &&
                              !cddpi_group_is_capturing(ddp->group);
     times = times_of_step(ddp);
     if (times == NULL) {

@@ -352,14 +352,14 @@ const void *cddpi_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t cou
     unsigned char *own = cddp_ddp_grad(ddp, index);
     struct cddpi_ddp_shards *shards;
     struct cddpi_reduce how;
+    cddp_step_kind kind;
     size_t offset;
     cddp_type type;
-    bool sum;
 
     if (own == NULL || check_mean(ddp, index, first, count, scratch) != CDDP_OK) {
         return NULL;
     }
-    sum = (ddp->end.statuses[ddp->rank].flags & CDDPI_STEP_SUM) != 0;
+    kind = cddpi_step_kind_of(&ddp->end.statuses[ddp->rank]);
     shards = ddp->shards;
     type = ddp->params[index].type;
     own += first * cddp_type_bytes(type);
@@ -367,12 +367,13 @@ const void *cddpi_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t cou
         return own;
     }
     offset = (size_t)(own - ddp->layout.block);
-    how = (struct cddpi_reduce){type, sum ? CDDP_OP_SUM : CDDP_OP_MEAN, ddp->world_size, 1, NULL};
+    how = (struct cddpi_reduce){type, kind == CDDP_STEP_SUM ? CDDP_OP_SUM : CDDP_OP_MEAN,
+                                ddp->world_size, 1, NULL};
     for (int rank = 0; rank < ddp->world_size; rank++) {
-        shards->weights[rank] = ddp->end.statuses[rank].weight;
+        shards->weights[rank] = (double)ddp->end.statuses[rank].samples;
         shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;
     }
-    if (shards->weights[0] >= 0 && !sum) {
+    if (kind == CDDP_STEP_BY_SAMPLES) {
         cddpi_reduce_weighted(&how, type, shards->weights, ddp->world_size,
                               shards->weights + ddp->world_size);
     }

@@ -8,9 +8,10 @@
 /* What every rank sends to all others at the end of each synchronised step. */
 struct cddpi_step_status {
     int32_t status;
-    uint32_t flags;     /* CDDPI_STEP_ */
-    uint64_t backward;  /* its number */
-    double weight;      /* of the step: see cddp_step */
+    uint32_t flags;  /* CDDPI_STEP_ */
+    uint64_t number; /* this and the next two: see cddp_step */
+    uint64_t micro_batches;
+    uint64_t samples;
     int64_t arrival_ns; /* when its last bucket was started; on a device: minus the time that it
                            waited in the last step whose times are known */
     int64_t wait_ns;    /* when it entered cddp_ddp_wait(); on a device: how many steps' times it
@@ -20,13 +21,34 @@ struct cddpi_step_status {
 enum {
     CDDPI_STEP_ZERO_FILLED = 1,
     CDDPI_STEP_ORDER_KNOWN = 2,
-    CDDPI_STEP_SUM = 4,
+    CDDPI_STEP_FOLLOWS = 4,   /* the rank has no backward in the step, and only takes part */
     CDDPI_STEP_MAY_MOVE = 16, /* the rank's gradients may move to other buckets */
-    CDDPI_STEP_JOINED = 8     /* the rank has no more steps of its own, and only takes part */
+    CDDPI_STEP_KIND_SHIFT = 8 /* a cddp_step_kind */
 };
 
+/** The kind of step that a rank has told. */
+static inline cddp_step_kind cddpi_step_kind_of(const struct cddpi_step_status *said)
+{
+    return (cddp_step_kind)(said->flags >> CDDPI_STEP_KIND_SHIFT);
+}
+
+/** This rank's weight in the step's mean over samples; < 0: it is a mean over ranks, or a sum. */
+static inline double cddpi_step_weight(const cddp_ddp *ddp)
+{
+    return ddp->backward.step.kind == CDDP_STEP_BY_SAMPLES ? (double)ddp->backward.step.samples
+                                                           : -1;
+}
+
+/* ddp_begin.c */
+/** Begin a backward of @p step, which the caller gives. */
+cddp_status cddpi_ddp_open(cddp_ddp *ddp, const cddp_step *step);
+/** Fail with CDDP_ERR_STATE, since @p call came without cddp_ddp_begin(). */
+cddp_status cddpi_ddp_not_open(const char *call);
+/** The backward has ended: the next one is this rank's next micro-batch, or of another step. */
+void cddpi_ddp_close(cddp_ddp *ddp);
+
 /* reducer.c */
-/** Begin a backward, at @p now_ns. */
+/** The first gradient of a backward is ready, at @p now_ns. */
 cddp_status cddpi_ddp_begin_backward(cddp_ddp *ddp, int64_t now_ns);
 /** Start all buckets that are complete and whose predecessors were started. */
 cddp_status cddpi_ddp_start_buckets(cddp_ddp *ddp);

@@ -141,7 +141,7 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
 {
     for (size_t s = 0; s < ddp->slot_count; s++) {
         ddp->slots[s].ready = false;
-        ddp->slots[s].used = ddp->slots[s].used && ddp->backward.step.no_sync;
+        ddp->slots[s].used = ddp->slots[s].used && ddp->backward.accumulates;
     }
     for (size_t b = 0; b < ddp->layout.plan->bucket_count; b++) {
         struct cddpi_bucket *bucket = &ddp->layout.buckets[b];
@@ -153,8 +153,7 @@ void cddpi_ddp_end_backward(cddp_ddp *ddp)
         bucket->end_ns = 0;
     }
     ddp->backward.next_bucket = ddp->backward.seen = ddp->backward.arrival_count = 0;
-    ddp->backward.begun = false;
-    ddp->backward.step = (cddp_step)CDDP_STEP_INIT;
+    ddp->backward.begun = ddp->backward.opened = false;
 }
 
 /* End a synchronised step. @p entered_ns: when its cddp_ddp_wait() was entered. */
@@ -185,28 +184,30 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
 {
     int64_t entered_ns = cddpi_now_ns();
 
-    if (ddp->failure.broken) {
-        return cddpi_ddp_usable(ddp);
-    }
     ddp->backward.wait_ns = entered_ns;
     if (cddpi_group_is_capturing(ddp->group)) {
-        return ddp->backward.step.no_sync ? CDDP_OK : record_buckets(ddp);
+        return ddp->backward.accumulates ? CDDP_OK : record_buckets(ddp);
     }
-    if (!ddp->backward.step.no_sync) {
+    if (!ddp->backward.accumulates) {
         cddp_status status = finish_step(ddp, entered_ns);
 
         if (status != CDDP_OK) {
             return cddpi_ddp_break(ddp, status);
         }
-        ddp->end.last_step = ddp->backward.step;
     }
     cddpi_ddp_end_backward(ddp);
-    ddp->backward.number++;
+    cddpi_ddp_close(ddp);
     return CDDP_OK;
 }
 
 cddp_status cddp_ddp_wait(cddp_ddp *ddp)
 {
     CDDPI_ENTER_DDP(ddp, "ddp_wait");
+    if (ddp->failure.broken) {
+        return cddpi_ddp_usable(ddp);
+    }
+    if (!ddp->backward.opened) {
+        return cddpi_ddp_not_open("ddp_wait");
+    }
     return cddpi_ddp_wait(ddp);
 }

@@ -8,7 +8,7 @@
 
 static cddp_op unweighted(const struct cddpi_bucket *bucket)
 {
-    return bucket->ddp->backward.step.sum != 0 ? CDDP_OP_SUM : CDDP_OP_MEAN;
+    return bucket->ddp->backward.step.kind == CDDP_STEP_SUM ? CDDP_OP_SUM : CDDP_OP_MEAN;
 }
 
 /* Start the reduction of @p data, which is the bucket converted to @p type. Each rank gets only its
@@ -19,24 +19,24 @@ static cddp_status start_sharded(struct cddpi_bucket *bucket, void *data, cddp_t
     cddp_group *group = bucket->ddp->group;
     size_t count = cddpi_shard_elements(bucket);
     char *own = (char *)data + (size_t)bucket->ddp->rank * count * cddp_type_bytes(type);
-    const cddp_step *step = &bucket->ddp->backward.step;
+    double weight = cddpi_step_weight(bucket->ddp);
 
-    if (step->weight < 0 || step->sum != 0) {
+    if (weight < 0) {
         return cddp_reduce_scatter(group, data, own, count, type, unweighted(bucket), out_work);
     }
-    return cddp_reduce_scatter_weighted(group, data, own, count, type, step->weight, out_work);
+    return cddp_reduce_scatter_weighted(group, data, own, count, type, weight, out_work);
 }
 
 static cddp_status start_part(struct cddpi_bucket *bucket, void *data, size_t count, cddp_type type,
                               cddp_work **out_work)
 {
     cddp_group *group = bucket->ddp->group;
-    const cddp_step *step = &bucket->ddp->backward.step;
+    double weight = cddpi_step_weight(bucket->ddp);
 
-    if (step->weight < 0 || step->sum != 0) {
+    if (weight < 0) {
         return cddp_all_reduce(group, data, data, count, type, unweighted(bucket), out_work);
     }
-    return cddp_all_reduce_weighted(group, data, data, count, type, step->weight, out_work);
+    return cddp_all_reduce_weighted(group, data, data, count, type, weight, out_work);
 }
 
 /* Start the mean of elements [from, to) of the bucket. The new handle in @p out_work owns the

@@ -1,52 +1,11 @@
-/* reducer.c - owns a step until its end: it begins, gradients become ready, and buckets are started
+/* reducer.c - owns a backward until its end: gradients become ready, and buckets are started
  * strictly in the order of their indices. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/types.h"
 #include "ddp/ddp_observe.h"
-#include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
-
-#include <math.h>
-
-static cddp_status begin_step(cddp_ddp *ddp, const cddp_step *step)
-{
-    cddp_step read = CDDP_STEP_INIT;
-
-    CDDPI_TRY(cddpi_ddp_usable(ddp));
-    if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_INCOMPLETE,
-                          "ddp: begin in the middle of backward %llu: %zu of %zu gradients are "
-                          "ready, and wait was not called",
-                          (unsigned long long)ddp->backward.number, ddp->backward.arrival_count,
-                          ddp->slot_count);
-    }
-    if (step != NULL) {
-        CDDPI_TRY(cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof read,
-                                    sizeof read.struct_size, &read));
-    }
-    if (!isfinite(read.weight)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: the weight of a step is %g", read.weight);
-    }
-    ddp->backward.step = read;
-    return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
-}
-
-cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
-{
-    CDDPI_ENTER_DDP(ddp, "ddp_begin");
-    return begin_step(ddp, step);
-}
-
-cddp_status cddp_ddp_begin_samples(cddp_ddp *ddp, uint64_t samples)
-{
-    cddp_step step = CDDP_STEP_INIT;
-
-    step.weight = (double)samples;
-    CDDPI_ENTER_DDP(ddp, "ddp_begin_samples");
-    return begin_step(ddp, &step);
-}
 
 /* Note which of the running buckets have ended: for the statistics, and to learn of a failure
  * before backward ends. */
@@ -138,11 +97,11 @@ static cddp_status find_slot(const cddp_ddp *ddp, size_t index, struct cddpi_ddp
 static cddp_status ready_twice(cddp_ddp *ddp, size_t index)
 {
     cddp_status status = cddpi_fail(
-        CDDP_ERR_STATE, "the gradient of parameter %zu (%.200s) was ready twice in backward %llu",
-        index, ddp->params[index].name, (unsigned long long)ddp->backward.number);
+        CDDP_ERR_STATE, "the gradient of parameter %zu (%.200s) was ready twice in step %llu",
+        index, ddp->params[index].name, (unsigned long long)ddp->backward.step.number);
 
     /* its bucket may have been started, and then the sum is wrong: tell all ranks */
-    return ddp->backward.step.no_sync ? status : cddpi_ddp_set_pending(ddp, status);
+    return ddp->backward.accumulates ? status : cddpi_ddp_set_pending(ddp, status);
 }
 
 /* A gradient is ready: start the buckets that it completes. If several buckets hold parts of it,
@@ -192,7 +151,7 @@ static cddp_status take_ready(cddp_ddp *ddp, size_t index)
         ddp->backward.ready_s[ddp->params[index].slot] =
             (double)(cddpi_now_ns() - ddp->backward.begin_ns) * 1e-9;
     }
-    return ddp->backward.step.no_sync ? CDDP_OK : complete_buckets(ddp, slot);
+    return ddp->backward.accumulates ? CDDP_OK : complete_buckets(ddp, slot);
 }
 
 /* All gradients of [first, first + count) that are not frozen are ready; the caller has checked
@@ -203,6 +162,9 @@ static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
     cddp_status status;
 
     if (!ddp->backward.begun) {
+        if (!ddp->backward.opened) {
+            return cddpi_ddp_not_open("ddp_grad_ready");
+        }
         CDDPI_TRY_GOTO(broken, status, cddpi_ddp_begin_backward(ddp, cddpi_now_ns()));
     }
     for (size_t i = first; i < first + count; i++) {
@@ -210,7 +172,7 @@ static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
             CDDPI_TRY_GOTO(broken, status, take_ready(ddp, i));
         }
     }
-    if (!ddp->backward.step.no_sync) {
+    if (!ddp->backward.accumulates) {
         CDDPI_TRY_GOTO(broken, status, poll_buckets(ddp));
     }
     return CDDP_OK;

@@ -108,10 +108,7 @@ cddp_status cddp_ddp_params_start(cddp_ddp *ddp)
 {
     CDDPI_ENTER_DDP(ddp, "ddp_params_start");
     CDDPI_TRY(check_sharded(ddp));
-    if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: params_start in the middle of backward %llu",
-                          (unsigned long long)ddp->backward.number);
-    }
+    CDDPI_TRY(cddpi_ddp_between(ddp, "params_start"));
     CDDPI_TRY(cddpi_shard_finish(ddp));
     return ddp->world_size > 1 ? start_gathers(ddp) : CDDP_OK;
 }
@@ -166,10 +163,7 @@ cddp_status cddp_ddp_unshard(cddp_ddp *ddp)
 {
     CDDPI_ENTER_DDP(ddp, "ddp_unshard");
     CDDPI_TRY(cddpi_ddp_usable(ddp));
-    if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: unshard in the middle of backward %llu",
-                          (unsigned long long)ddp->backward.number);
-    }
+    CDDPI_TRY(cddpi_ddp_between(ddp, "unshard"));
     CDDPI_TRY(cddpi_ddp_params_whole(ddp));
     for (size_t s = 0; s < ddp->slot_count && ddp->shards != NULL; s++) {
         const struct cddpi_param *param = &ddp->params[ddp->slots[s].param];

@@ -6,7 +6,6 @@
  * that no rank has steps left. */
 #include "base/clock.h"
 #include "base/error.h"
-#include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 #include "group/join/group_agree.h"
 
@@ -27,13 +26,10 @@ static uint32_t own_flags(const cddp_ddp *ddp)
     if (ddp->planning.may_move) {
         flags |= CDDPI_STEP_MAY_MOVE;
     }
-    if (ddp->backward.step.sum != 0) {
-        flags |= CDDPI_STEP_SUM;
+    if (ddp->backward.follows) {
+        flags |= CDDPI_STEP_FOLLOWS;
     }
-    if (ddp->backward.joined) {
-        flags |= CDDPI_STEP_JOINED;
-    }
-    return flags;
+    return flags | (uint32_t)ddp->backward.step.kind << CDDPI_STEP_KIND_SHIFT;
 }
 
 cddp_status cddpi_step_status_start(cddp_ddp *ddp)
@@ -43,8 +39,9 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
 
     own->status = ddp->failure.pending.status;
     own->flags = own_flags(ddp);
-    own->backward = ddp->backward.number;
-    own->weight = ddp->backward.step.weight;
+    own->number = ddp->backward.step.number;
+    own->micro_batches = ddp->backward.step.micro_batches;
+    own->samples = ddp->backward.step.samples;
     if (cddpi_device_is_async(ddp->device)) {
         own->arrival_ns = -(int64_t)ddp->stats.exposed_ns;
         own->wait_ns = (int64_t)ddp->end.times_known;
@@ -62,61 +59,80 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: end of the step");
 }
 
-/* Compare the numbers of the ranks' backward passes: if a rank skipped or added a no_sync backward,
- * its step would be reduced with a different step of the other ranks. */
-static cddp_status check_backward(const cddp_ddp *ddp)
+static const char *kind_name(cddp_step_kind kind)
 {
-    int first = -1; /* the first rank that has a backward of its own */
+    switch (kind) {
+    case CDDP_STEP_BY_SAMPLES:
+        return "CDDP_STEP_BY_SAMPLES";
+    case CDDP_STEP_BY_RANKS:
+        return "CDDP_STEP_BY_RANKS";
+    case CDDP_STEP_SUM:
+        return "CDDP_STEP_SUM";
+    case CDDP_STEP_KIND_MAX_ENUM_:
+        break;
+    }
+    return "no kind";
+}
 
-    for (int rank = 0; rank < ddp->world_size; rank++) {
-        if ((ddp->end.statuses[rank].flags & CDDPI_STEP_JOINED) != 0) {
-            continue;
-        }
-        first = first < 0 ? rank : first;
-        if (ddp->end.statuses[rank].backward != ddp->end.statuses[first].backward) {
-            return cddpi_fail(CDDP_ERR_MISMATCH,
-                              "ranks disagree about no_sync: rank %d synchronised its backward "
-                              "%llu, rank %d its backward %llu",
-                              first, (unsigned long long)ddp->end.statuses[first].backward, rank,
-                              (unsigned long long)ddp->end.statuses[rank].backward);
-        }
+/* Compare what ranks @p a and @p b have begun. A rank that follows has only guessed the number. */
+static cddp_status compare_steps(const cddp_ddp *ddp, int a, int b)
+{
+    const struct cddpi_step_status *one = &ddp->end.statuses[a];
+    const struct cddpi_step_status *other = &ddp->end.statuses[b];
+    bool follows = ((one->flags | other->flags) & CDDPI_STEP_FOLLOWS) != 0;
+
+    if (!follows && one->number != other->number) {
+        return cddpi_fail(CDDP_ERR_MISMATCH,
+                          "ranks disagree about the step: rank %d has begun step %llu, rank %d "
+                          "step %llu",
+                          a, (unsigned long long)one->number, b, (unsigned long long)other->number);
+    }
+    if (!follows && one->micro_batches != other->micro_batches) {
+        return cddpi_fail(CDDP_ERR_MISMATCH,
+                          "ranks disagree about step %llu: rank %d has begun it with %llu "
+                          "micro-batches, rank %d with %llu",
+                          (unsigned long long)one->number, a,
+                          (unsigned long long)one->micro_batches, b,
+                          (unsigned long long)other->micro_batches);
+    }
+    if (cddpi_step_kind_of(one) != cddpi_step_kind_of(other)) {
+        return cddpi_fail(
+            CDDP_ERR_MISMATCH,
+            "ranks disagree about step %llu: rank %d has begun it as %s, rank %d as "
+            "%s%s",
+            (unsigned long long)ddp->backward.step.number, a, kind_name(cddpi_step_kind_of(one)), b,
+            kind_name(cddpi_step_kind_of(other)), follows ? " (see cddp_ddp_follow())" : "");
     }
     return CDDP_OK;
 }
 
-/* Compare how the ranks weight the step, since not every bucket's reduction compares that. */
-static cddp_status check_weights(const cddp_ddp *ddp)
+/* Compare the steps of all ranks, since not every bucket's reduction does. */
+static cddp_status check_steps(const cddp_ddp *ddp)
 {
-    uint32_t sum = ddp->end.statuses[0].flags & CDDPI_STEP_SUM;
-    bool any = sum != 0 || ddp->end.statuses[0].weight != 0;
+    int first = 0; /* the first rank that has a backward of its own */
 
-    for (int rank = 1; rank < ddp->world_size; rank++) {
-        if ((ddp->end.statuses[rank].flags & CDDPI_STEP_SUM) != sum) {
-            return cddpi_fail(CDDP_ERR_MISMATCH,
-                              "ranks disagree about backward %llu: rank %d adds gradients up, rank "
-                              "%d takes their mean",
-                              (unsigned long long)ddp->backward.number, sum != 0 ? 0 : rank,
-                              sum != 0 ? rank : 0);
-        }
-        if (sum != 0) {
-            continue;
-        }
-        any = any || ddp->end.statuses[rank].weight != 0;
-        if ((ddp->end.statuses[rank].weight < 0) != (ddp->end.statuses[0].weight < 0)) {
-            return cddpi_fail(CDDP_ERR_MISMATCH,
-                              "ranks disagree about the weight of backward %llu: it is %g on rank "
-                              "0, %g on rank %d",
-                              (unsigned long long)ddp->backward.number, ddp->end.statuses[0].weight,
-                              ddp->end.statuses[rank].weight, rank);
-        }
+    while (first + 1 < ddp->world_size &&
+           (ddp->end.statuses[first].flags & CDDPI_STEP_FOLLOWS) != 0) {
+        first++;
     }
-    if (!any && !ddp->end.all_joined) {
-        return cddpi_fail(CDDP_ERR_STATE,
-                          "the weight of backward %llu is 0 on every rank: nothing was "
-                          "contributed, so there is no mean",
-                          (unsigned long long)ddp->backward.number);
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        CDDPI_TRY(compare_steps(ddp, first, rank));
     }
     return CDDP_OK;
+}
+
+static cddp_status check_samples(const cddp_ddp *ddp)
+{
+    bool any = ddp->backward.step.kind != CDDP_STEP_BY_SAMPLES || ddp->end.all_follow;
+
+    for (int rank = 0; rank < ddp->world_size; rank++) {
+        any = any || ddp->end.statuses[rank].samples != 0;
+    }
+    return any ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_STATE,
+                            "step %llu has 0 samples on every rank: nothing was contributed, so "
+                            "there is no mean (see cddp_step.samples)",
+                            (unsigned long long)ddp->backward.step.number);
 }
 
 /* If some rank has failed, exchange the failures. Steps without a failure save that exchange. */
@@ -167,22 +183,17 @@ static void split_wait(cddp_ddp *ddp)
     ddp->stats.total_peer_wait_ns += ddp->stats.peer_wait_ns;
 }
 
-/* Learn whether any rank had a step of its own, and the number of its backward. */
-static void read_joined(cddp_ddp *ddp)
+/* Learn whether any rank had a backward of its own, and the number of its step. */
+static void read_followers(cddp_ddp *ddp)
 {
-    ddp->end.all_joined = true;
+    ddp->end.all_follow = true;
     for (int rank = 0; rank < ddp->world_size; rank++) {
         const struct cddpi_step_status *said = &ddp->end.statuses[rank];
+        bool follows = (said->flags & CDDPI_STEP_FOLLOWS) != 0;
 
-        ddp->end.all_joined = ddp->end.all_joined && (said->flags & CDDPI_STEP_JOINED) != 0;
-    }
-    for (int rank = 0; rank < ddp->world_size && ddp->backward.joined; rank++) {
-        const struct cddpi_step_status *said = &ddp->end.statuses[rank];
-
-        /* take the number of the ranks that have a step; if no rank has one, the highest number */
-        if (ddp->end.all_joined ? said->backward > ddp->backward.number
-                                : (said->flags & CDDPI_STEP_JOINED) == 0) {
-            ddp->backward.number = said->backward;
+        ddp->end.all_follow = ddp->end.all_follow && follows;
+        if (ddp->backward.follows && !follows) {
+            ddp->backward.step.number = said->number;
         }
     }
 }
@@ -193,8 +204,8 @@ cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
     cddp_status status = work != NULL ? cddp_work_wait(work) : CDDP_OK;
 
     if (status != CDDP_OK) {
-        return cddpi_fail_prefix(status, "ddp: end of the step of backward %llu",
-                                 (unsigned long long)ddp->backward.number);
+        return cddpi_fail_prefix(status, "ddp: end of step %llu",
+                                 (unsigned long long)ddp->backward.step.number);
     }
     cddp_work_destroy(work);
     ddp->end.status_work = NULL;
@@ -209,52 +220,14 @@ cddp_status cddpi_step_status_finish(cddp_ddp *ddp)
     if (!ddp->one_machine) {
         ddp->end.clock_origin_ns = cddpi_now_ns();
     }
-    status = check_backward(ddp);
-    read_joined(ddp);
+    read_followers(ddp);
+    status = check_steps(ddp);
     if (status == CDDP_OK) {
-        status = check_weights(ddp);
+        status = check_samples(ddp);
     }
     if (status != CDDP_OK) {
         ddp->failure.reported = true;
         return status;
     }
     return check_status(ddp);
-}
-
-/* The kind of step (mean, weighted, sum) that the other ranks have, as far as this rank knows. */
-static cddp_step step_of_others(const cddp_ddp *ddp)
-{
-    bool begun = ddp->backward.step.sum != 0 || ddp->backward.step.weight >= 0;
-    cddp_step step = begun ? ddp->backward.step : ddp->end.last_step;
-
-    step.no_sync = false;
-    step.weight = step.weight >= 0 ? 0 : step.weight;
-    return step;
-}
-
-cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all)
-{
-    cddp_status status;
-
-    CDDPI_ENTER_DDP(ddp, "ddp_follow");
-    CDDPI_TRY(out_all != NULL ? cddpi_ddp_usable(ddp)
-                              : cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_follow: out_all is NULL"));
-    if (ddp->backward.begun) {
-        return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: follow in the middle of backward %llu",
-                          (unsigned long long)ddp->backward.number);
-    }
-    if (ddp->shards != NULL) {
-        CDDPI_TRY(cddpi_shard_finish(ddp));
-    }
-    for (size_t s = 0; s < ddp->slot_count; s++) {
-        ddp->slots[s].used = false; /* gradients accumulated under no_sync are left out */
-    }
-    ddp->backward.step = step_of_others(ddp);
-    ddp->backward.joined = true;
-    status = cddpi_ddp_wait(ddp);
-    ddp->backward.joined = false;
-    if (status == CDDP_OK) {
-        *out_all = ddp->end.all_joined;
-    }
-    return status;
 }

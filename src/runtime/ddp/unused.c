@@ -81,10 +81,11 @@ static void report_unused(cddp_ddp *ddp, size_t unused)
         snprintf(names + length, sizeof names - length, " and %zu more", unused - named);
     }
     (void)cddpi_ddp_set_pending(
-        ddp, cddpi_fail(CDDP_ERR_INCOMPLETE,
-                        "%zu of %zu parameters got no gradient in backward %llu: %s (if that "
-                        "is meant, create with allow_unused)",
-                        unused, ddp->slot_count, (unsigned long long)ddp->backward.number, names));
+        ddp,
+        cddpi_fail(CDDP_ERR_INCOMPLETE,
+                   "%zu of %zu parameters got no gradient in step %llu: %s (if that "
+                   "is meant, create with allow_unused)",
+                   unused, ddp->slot_count, (unsigned long long)ddp->backward.step.number, names));
 }
 
 void cddpi_unused_complete(cddp_ddp *ddp)
@@ -100,9 +101,8 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         (void)cddpi_ddp_set_pending(ddp, CDDP_ERR_NO_MEMORY);
         zero_filling = false;
     }
-    /* a rank of weight 0 had no samples, so it may have had no backward */
-    if (unused > 0 && !ddp->allow_unused && ddp->backward.step.weight != 0 &&
-        !ddp->backward.joined) {
+    /* a rank without samples may have had no backward */
+    if (unused > 0 && !ddp->allow_unused && cddpi_step_weight(ddp) != 0 && !ddp->backward.follows) {
         report_unused(ddp, unused);
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
@@ -112,11 +112,11 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         if (slot->ready) {
             continue;
         }
-        if (slot->used && slot->copied) { /* the gradient was accumulated under no_sync */
+        if (slot->used && slot->copied) { /* the gradient came in an earlier micro-batch */
             status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
         } else if (!slot->used && zero_filling) {
             status = zero_fill(ddp, slot);
-        } else if (ddp->backward.joined) { /* add zeros to the gradients of the other ranks */
+        } else if (ddp->backward.follows) { /* add zeros to the gradients of the other ranks */
             status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
         }
         if (status != CDDP_OK) {

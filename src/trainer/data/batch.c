@@ -337,6 +337,7 @@ void cddpi_batch_make(const struct cddpi_batch_maker *maker,
     uint64_t skipped = number % schedule->micro_batches * schedule->micro_batch_size;
 
     out->share = part.count;
+    out->micro_batches = micro_batches_of(schedule, all.count);
     out->last = number + 1 == schedule->count || (number + 1) % schedule->micro_batches == 0;
     out->even = all.count % (uint64_t)schedule->world_size == 0;
     /* the micro-batch is a part of this rank's share */

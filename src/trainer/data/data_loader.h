@@ -46,11 +46,12 @@ struct cddpi_micro_batch {
     int count;            /* samples of the micro-batch */
     int broken;           /* how many of them were replaced (skip_broken) */
     uint64_t share; /* samples of this rank's whole share of the batch, which micro-batches split */
-    bool last;      /* the last micro-batch of its batch */
-    bool even;      /* all ranks have a share of the same size */
-    int64_t waited_ns; /* how long the caller waited for it */
-    int64_t begun_ns;  /* when the loader began to make it */
-    int64_t made_ns;   /* when the loader had made it */
+    uint64_t micro_batches; /* how many split that share; the same on all ranks */
+    bool last;              /* the last micro-batch of its batch */
+    bool even;              /* all ranks have a share of the same size */
+    int64_t waited_ns;      /* how long the caller waited for it */
+    int64_t begun_ns;       /* when the loader began to make it */
+    int64_t made_ns;        /* when the loader had made it */
     /* The prefetcher sets these. */
     uint64_t step;         /* the step it belongs to */
     const uint32_t *draws; /* on a device: random numbers for the model; NULL: none needed */

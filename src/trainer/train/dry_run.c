@@ -21,6 +21,7 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(config, model, NULL);
     cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    cddp_step step = CDDP_STEP_INIT;
     size_t param_count = 0;
     size_t buffer_count = 0;
     const cddp_param *params = cddpi_model_params(model, &param_count);
@@ -28,8 +29,9 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
     cddp_ddp *ddp = NULL;
     cddp_status status;
 
+    step.kind = CDDP_STEP_BY_RANKS;
     CDDPI_TRY(cddp_ddp_create(group, params, param_count, buffers, buffer_count, &options, &ddp));
-    CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(ddp, NULL));
+    CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(ddp, &step));
     for (size_t i = 0; i < param_count; i++) {
         CDDPI_TRY_GOTO(end, status, cddp_ddp_grad_ready(ddp, cddpi_model_ready_order(model)[i]));
     }

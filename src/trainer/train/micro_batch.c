@@ -70,6 +70,20 @@ static bool is_sum(const struct cddpi_trainer *trainer, const struct cddpi_micro
            !trainer->config->ddp.deterministic;
 }
 
+cddp_step cddpi_trainer_step_of(const struct cddpi_trainer *trainer,
+                                const struct cddpi_micro_batch *micro_batch, uint64_t done)
+{
+    uint64_t each = micro_batch->micro_batches;
+    cddp_step step = CDDP_STEP_INIT;
+
+    step.number = trainer->cursor.step + 1;
+    step.samples = micro_batch->share;
+    step.kind = is_sum(trainer, micro_batch) ? CDDP_STEP_SUM : CDDP_STEP_BY_SAMPLES;
+    step.micro_batch = (uint64_t)trainer->replicas.rank * each + done;
+    step.micro_batches = (uint64_t)trainer->replicas.count * each;
+    return step;
+}
+
 /* In a replayed step, parts are not timed. */
 static cddp_status mark(const struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
                         enum cddpi_mark part)
@@ -103,11 +117,10 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
 {
     struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
-    cddp_step sync = CDDP_STEP_INIT;
+    cddp_step sync = cddpi_trainer_step_of(trainer, micro_batch, done);
     struct cddpi_loss_result result = {0};
     double predictions = (double)micro_batch->share * trainer->models.predictions;
-    bool sum = is_sum(trainer, micro_batch);
-    double parts = sum ? trainer->world_size : 1;
+    double parts = sync.kind == CDDP_STEP_SUM ? trainer->world_size : 1;
     double scale = predictions > 0 ? 1.0 / (predictions * parts) : 1.0;
     int64_t begun = cddpi_now_ns();
     int64_t forwarded;
@@ -115,9 +128,6 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
 
     cddpi_arrivals_begin(trainer->records.arrivals);
     cddpi_launcher_report_alive(); /* a step of many micro-batches may take long */
-    sync.weight = (double)micro_batch->share;
-    sync.no_sync = !micro_batch->last;
-    sync.sum = sum;
     status = run_forward(trainer, step, &batch, &result);
     forwarded = cddpi_now_ns();
     cddpi_arrivals_forward_end(trainer->records.arrivals);

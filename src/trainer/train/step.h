@@ -51,6 +51,9 @@ CDDP_CHECKED cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
 
 /** What backward calls with a trainer when gradient @p index is complete. */
 cddp_status cddpi_trainer_grad_ready(void *trainer, size_t index);
+/** What cddp_ddp_begin() is told of @p batch, the micro-batch after @p done others of the step. */
+cddp_step cddpi_trainer_step_of(const struct cddpi_trainer *trainer,
+                                const struct cddpi_micro_batch *batch, uint64_t done);
 /** Run forward and backward of @p batch, the micro-batch after @p done others of the step. On a
  *  device, this only enqueues work in its streams, so it can be part of a capture. */
 CDDP_CHECKED cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,

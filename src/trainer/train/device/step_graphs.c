@@ -377,6 +377,7 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
     struct cddpi_trainer *trainer = graphs->trainer;
     struct step_graphs_kind kind = {batch->slot, done == 0,    batch->last, batch->even,
                                     false,       batch->count, batch->share};
+    cddp_step begun = cddpi_trainer_step_of(trainer, batch, done);
     struct captured *captured;
 
     if (batch->last) { /* values for the device, before the step's last work */
@@ -403,7 +404,7 @@ cddp_status cddpi_step_graphs_micro_batch(struct cddpi_step_graphs *graphs,
         *out = CDDPI_NOT_REPLAYED;
         return put_work(trainer, step, batch, done);
     }
-    CDDPI_TRY(cddpi_ddp_replay(trainer->ddp, &captured->graph, batch->last));
+    CDDPI_TRY(cddpi_ddp_replay(trainer->ddp, &captured->graph, &begun));
     if (kind.first) {
         cddpi_model_replayed(trainer->model);
     }

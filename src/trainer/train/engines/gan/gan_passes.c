@@ -186,8 +186,10 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
     CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum));
     *out_forwarded = cddpi_now_ns();
     CDDPI_TRY(cddpi_device_step_mark(trainer->step.device, CDDPI_MARK_BACKWARD));
-    sync.weight = count;
-    sync.no_sync = !last;
+    sync.number = trainer->cursor.step + 1;
+    sync.samples = (uint64_t)count;
+    sync.micro_batch = 2 * (uint64_t)trainer->replicas.rank + last; /* the two passes of each rank */
+    sync.micro_batches = 2 * (uint64_t)trainer->replicas.count;
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, &sync));
     CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), last, cddpi_trainer_grad_ready,
                                    trainer));
@@ -249,7 +251,8 @@ static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
     CDDPI_TRY(cddpi_device_step_mark(generator->step.device, CDDPI_MARK_BACKWARD));
     CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), false, NULL, NULL));
     CDDPI_TRY(cddpi_model_collect(trainer->model, count));
-    sync.weight = count;
+    sync.number = trainer->cursor.step;
+    sync.samples = (uint64_t)count;
     CDDPI_TRY(cddp_ddp_begin(generator->ddp, &sync));
     return cddpi_model_backward(generator->model, 1, false, cddpi_trainer_grad_ready, generator);
 }

@@ -56,7 +56,8 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, struct cddpi_step
 {
     cddp_step sync = CDDP_STEP_INIT;
 
-    sync.weight = (double)all->share;
+    sync.number = trainer->cursor.step + 1;
+    sync.samples = all->share;
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, &sync));
     CDDPI_TRY(cddpi_placed_step(model_of(trainer), all->batches, all->scales, all->count,
                                 cddpi_trainer_grad_ready, trainer, out));

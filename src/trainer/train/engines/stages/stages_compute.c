@@ -216,7 +216,8 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddp
     cddp_step sync = CDDP_STEP_INIT;
     cddp_status status;
 
-    sync.weight = (double)all->share;
+    sync.number = trainer->cursor.step + 1;
+    sync.samples = all->share;
     CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(trainer->ddp, &sync));
     CDDPI_TRY_GOTO(end, status,
                    cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, all->batches,
