@@ -3,7 +3,7 @@
 Usage: header_page.py HEADER VERSION > PAGE
 
 Understood is what include/cddp/ has: a comment that opens the file, /** */ before each declaration, with @param and
-@return at the end, and lists of enumerators as X(NAME, value, "text")."""
+@return at the end."""
 import os, re, sys
 
 header, version = sys.argv[1:3]
@@ -17,7 +17,6 @@ PIECE = re.compile(r"""(?P<doc>/\*\*(?!/).*?\*/)            # what describes the
     |(?P<type>^(?:typedef[ ]+)?(?:struct|enum|union)\b[^;{]*(?:\{[^}]*\}[^;]*)?;|^typedef\b[^;]*;)
     |(?P<function>^(?:CDDP_API|CDDP_CHECKED|static[ ]inline|__attribute__\(\(\w+\)\)[ ]static[ ]inline)\b[^;{]*(?:;|\{))""",
                    re.X | re.S | re.M)
-ROW = re.compile(r'X\((\w+),\s*([^,]+),\s*((?:"(?:[^"\\]|\\.)*"\s*)+)\)')
 
 
 def roff(text):
@@ -114,11 +113,6 @@ def split(text):
     return out + [line.rstrip()]
 
 
-def rows_of(macro):
-    """The enumerators that a macro lists, if it does: [(name, value, text)]."""
-    return [(row[0], row[1], "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', row[2]))) for row in ROW.findall(macro.replace("\\\n", " "))]
-
-
 with open(header, encoding="utf-8") as file:
     source = file.read()
 opening = lines_of(re.match(r"/\*.*?\*/", source, re.S).group())
@@ -127,7 +121,7 @@ title = re.sub(r"^(@file\s+)?\S+ - ", "", " ".join(opening[:first_blank])).split
 rest_of_title = ". ".join(title[1:])
 title = re.split(r"[:;] ", title[0].rstrip("."))[0] if len(title[0]) > 100 else title[0].rstrip(".")
 
-functions, types, lists, doc, told = [], [], [], None, []
+functions, types, doc, told = [], [], None, []
 is_c = name.endswith(".h")
 for piece in PIECE.finditer(source, re.match(r"/\*.*?\*/", source, re.S).end()) if is_c else ():
     text = piece.group()
@@ -137,12 +131,7 @@ for piece in PIECE.finditer(source, re.match(r"/\*.*?\*/", source, re.S).end()) 
         told.append(text)
         doc = None
     elif piece.lastgroup == "macro":
-        prefix = re.search(r"\)\s+(CDDP_(?:[A-Z0-9]+_)?)##name = value", text)
-        if re.match(r"#define \w+_MAP\(X\)", text):
-            lists.append(["CDDP_", rows_of(text)])
-        elif prefix and lists:
-            lists[-1][0] = prefix.group(1)
-        elif re.match(r"#define CDDP_\w+_INIT\b", text) and types:
+        if re.match(r"#define CDDP_\w+_INIT\b", text) and types:
             types[-1][2].append(text.split()[1])
     elif piece.lastgroup == "type" and doc is not None:
         types.append((doc, text, []))
@@ -158,17 +147,13 @@ for _, text, _ in functions:
     out += [".PP", *(roff(line) for line in split(text))]
 out += [".fi", ".PP", "Compile and link with \\fIpkg\\-config \\-\\-cflags \\-\\-libs cddp\\fR.", ".SH DESCRIPTION"]
 out += paragraphs(([rest_of_title, ""] if rest_of_title else []) + opening[first_blank + 1:]) or [".PP", words(title) + "."]
-if types or lists:
+if types:
     out.append(".SH TYPES")
 for comment, text, initialisers in types:
     out += described(comment)
-    if "_MAP(" not in text:
-        out += [".PP", ".nf", *(roff(line) for line in re.sub(r"@p\s+", "", text).replace("/**<", "/*").replace("/**", "/*").split("\n")), ".fi"]
+    out += [".PP", ".nf", *(roff(line) for line in re.sub(r"@p\s+", "", text).replace("/**<", "/*").replace("/**", "/*").split("\n")), ".fi"]
     if initialisers:
         out += [".PP", "Begin with \\fB" + "\\fR or \\fB".join(initialisers) + "\\fR."]
-for prefix, rows in lists:
-    for row in rows:
-        out += [".TP", f"\\fB{prefix}{row[0]}\\fR ({roff(row[1])})", words(row[2].replace('\\"', '"'))]
 if functions:
     out.append(".SH FUNCTIONS")
 for comment, text, before in functions:

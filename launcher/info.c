@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/child.h"
 #include "base/env.h"
+#include "base/file.h"
 #include "base/interface.h"
 #include "base/memory_left.h"
 #include "base/module_loader.h"
@@ -59,9 +60,7 @@ static bool find_line(const char *path, const char *start, char *out, size_t byt
             is_found = true;
         }
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     return is_found;
 }
 

@@ -173,9 +173,7 @@ static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
         }
     }
     node = cddpi_zalloc(sizeof *node);
-    if (node == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to look at the environment");
-    }
+    CDDPI_TRY_MEMORY(node != NULL, "no memory to look at the environment");
     options->launcher = node;
     CDDPI_TRY(cddpi_launch_node_read(&given, node));
     if (node->nodes > CDDPI_MAX_NODES) {

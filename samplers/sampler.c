@@ -101,6 +101,7 @@ uint64_t cddp_sampler_at(const cddp_sampler *sampler, uint64_t position)
     case CDDP_ORDER_TORCH:
         return sampler->indices[position];
     case CDDP_ORDER_SEQUENTIAL:
+    case CDDP_ORDER_MAX_ENUM_:
         break;
     }
     return position;

@@ -4,7 +4,7 @@
 cd "$1" || exit 1
 bad=0
 layers= # one line per folder, for check_symbols.py
-ours=' base store device group ddp loader checkpoint nn optim data parallel report train programs kernels samplers launcher tests src include '
+ours=' base store device group ddp loader checkpoint nn optim data parallel report train infer programs kernels samplers launcher tests src include '
 
 # The folder that a public header belongs to.
 owner_of() {
@@ -14,6 +14,7 @@ owner_of() {
     parallel.h) echo device ;;
     exchange.h | mpi.h | spawn.h) echo group ;;
     cddp.h) echo everything ;;
+    model.h) echo infer ;;
     *) echo "${1%.h}" ;;
     esac
 }
@@ -79,7 +80,8 @@ check src/trainer/data base kernels samplers device group loader
 check src/trainer/parallel base store kernels device group ddp checkpoint nn optim data
 check src/trainer/report base store device group ddp
 check src/trainer/train base store kernels samplers device group ddp checkpoint nn optim data parallel report
-check src/trainer/programs base store kernels samplers device group ddp checkpoint nn optim data parallel report train
+check src/trainer/infer base store kernels samplers device group ddp checkpoint nn optim data parallel report train
+check src/trainer/programs base store kernels samplers device group ddp checkpoint nn optim data parallel report train infer
 check launcher base store device group
 # From group/, cddp-run uses only the code that reads launchers' variables, as ranks do.
 for file in launcher/*.[ch] launcher/*/*.[ch]; do
@@ -124,7 +126,7 @@ for file in include/cddp/*.h include/cddp/*.hpp include/cddp/cpp/*.hpp; do
     for include in $(includes "$file"); do
         case $name:$include in
         cddp.h:cddp/* | *:std*.h | *:cddp/status.h | *:cddp/types.h | *:cddp/process.h) ;;
-        group.h:cddp/store.h | ddp.h:cddp/group.h) ;;
+        group.h:cddp/store.h | model.h:cddp/checkpoint.h | ddp.h:cddp/group.h) ;;
         exchange.h:cddp/group.h | loader.h:cddp/group.h | loader.h:cddp/sampler.h) ;;
         # C++ headers include C headers, the C++ parts listed before them, and the standard library.
         cddp.hpp:cddp/* | base.hpp:cddp/group.h | *.hpp:cddp/cpp/base.hpp | *.hpp:"cddp/${name%pp}") ;;

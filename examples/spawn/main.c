@@ -4,28 +4,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int train(int rank, void *arg)
+static cddp_status train(void *state, int rank)
 {
-    float *gradient = arg; /* a copy of the caller's: ranks are forks */
+    float *gradient = state; /* a copy of the caller's: ranks are forks */
     cddp_group *group;
+    cddp_status status = cddp_group_create(NULL, &group);
 
-    if (cddp_group_create(NULL, &group) != CDDP_OK) {
-        return 1;
+    if (status != CDDP_OK) {
+        return status;
     }
     *gradient += (float)rank;
-    if (cddp_all_reduce(group, gradient, gradient, 1, CDDP_F32, CDDP_OP_MEAN, NULL) != CDDP_OK) {
-        return 1;
+    status = cddp_all_reduce(group, gradient, gradient, 1, CDDP_F32, CDDP_OP_MEAN, NULL);
+    if (status != CDDP_OK) {
+        return status;
     }
     printf("rank %d of %d: the mean is %g\n", rank, cddp_group_world_size(group), *gradient);
     cddp_group_destroy(group);
-    return 0;
+    return CDDP_OK;
 }
 
 int main(int argc, char **argv)
 {
     float gradient = 1;
 
-    if (cddp_spawn(train, argc > 1 ? atoi(argv[1]) : 2, &gradient, NULL) != CDDP_OK) {
+    if (cddp_spawn(argc > 1 ? atoi(argv[1]) : 2, train, &gradient, NULL) != CDDP_OK) {
         fprintf(stderr, "%s\n", cddp_last_error());
         return 1;
     }

@@ -10,6 +10,8 @@
 #include <cddp/process.h>
 #include <cddp/types.h>
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -80,15 +82,61 @@ typedef struct cddp_snapshot {
     }
 CDDP_NO_TAIL(cddp_snapshot, state_json);
 
+/** How a snapshot is written; zero means default. */
+typedef struct cddp_snapshot_options {
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
+    size_t struct_size;
+    /** How many snapshots to keep, with the new one; 0: all. */
+    uint32_t keep;
+    /** 0: there are no flags yet. */
+    uint32_t flags;
+
+} cddp_snapshot_options;
+/** The defaults of cddp_snapshot_options. */
+#define CDDP_SNAPSHOT_OPTIONS_INIT                                                                 \
+    {                                                                                              \
+        sizeof(cddp_snapshot_options), 0, 0                                                        \
+    }
+CDDP_NO_TAIL(cddp_snapshot_options, flags);
+
+/** A snapshot that a thread of cddp writes. */
+typedef struct cddp_saving cddp_saving;
+
 /** Write @p snapshot below @p dir, which is created if it does not exist. Then delete all snapshots
- *  but the newest @p keep (0: keep all), and files of crashed writers. If the disk is full,
- *  snapshots that would be deleted anyway are deleted before the write, oldest first, but never the
- *  newest complete one. Only one process may write at a time, for example rank 0. On an error,
- *  nothing but these deletions has happened, except that @p dir may be new.
+ *  but the newest options.keep, and files of crashed writers. If the disk is full, snapshots that
+ *  would be deleted anyway are deleted before the write, oldest first, but never the newest
+ *  complete one. Only one process may write at a time, for example rank 0. On an error, nothing but
+ *  these deletions has happened, except that @p dir may be new.
+ *
+ *  Without @p out, the call returns when the snapshot is complete on the disk. With @p out, it
+ *  copies everything, which takes as much memory as the tensors, and returns: the tensors may
+ * change at once. A thread of cddp then writes the copy. If the process ends before that thread is
+ * done, the snapshot does not exist, and the one before it is whole. Snapshots of a process are
+ * written one after another: the call waits until an earlier one is written. So at most two copies
+ * are in memory.
+ *
+ *  Collective: no.
+ *  @param snapshot  Borrowed for the call, with all that it points to.
+ *  @param options   NULL for all defaults.
+ *  @param out       NULL, or receives a handle. Release with cddp_saving_destroy().
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (state_json is not a JSON object ...), CDDP_ERR_IO,
- *          CDDP_ERR_UNAVAILABLE (libsodium, which makes checksums, does not start). */
+ *          CDDP_ERR_NO_MEMORY, CDDP_ERR_UNAVAILABLE (an unknown flag; libsodium, which makes
+ *          checksums, does not start). With @p out, what only writing finds is the result of
+ *          cddp_saving_wait(). */
 CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
-                                             unsigned keep);
+                                             const cddp_snapshot_options *options,
+                                             cddp_saving **out);
+/** Whether the snapshot is written, without waiting. If writing has failed, that is done, too, and
+ *  the status is its error. Any thread. Collective: no.
+ *  @return as cddp_saving_wait(). */
+CDDP_CHECKED cddp_status cddp_saving_test(cddp_saving *saving, bool *out_done);
+/** Wait until the snapshot is written, or writing has failed. Any thread; every call returns the
+ *  same. Collective: no.
+ *  @return as cddp_snapshot_write(); CDDP_ERR_STATE (a forked child). */
+CDDP_CHECKED cddp_status cddp_saving_wait(cddp_saving *saving);
+/** Wait as cddp_saving_wait() does, then release the handle and the copy; NULL is accepted. If no
+ *  call has returned an error of the write, the log has it as a warning. Collective: no. */
+CDDP_API void cddp_saving_destroy(cddp_saving *saving);
 
 /** Find the newest complete snapshot below @p dir: all its files open and match the checksums in
  *  state.json. Broken snapshots are skipped.

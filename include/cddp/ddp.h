@@ -469,6 +469,32 @@ CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
  *          CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
 
+/** Save all parameters, with all ranks' updates, and all buffers in one safetensors file, each
+ * under its own name. Rank 0 writes it, atomically; call it between steps. What else belongs to the
+ *  training (momentum, the number of steps) is saved if it is registered as a buffer.
+ *
+ *  Collective: yes.
+ *  @param path      The file; read on rank 0 only.
+ *  @param metadata  As for cddp_safetensors_write(); read on rank 0 only, may be NULL.
+ *  @return The same on all ranks: CDDP_OK; CDDP_ERR_INCOMPLETE (in the middle of a step);
+ *          CDDP_ERR_ARGUMENT, CDDP_ERR_IO or CDDP_ERR_NO_MEMORY of rank 0, after which training can
+ *          go on; CDDP_ERR_BROKEN, or an error of the group. */
+CDDP_CHECKED cddp_status cddp_ddp_save(cddp_ddp *ddp, const char *path,
+                                       const char *const *metadata);
+
+/** Load what cddp_ddp_save() has saved, with any number of ranks and with or without shards: rank 0
+ *  reads the file, and the parameters and buffers of all ranks get its values. Names, types and
+ *  shapes must match, and neither side may have a tensor that the other lacks. With a sharded
+ *  optimizer, the parameters are those of cddp_ddp_param(). Call it between steps.
+ *
+ *  Collective: yes.
+ *  @param path  The file; read on rank 0 only.
+ *  @return The same on all ranks: CDDP_OK; CDDP_ERR_INCOMPLETE (in the middle of a step);
+ *          CDDP_ERR_NOT_FOUND (there is no such file), CDDP_ERR_FORMAT, CDDP_ERR_ARGUMENT,
+ *          CDDP_ERR_IO or CDDP_ERR_NO_MEMORY of rank 0, after which nothing has changed;
+ *          CDDP_ERR_BROKEN, or an error of the group. */
+CDDP_CHECKED cddp_status cddp_ddp_load(cddp_ddp *ddp, const char *path);
+
 /** Gather the state that a sharded optimizer keeps for one parameter (momentum ...) from all ranks,
  *  so that it can be saved. Collective. Loading needs no call: each rank copies its span from the
  *  whole state.

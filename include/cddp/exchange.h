@@ -70,20 +70,24 @@ typedef struct cddp_message {
 CDDP_CHECKED cddp_status cddp_messages_start(cddp_group *group, const cddp_message *messages,
                                              size_t count, cddp_work **works);
 
-/** A key-value store (see store.h) for the caller, which only the ranks of this group share. It
- *  works with every launcher. The first call is collective: rank 0 starts to serve the store, on
- *  loopback if all ranks are on one machine. Later calls return the same handle without
- *  communication.
+/** Create a key-value store (see store.h) for the caller, which only the ranks of this group share.
+ *  It works with every launcher. Rank 0 serves the store, on loopback if all ranks are on one
+ *  machine. If the group has a store already, the call returns that one.
+ *  Collective: yes.
  *  @param out  The group owns the handle: do not close it. It is valid as long as the group. After
  *              rank 0 has destroyed its group, calls on the handle return CDDP_ERR_IO.
  *  @return as a collective; CDDP_ERR_IO or CDDP_ERR_UNAVAILABLE if a rank does not reach rank 0. */
-CDDP_CHECKED cddp_status cddp_group_store(cddp_group *group, cddp_store **out);
+CDDP_CHECKED cddp_status cddp_group_store_create(cddp_group *group, cddp_store **out);
 
-/** Check whether a signal has asked any rank to stop (see cddp_stop_on_signals() in process.h). The
- *  answer is the same on all ranks, so all can stop after the same step. Collective, of one byte:
- *  cheap enough for every step.
- *  @param group  NULL: ask about this process only, without communication. */
-CDDP_CHECKED cddp_status cddp_should_stop(cddp_group *group, bool *out_stop);
+/** The store that cddp_group_store_create() has created; NULL if there is none.
+ *  Collective: no. */
+CDDP_API cddp_store *cddp_group_store(const cddp_group *group);
+
+/** Check whether any rank was asked to stop, by a signal or by cddp_stop_request() (see process.h).
+ *  The answer is the same on all ranks, so all can stop after the same step. It costs an all-reduce
+ *  of one byte: cheap enough for every step. cddp_stop_requested() asks about this process alone.
+ *  Collective: yes. */
+CDDP_CHECKED cddp_status cddp_group_should_stop(cddp_group *group, bool *out_stop);
 
 #ifdef __cplusplus
 }

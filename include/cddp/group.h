@@ -41,11 +41,11 @@
  *     or a rank is gone. The next call, whatever it is, returns the error. Everything that was
  *     computed from the result of a failed operation is undefined.
  *
- *  cddp_group_device() and cddp_group_stream() return the device and the stream, and
- *  cddp_group_set_stream() changes the stream. Calls make the group's device the current device of
- *  the calling thread. All buffers of one operation are in the same kind of memory, on all ranks.
- *  On a device, sums are taken in the order above only with options.deterministic; otherwise in the
- *  fastest order. cddp_barrier() synchronises the ranks, not the work on their devices. */
+ *  cddp_group_get_info() returns the device and the stream, and cddp_group_set_stream() changes the
+ *  stream. Calls make the group's device the current device of the calling thread. All buffers of
+ * one operation are in the same kind of memory, on all ranks. On a device, sums are taken in the
+ * order above only with options.deterministic; otherwise in the fastest order. cddp_barrier()
+ * synchronises the ranks, not the work on their devices. */
 #ifndef CDDP_GROUP_H
 #define CDDP_GROUP_H
 
@@ -188,29 +188,69 @@ CDDP_CHECKED cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap,
  *  is destroyed; until then, only calls on the group itself fail. */
 CDDP_API void cddp_group_destroy(cddp_group *group);
 
-/* The properties of a group. They never change, so any thread may call these functions, and a
- * forked child, too. */
+/** What a group can be used for. */
+typedef enum cddp_group_state {
+    CDDP_GROUP_OPEN = 0,   /**< collectives can be called */
+    CDDP_GROUP_BROKEN = 1, /**< this rank knows of a failure: every collective fails */
+    CDDP_GROUP_CLOSED = 2, /**< the caller has destroyed it; a cddp_ddp keeps it alive */
+    CDDP_GROUP_STATE_MAX_ENUM_ = 0x7fffffff
+
+} cddp_group_state;
+
+/** A group as it is now: all fields belong together. */
+typedef struct cddp_group_info {
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
+    size_t struct_size;
+    /** The generation of the job, which grows with each restart. */
+    uint32_t generation;
+    /** Whether collectives can be called. */
+    cddp_group_state state;
+    /** This process's rank, in [0, world_size). */
+    int rank;
+    /** How many ranks the group has. */
+    int world_size;
+    /** This process's rank among the ranks on its machine. */
+    int local_rank;
+    /** How many ranks of the group are on this machine. */
+    int local_world_size;
+    /** The number of this rank's machine among the machines of the job. Ranks with the same number
+     *  share memory. */
+    int host;
+    /** The device of the group's memory and compute stream, numbered as for cudaSetDevice(); -1:
+     * the CPU. */
+    int device;
+    /** The time limit of each collective. */
+    uint32_t timeout_ms;
+    /** 0 */
+    uint32_t reserved;
+    /** The backend's name, a static string; for a group on a device, the backend for device
+     *  memory. */
+    const char *backend;
+    /** The compute stream, a cudaStream_t: the caller's, or one that cddp made, which the caller
+     * may use, too. NULL for a group on the CPU. */
+    void *stream;
+
+} cddp_group_info;
+/** An empty cddp_group_info. */
+#define CDDP_GROUP_INFO_INIT                                                                       \
+    {                                                                                              \
+        sizeof(cddp_group_info), 0, CDDP_GROUP_OPEN, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL            \
+    }
+
+/** Get what the group is now. Any thread may call it, also after a failure, and in a forked child.
+ *
+ *  Collective: no.
+ *  @param out  Begins as CDDP_GROUP_INFO_INIT. Unchanged on failure.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT; CDDP_ERR_CLOSED (the group was destroyed). */
+CDDP_CHECKED cddp_status cddp_group_get_info(const cddp_group *group, cddp_group_info *out);
+
+/* Collective: no, both of these. Any thread may call them, also in a forked child. They are
+ * constant between two calls that return CDDP_CHANGED. */
 /** This process's rank, in [0, world_size). */
 CDDP_API int cddp_group_rank(const cddp_group *group);
 /** How many ranks the group has. */
 CDDP_API int cddp_group_world_size(const cddp_group *group);
-/** This process's rank among the ranks on its machine. */
-CDDP_API int cddp_group_local_rank(const cddp_group *group);
-/** How many ranks of the group are on this machine. */
-CDDP_API int cddp_group_local_world_size(const cddp_group *group);
-/** The generation of the job in which the group was created. */
-CDDP_API uint32_t cddp_group_generation(const cddp_group *group);
-/** The time limit of each collective. */
-CDDP_API uint32_t cddp_group_timeout_ms(const cddp_group *group);
-/** The backend's name, a static string; for a group on a device, the backend for device memory. */
-CDDP_API const char *cddp_group_backend(const cddp_group *group);
-/** The device of the group's memory and compute stream, numbered as for cudaSetDevice(); -1: the
- *  CPU. */
-CDDP_API int cddp_group_device(const cddp_group *group);
 
-/** The compute stream, a cudaStream_t: the caller's, or one that cddp made, which the caller may
- *  use, too. NULL for a group on the CPU. */
-CDDP_API void *cddp_group_stream(const cddp_group *group);
 /** Make @p stream the compute stream of this group and of all groups split from it. This is for
  *  trainers that learn their device from the group and create their streams afterwards. Work in
  *  @p stream starts after everything that the old compute stream holds now. Not collective, does
@@ -234,18 +274,20 @@ CDDP_CHECKED cddp_status cddp_group_split(cddp_group *group, int color, int key,
  *  fail with CDDP_ERR_PEER and the text "rank R: " and @p reason. Any thread. */
 CDDP_API void cddp_group_abort(cddp_group *group, const char *reason);
 
+/** Flag of cddp_group_alloc(): in CPU memory, even if the group is on a device. */
+enum { CDDP_ALLOC_HOST = 1 };
+
 /** Allocate memory that the backend reduces fastest, 64-byte aligned and zeroed. With the host
  *  backend, all ranks share it, so collectives copy nothing. On a device it is device memory,
- *  zeroed in the compute stream. Collective, with the same @p bytes on every rank. Every collective
- *  accepts pointers into the block.
- *  @param out  Release with cddp_group_free(); blocks that are left are freed with the group.
- *  @return as a collective, and CDDP_ERR_NO_MEMORY. */
-CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out);
-/** Like cddp_group_alloc(), but always in CPU memory, even if the group is on a device. */
-CDDP_CHECKED cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, void **out);
-/** Free @p memory from cddp_group_alloc() or cddp_group_alloc_host(); NULL is accepted. Every rank
- *  frees its blocks in the same order, but no rank waits for another. Device memory is freed once
- *  the work in its streams is done. */
+ *  zeroed in the compute stream. Every collective accepts pointers into the block.
+ *  Collective: yes, with the same @p bytes and @p flags on every rank.
+ *  @param flags  0 or CDDP_ALLOC_HOST.
+ *  @param out    Release with cddp_group_free(); blocks that are left are freed with the group.
+ *  @return as a collective; CDDP_ERR_NO_MEMORY; CDDP_ERR_UNAVAILABLE (an unknown flag). */
+CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, uint32_t flags,
+                                          void **out);
+/** Free @p memory from cddp_group_alloc(); NULL is accepted. Device memory is freed once the work
+ * in its streams is done. Collective: ordered. */
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
 /* Collectives. `count` is in elements and may be 0. `in` and `out` may be the same pointer if both

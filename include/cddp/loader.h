@@ -55,7 +55,7 @@ typedef struct cddp_loader_options {
     /** Seed of the order. */
     uint64_t seed;
     /** 1: drop the samples at the end of the epoch that do not fill a batch. 0: the last batch is
-     *  smaller; cddp_ddp_begin_samples() weights its gradients. */
+     *  smaller: cddp_step.samples weights its gradients. */
     uint64_t drop_last;
     /** How many threads load samples; 0: 2. */
     int threads;

@@ -8,10 +8,10 @@
  *      cddp_model_close()
  *
  *  Link it with `pkg-config --libs cddp-model`. A handle belongs to one thread at a time: a call
- *  while another thread is in one is CDDP_ERR_BUSY, and does nothing. Several handles work in several threads
- *  at once. No group is needed, and no variable of a launcher is read, so a rank of a job may open
- *  a model, too. Nothing is printed but through the log (process.h). A fork cannot use its parent's
- *  models.
+ *  while another thread is in one is CDDP_ERR_BUSY, and does nothing. Several handles work in
+ * several threads at once. No group is needed, and no variable of a launcher is read, so a rank of
+ * a job may open a model, too. Nothing is printed but through the log (process.h). A fork cannot
+ * use its parent's models.
  *
  *  Every call can return CDDP_ERR_ARGUMENT (a handle that is NULL, an argument outside its range),
  *  CDDP_ERR_CLOSED (a closed handle), CDDP_ERR_STATE (in a fork, or called by a function that this

@@ -7,7 +7,7 @@
  *  CDDP_ERR_UNAVAILABLE. A device that is named twice has two threads.
  *
  *  Any thread may call these functions. They return when the threads that they started have ended.
- */
+ *  Collective: no, all of them. */
 #ifndef CDDP_PARALLEL_H
 #define CDDP_PARALLEL_H
 
@@ -17,13 +17,13 @@
 extern "C" {
 #endif
 
-enum { CDDP_PARALLEL_DEVICES = 256 /**< most devices of a cddp_devices */ };
+enum { CDDP_MAX_PARALLEL_DEVICES = 256 /**< most devices of a cddp_devices */ };
 
 /** The devices that work together, in their order. Results are gathered on the first one. */
 typedef struct cddp_devices cddp_devices;
 
 /** Make a list of devices from their names.
- *  @param count  How many names there are, in [1, CDDP_PARALLEL_DEVICES].
+ *  @param count  How many names there are, in [1, CDDP_MAX_PARALLEL_DEVICES].
  *  @param out    Release with cddp_devices_destroy(), which accepts NULL. It never changes, so
  *                several threads may use it.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (not the name of a device); CDDP_ERR_UNAVAILABLE (a GPU, or a
@@ -66,21 +66,22 @@ CDDP_CHECKED cddp_status cddp_parallel_replicate(const cddp_devices *devices, in
                                                  float *const *params, const size_t *counts,
                                                  size_t n, float ***out);
 
-/** The function that a device's thread runs.
+/** The function that a device's thread runs. May call: anything, but not on its own cddp_devices.
+ *  @param state   As passed to cddp_parallel_apply().
  *  @param device  The device's index.
- *  @param arg     As passed to cddp_parallel_apply().
- *  @return 0 for success. Any other value means that the device failed; the last call of cddp
- *          that failed in the thread that ran this function is reported as the reason. */
-typedef int (*cddp_parallel_fn)(int device, void *arg);
+ *  @return CDDP_OK. With any other status the device has failed, and the call returns that status:
+ *          with the text of the last failed call (or of cddp_fail()) of the thread that ran this
+ *          function, if it has the same status. */
+typedef cddp_status (*cddp_parallel_fn)(void *state, int device);
 
 /** Run @p fn on each of the first @p count devices at the same time, and wait for all.
- *  @return CDDP_OK if @p fn returned 0 everywhere. Otherwise the failure of the first device, in
- *          list order, that failed; the text begins with its name. The status is that of its last
- *          failed call of cddp; CDDP_ERR_DEVICE if there was none; CDDP_ERR_UNAVAILABLE if its
+ *  @return CDDP_OK if @p fn returned CDDP_OK everywhere. Otherwise the status of the first device,
+ *          in list order, that failed; the text begins with its name. CDDP_ERR_DEVICE if that
+ * device returned a number that is no error, or ended its thread; CDDP_ERR_UNAVAILABLE if its
  *          thread could not be bound to the CPU. CDDP_ERR_ARGUMENT; CDDP_ERR_NO_MEMORY (a thread
  *          did not start). */
 CDDP_CHECKED cddp_status cddp_parallel_apply(const cddp_devices *devices, int count,
-                                             cddp_parallel_fn fn, void *arg);
+                                             cddp_parallel_fn fn, void *state);
 
 /** Concatenate @p count chunks, in their order.
  *  @param chunks  A chunk that is already at its place in @p out is not copied.
@@ -112,16 +113,18 @@ typedef struct cddp_replica {
 
 } cddp_replica;
 
-/** Computes the rows of @p replica. Returns like cddp_parallel_fn. */
-typedef int (*cddp_replica_fn)(const cddp_replica *replica, void *arg);
+/** Computes the rows of @p replica. Returns like cddp_parallel_fn. May call: as cddp_parallel_fn.
+ */
+typedef cddp_status (*cddp_replica_fn)(void *state, const cddp_replica *replica);
 
 /** Computes the loss of the gathered outputs. Runs in the thread of device @p device, and returns
- *  like cddp_parallel_fn.
+ *  like cddp_parallel_fn. May call: as cddp_parallel_fn.
  *  @param out        All rows of the output.
  *  @param rows       How many rows.
  *  @param out_grads  Where it writes the gradient of the loss for each row; NULL if
  *                    options->out_grads is NULL. */
-typedef int (*cddp_loss_fn)(int device, const void *out, size_t rows, void *out_grads, void *arg);
+typedef cddp_status (*cddp_loss_fn)(void *state, int device, const void *out, size_t rows,
+                                    void *out_grads);
 
 /** The batch, the model and the functions of cddp_data_parallel(); zero means that a field is not
  *  used. The caller owns all memory. */
@@ -179,13 +182,13 @@ CDDP_NO_TAIL(cddp_data_parallel_options, reserved);
  *  device waits for another. With options->loss, the steps are those of PyTorch: @p fn computes the
  *  forward only, output_device computes the loss of the gathered outputs, and then all devices run
  *  options->backward. So a loss may combine several rows. Whatever the backward needs from the
- *  forward, @p fn keeps in @p arg, for each replica->device.
+ *  forward, @p fn keeps in @p state, for each replica->device.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (loss without out, out_grads without loss or backward,
  *          backward without out_grads, no such output_device); an error of one of the steps. On an
  *          error, output and gradients are undefined. */
 CDDP_CHECKED cddp_status cddp_data_parallel(const cddp_devices *devices,
                                             const cddp_data_parallel_options *options,
-                                            cddp_replica_fn fn, void *arg);
+                                            cddp_replica_fn fn, void *state);
 
 #ifdef __cplusplus
 }

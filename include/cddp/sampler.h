@@ -24,8 +24,8 @@ typedef enum cddp_order {
     /** Random: cddp's own keyed permutation, which computes each position separately. */
     CDDP_ORDER_RANDOM = 1,
     /** The order of torch.randperm(count) with a generator seeded with seed + epoch. */
-    CDDP_ORDER_TORCH = 2
-
+    CDDP_ORDER_TORCH = 2,
+    CDDP_ORDER_MAX_ENUM_ = 0x7fffffff
 } cddp_order;
 
 /** The order of one data set. */

@@ -10,13 +10,13 @@
 extern "C" {
 #endif
 
-/** The body of a rank. Runs in a process of its own.
- *  @param rank  In [0, nprocs).
- *  @param arg   The one that cddp_spawn() was called with.
- *  @return 0 for success. Any other value means that the rank failed; cddp_spawn() then reports the
- *          last call of cddp that failed in the thread that ran this function (cddp_last_error())
- *          as the reason. */
-typedef int (*cddp_spawn_fn)(int rank, void *arg);
+/** The body of a rank. Runs in a process of its own. May call: anything.
+ *  @param state  As passed to cddp_spawn().
+ *  @param rank   In [0, nprocs).
+ *  @return CDDP_OK. With any other status the rank has failed, and cddp_spawn() returns that
+ * status: with the text of the last failed call (or of cddp_fail()) of the thread that ran this
+ *          function, if it has the same status. */
+typedef cddp_status (*cddp_spawn_fn)(void *state, int rank);
 
 /** Time limits of cddp_spawn(); zero means default. */
 typedef struct cddp_spawn_options {
@@ -35,7 +35,7 @@ typedef struct cddp_spawn_options {
     }
 CDDP_NO_TAIL(cddp_spawn_options, grace_ms);
 
-enum { CDDP_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
+enum { CDDP_MAX_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
 
 /** Run @p fn in @p nprocs forks of this process, as ranks 0 to nprocs - 1, and wait until all have
  *  ended. In each of them, cddp_group_create(NULL, &group) joins all ranks: this call sets the
@@ -50,17 +50,19 @@ enum { CDDP_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
  *  SIGKILL after the grace period. If this process or the calling thread dies, the kernel kills the
  *  ranks. This call reaps the ranks itself (waitpid()); the caller's SIGCHLD handler must not reap
  *  them.
+ *
+ *  Collective: no.
+ *  @param nprocs   In [1, CDDP_MAX_SPAWN_RANKS].
  *  @param fn       Runs in each rank's process.
- *  @param nprocs   In [1, CDDP_SPAWN_RANKS].
- *  @param arg      Passed to @p fn. The caller does not see what a rank writes there.
+ *  @param state    Passed to @p fn. The caller does not see what a rank writes there.
  *  @param options  NULL for all defaults.
- *  @return CDDP_OK if every rank returned 0. Otherwise the status of the rank that caused the
+ *  @return CDDP_OK if every rank returned CDDP_OK. Otherwise the status of the rank that caused the
  *          failure, with a text that begins with "rank R: ". CDDP_ERR_PEER if that rank was ended
- *          by a signal (the text names it), failed without an error of cddp, or ended before @p fn
- *          returned (exit() or pthread_exit(), even with status 0). CDDP_ERR_TIMEOUT if ranks were
- *          ended at the deadline (the text names them). CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY or
- *          CDDP_ERR_IO (a fork, a port): no rank has run @p fn. */
-CDDP_CHECKED cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg,
+ *          by a signal (the text names it), returned a number that is no error, or ended before
+ *          @p fn returned (exit() or pthread_exit(), even with status 0). CDDP_ERR_TIMEOUT if ranks
+ *          were ended at the deadline (the text names them). CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY
+ *          or CDDP_ERR_IO (a fork, a port): no rank has run @p fn. */
+CDDP_CHECKED cddp_status cddp_spawn(int nprocs, cddp_spawn_fn fn, void *state,
                                     const cddp_spawn_options *options);
 
 #ifdef __cplusplus

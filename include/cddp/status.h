@@ -108,12 +108,13 @@ CDDP_API const char *cddp_last_error(void);
 typedef struct cddp_failure {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    cddp_status status;    /**< what the call returned; CDDP_OK: nothing has failed yet */
-    int rank;              /**< the rank that reports the failure, as in the text; -1: unknown */
-    int culprit;           /**< the rank of the job whose failure caused this one; -1: unknown */
-    int error_number;      /**< the errno that caused the failure; 0: none */
-    bool is_fatal;         /**< The failure broke the group, or the cddp_ddp, of the call: all
-                                further calls on it return CDDP_ERR_BROKEN. */
+    cddp_status status; /**< what the call returned; CDDP_OK: nothing has failed yet */
+    int rank;           /**< the rank whose name the text begins with; -1: none */
+    int culprit;        /**< the rank of the job whose failure caused this one; after a timeout the
+                             rank whose deadline passed first; -1: unknown */
+    int error_number;   /**< the errno that caused the failure; 0: none */
+    bool is_fatal;      /**< The failure broke the group, or the cddp_ddp, of the call: all
+                             further calls on it return CDDP_ERR_BROKEN. */
     const char *operation; /**< the group's operation, such as "all_reduce #12"; "": none */
     const char *text;      /**< cddp_last_error(). Both texts are owned by cddp and valid until this
                                 thread's next call. */

@@ -9,47 +9,40 @@
 extern "C" {
 #endif
 
-/** All element types: X(name, value, bytes of one element, text). The texts are the type names of
- *  safetensors in lower case. */
-#define CDDP_TYPE_MAP(X)                                                                           \
-    X(F32, 0, 4, "f32")                                                                            \
-    X(F64, 1, 8, "f64")                                                                            \
-    X(F16, 2, 2, "f16")                                                                            \
-    X(BF16, 3, 2, "bf16")                                                                          \
-    X(I32, 4, 4, "i32")                                                                            \
-    X(I64, 5, 8, "i64")                                                                            \
-    X(U8, 6, 1, "u8")                                                                              \
-    X(I8, 7, 1, "i8")                                                                              \
-    X(BOOL, 8, 1, "bool")
-/** Makes one enumerator of cddp_type. */
-#define CDDP_TYPE_VALUE(name, value, bytes, text) CDDP_##name = value,
-/** The type of an element: CDDP_F32 and so on, one for each row of CDDP_TYPE_MAP. */
-typedef enum cddp_type { CDDP_TYPE_MAP(CDDP_TYPE_VALUE) } cddp_type;
+/** The type of an element. The names are those of safetensors. */
+typedef enum cddp_type {
+    CDDP_F32 = 0,  /**< "f32", 4 bytes */
+    CDDP_F64 = 1,  /**< "f64", 8 bytes */
+    CDDP_F16 = 2,  /**< "f16", 2 bytes */
+    CDDP_BF16 = 3, /**< "bf16", 2 bytes */
+    CDDP_I32 = 4,  /**< "i32", 4 bytes */
+    CDDP_I64 = 5,  /**< "i64", 8 bytes */
+    CDDP_U8 = 6,   /**< "u8", 1 byte */
+    CDDP_I8 = 7,   /**< "i8", 1 byte */
+    CDDP_BOOL = 8, /**< "bool", 1 byte, which is 0 or 1 */
+    CDDP_TYPE_MAX_ENUM_ = 0x7fffffff
+} cddp_type;
 
-/** All reductions: X(name, value, text).
+/** A reduction.
  *
- *  MEAN is the sum divided by the number of ranks. For floating types, the sum is multiplied by the
- *  reciprocal of that number; the reciprocal is rounded to f32 (to f64 for f64). For integers, the
- *  result is truncated towards zero.
- *
- *  AND, OR and XOR are bitwise, and for integers and bool only. An element of bool is a byte that
- *  is 0 or 1; for bool, SUM and MAX are OR, PROD and MIN are AND, and there is no MEAN.
+ *  AND, OR and XOR are for integers and bool only. For bool, SUM and MAX are OR, PROD and MIN are
+ *  AND, and there is no MEAN.
  *
  *  On a device, all types can be moved, but i8 and bool cannot be reduced, and there are no bitwise
  *  reductions: CDDP_ERR_UNAVAILABLE. */
-#define CDDP_OP_MAP(X)                                                                             \
-    X(SUM, 0, "sum")                                                                               \
-    X(MEAN, 1, "mean")                                                                             \
-    X(MIN, 2, "min")                                                                               \
-    X(MAX, 3, "max")                                                                               \
-    X(PROD, 4, "prod")                                                                             \
-    X(AND, 5, "and")                                                                               \
-    X(OR, 6, "or")                                                                                 \
-    X(XOR, 7, "xor")
-/** Makes one enumerator of cddp_op. */
-#define CDDP_OP_VALUE(name, value, text) CDDP_OP_##name = value,
-/** A reduction: CDDP_OP_SUM and so on, one for each row of CDDP_OP_MAP. */
-typedef enum cddp_op { CDDP_OP_MAP(CDDP_OP_VALUE) } cddp_op;
+typedef enum cddp_op {
+    CDDP_OP_SUM = 0,  /**< "sum" */
+    CDDP_OP_MEAN = 1, /**< "mean": the sum divided by the number of ranks. For floating types, the
+                           sum is multiplied by the reciprocal of that number, which is rounded to
+                           f32 (to f64 for f64). For integers, it is truncated towards zero. */
+    CDDP_OP_MIN = 2,  /**< "min" */
+    CDDP_OP_MAX = 3,  /**< "max" */
+    CDDP_OP_PROD = 4, /**< "prod": the product */
+    CDDP_OP_AND = 5,  /**< "and", bitwise */
+    CDDP_OP_OR = 6,   /**< "or", bitwise */
+    CDDP_OP_XOR = 7,  /**< "xor", bitwise */
+    CDDP_OP_MAX_ENUM_ = 0x7fffffff
+} cddp_op;
 
 enum { CDDP_MAX_DIMS = 8 /**< the most dimensions of a tensor */ };
 

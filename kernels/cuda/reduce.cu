@@ -337,6 +337,7 @@ cudaError_t launch(cddp_type type, const job &job)
         return launch_any<uint8_t>(job);
     case CDDP_I8: /* groups handle these types themselves */
     case CDDP_BOOL:
+    case CDDP_TYPE_MAX_ENUM_:
         break;
     }
     return cudaErrorInvalidValue;

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/streams.h"
 
 #include <errno.h>
@@ -20,10 +21,7 @@ enum { FIXED_FDS = 5, AGENT_FDS = 3 };
 
 void cddpi_head_close_input(struct cddpi_agent *agent)
 {
-    if (agent->input >= 0) {
-        close(agent->input);
-    }
-    agent->input = -1;
+    cddpi_fd_close(&agent->input);
 }
 
 static void read_signals(struct cddpi_head *head)

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/child.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/streams.h"
 
 #include <errno.h>
@@ -294,9 +295,7 @@ static void close_pipes(int pipes[3][2])
 {
     for (int i = 0; i < 3; i++) {
         for (int end = 0; end < 2; end++) {
-            if (pipes[i][end] >= 0) {
-                close(pipes[i][end]);
-            }
+            cddpi_fd_close(&pipes[i][end]);
         }
     }
 }

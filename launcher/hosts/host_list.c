@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "base/utf8.h"
 
@@ -32,9 +33,7 @@ static cddp_status grow_hosts(struct cddpi_hosts *hosts)
     int capacity = hosts->capacity > 0 ? 2 * hosts->capacity : 16;
     struct cddpi_host *grown = cddpi_realloc(hosts->hosts, (size_t)capacity * sizeof *grown);
 
-    if (grown == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d hosts", capacity);
-    }
+    CDDPI_TRY_MEMORY(grown != NULL, "no memory for %d hosts", capacity);
     hosts->hosts = grown;
     hosts->capacity = capacity;
     return CDDP_OK;
@@ -270,9 +269,7 @@ cddp_status cddpi_hosts_read(const char *path, struct cddpi_hosts *out)
     } else {
         status = cddpi_hosts_parse_text(text, bytes, path, out);
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     cddpi_free(text);
     return status;
 }

@@ -23,16 +23,12 @@ static const struct cddpi_field variable_fields[] = {
     {.type = CDDPI_FIELD_END},
 };
 
-static const struct cddpi_field fields[] = {
-    CDDPI_FIELD_OF_STRING(PARCEL, token, CDDPI_TOKEN_BYTES + 1),
-    CDDPI_FIELD_OF_STRING(PARCEL, folder, PATH_MAX),
-    CDDPI_FIELD_OF_STRING(PARCEL, host, CDDPI_HOST_BYTES),
-    CDDPI_FIELD_OF_LIST(PARCEL, variables, variable_count, CDDPI_PARCEL_VARIABLES, variable_fields),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_parcel_form = {CDDPI_MESSAGE_PARCEL, sizeof(PARCEL),
-                                                     CDDPI_PARCEL_BYTES, fields};
+CDDPI_MESSAGE_FORM(cddpi_parcel_form, PARCEL, PARCEL, CDDPI_PARCEL_BYTES,
+                   CDDPI_STRING(PARCEL, token, CDDPI_TOKEN_BYTES + 1),
+                   CDDPI_STRING(PARCEL, folder, PATH_MAX),
+                   CDDPI_STRING(PARCEL, host, CDDPI_HOST_BYTES),
+                   CDDPI_LIST(PARCEL, variables, variable_count, CDDPI_PARCEL_VARIABLES,
+                              variable_fields));
 
 cddp_status cddpi_parcel_unpack(struct cddpi_job *job, const struct cddpi_parcel *parcel)
 {

@@ -198,9 +198,7 @@ cddp_status cddpi_rendezvous_reserve(struct cddpi_job_rendezvous *rendezvous)
         getsockname(fd, (struct sockaddr *)&address, &bytes) != 0) {
         cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "choosing a free port");
 
-        if (fd >= 0) {
-            close(fd);
-        }
+        cddpi_fd_close(&fd);
         return status;
     }
     rendezvous->master_fd = fd;
@@ -210,10 +208,7 @@ cddp_status cddpi_rendezvous_reserve(struct cddpi_job_rendezvous *rendezvous)
 
 void cddpi_rendezvous_release(struct cddpi_job_rendezvous *rendezvous)
 {
-    if (rendezvous->master_fd >= 0) {
-        close(rendezvous->master_fd);
-    }
-    rendezvous->master_fd = -1;
+    cddpi_fd_close(&rendezvous->master_fd);
 }
 
 static void set_key(const struct cddpi_job_rendezvous *rendezvous, int generation, const char *name,

@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/interface.h"
 
 #include <ifaddrs.h>
@@ -36,9 +37,7 @@ static bool can_bind(const struct addrinfo *info)
     int fd = socket(info->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     bool is_own = fd >= 0 && bind(fd, info->ai_addr, info->ai_addrlen) == 0;
 
-    if (fd >= 0) {
-        close(fd);
-    }
+    cddpi_fd_close(&fd);
     return is_own;
 }
 
@@ -153,8 +152,6 @@ void cddpi_address_towards(const struct cddpi_address *to, char *out, size_t byt
             snprintf(out, bytes, "%.*s", (int)bytes - 1, host);
         }
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    cddpi_fd_close(&fd);
     freeaddrinfo(infos);
 }

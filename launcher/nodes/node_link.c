@@ -31,21 +31,14 @@
 
 #define EVENT struct cddpi_node_event
 
-static const struct cddpi_field fields[] = {
-    CDDPI_FIELD_OF_NUMBER(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_SAVING),
-    CDDPI_FIELD_OF_NUMBER(EVENT, generation, 0, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(EVENT, node, -1, CDDPI_MAX_NODES - 1),
-    CDDPI_FIELD_OF_NUMBER(EVENT, rank, -1, CDDPI_MAX_WORLD_SIZE - 1),
-    CDDPI_FIELD_OF_NUMBER(EVENT, number, 0, 65535),
-    CDDPI_FIELD_OF_NUMBER(EVENT, exit_status, 0, 255),
-    CDDPI_FIELD_OF_NUMBER(EVENT, may_restart, 0, 1),
-    CDDPI_FIELD_OF_NUMBER(EVENT, has_saved, 0, 1),
-    CDDPI_FIELD_OF_TEXT(EVENT, text),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_node_event_form = {CDDPI_MESSAGE_EVENT, sizeof(EVENT),
-                                                         sizeof(EVENT) + 128, fields};
+CDDPI_MESSAGE_FORM(cddpi_node_event_form, EVENT, EVENT, sizeof(EVENT) + 128,
+                   CDDPI_NUMBER(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_SAVING),
+                   CDDPI_NUMBER(EVENT, generation, 0, INT32_MAX),
+                   CDDPI_NUMBER(EVENT, node, -1, CDDPI_MAX_NODES - 1),
+                   CDDPI_NUMBER(EVENT, rank, -1, CDDPI_MAX_WORLD_SIZE - 1),
+                   CDDPI_NUMBER(EVENT, number, 0, 65535), CDDPI_NUMBER(EVENT, exit_status, 0, 255),
+                   CDDPI_NUMBER(EVENT, may_restart, 0, 1), CDDPI_NUMBER(EVENT, has_saved, 0, 1),
+                   CDDPI_TEXT(EVENT, text));
 
 cddp_status cddpi_node_event_decode(const uint8_t *data, size_t bytes, int count,
                                     struct cddpi_node_event *out)
@@ -164,9 +157,8 @@ static cddp_status open_stores(struct cddpi_node_link *link,
 
     link->url = cddpi_strdup(options->store);
     link->token = cddpi_strdup(options->token != NULL ? options->token : "");
-    if (link->url == NULL || link->token == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the connection of nodes");
-    }
+    CDDPI_TRY_MEMORY(link->url != NULL && link->token != NULL,
+                     "no memory for the connection of nodes");
     link->options = (cddp_store_options)CDDP_STORE_OPTIONS_INIT;
     link->options.url = link->url;
     link->options.token = link->token;
@@ -198,9 +190,7 @@ cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
     struct cddpi_node_link *link = cddpi_zalloc(sizeof *link);
     cddp_status status;
 
-    if (link == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the connection of nodes");
-    }
+    CDDPI_TRY_MEMORY(link != NULL, "no memory for the connection of nodes");
     link->self = options->self;
     link->count = options->count;
     link->pipe[0] = link->pipe[1] = -1;

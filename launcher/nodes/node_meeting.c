@@ -196,9 +196,7 @@ static cddp_status take_plan(struct cddpi_place *place, const struct cddpi_node_
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s", plan->refusal);
     }
     nodes->list = cddpi_zalloc_array((size_t)plan->count, sizeof *nodes->list);
-    if (nodes->list == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d nodes", plan->count);
-    }
+    CDDPI_TRY_MEMORY(nodes->list != NULL, "no memory for %d nodes", plan->count);
     nodes->count = plan->count;
     nodes->self = place->self;
     nodes->is_silent = job->options.is_agent;

@@ -24,14 +24,8 @@ struct node_board {
     char token[CDDPI_TOKEN_BYTES + 1];
 };
 
-static const struct cddpi_field board_fields[] = {
-    CDDPI_FIELD_OF_TEXT(struct node_board, list),
-    CDDPI_FIELD_OF_TEXT(struct node_board, token),
-    {.type = CDDPI_FIELD_END},
-};
-
-static const struct cddpi_message_form board_form = {CDDPI_MESSAGE_BOARD, sizeof(struct node_board),
-                                                     sizeof(struct node_board) + 64, board_fields};
+CDDPI_MESSAGE_FORM(cddpi_board_form, BOARD, struct node_board, sizeof(struct node_board) + 64,
+                   CDDPI_TEXT(struct node_board, list), CDDPI_TEXT(struct node_board, token));
 
 uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options)
 {
@@ -275,8 +269,8 @@ static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
     CDDPI_TRY(connect_to(place, &address, ANSWER_MS));
     CDDPI_TRY(cddp_store_set(place->store, CDDPI_PLACE_JOB_KEY, rendezvous->job,
                              strlen(rendezvous->job)));
-    CDDPI_TRY(cddpi_message_set_first(place->board, board_key, &board_form, &board, &is_first, NULL,
-                                      NULL));
+    CDDPI_TRY(cddpi_message_set_first(place->board, board_key, &cddpi_board_form, &board, &is_first,
+                                      NULL, NULL));
     return is_first
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -299,7 +293,7 @@ static cddp_status follow_file(struct cddpi_place *place, const char *shown)
                           shown, cddpi_place_timeout_ms(&place->job->options) / 1000.0);
     }
     CDDPI_TRY(status);
-    status = cddpi_message_decode(&board_form, value, bytes, &board);
+    status = cddpi_message_decode(&cddpi_board_form, value, bytes, &board);
     cddp_free(value);
     if (status != CDDP_OK || strncmp(board.list, "tcp://", 6) != 0) {
         return status != CDDP_OK

@@ -21,37 +21,23 @@ enum {
 #define RECORD struct cddpi_node_record
 #define PLAN struct cddpi_node_plan
 
-static const struct cddpi_field record_fields[] = {
-    CDDPI_FIELD_OF_TEXT(RECORD, version),
-    CDDPI_FIELD_OF_TEXT(RECORD, host),
-    CDDPI_FIELD_OF_NUMBER(RECORD, nproc, 1, CDDPI_MAX_RANKS),
-    CDDPI_FIELD_OF_NUMBER(RECORD, count, 1, CDDPI_MAX_NODES),
-    CDDPI_FIELD_OF_NUMBER(RECORD, max_restarts, 0, INT32_MAX),
-    CDDPI_FIELD_OF_TEXT(RECORD, timeout_ms),
-    CDDPI_FIELD_OF_TEXT(RECORD, words),
-    CDDPI_FIELD_OF_NUMBER(RECORD, words_bytes, 0, INT64_MAX),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_node_record_form = {CDDPI_MESSAGE_RECORD, sizeof(RECORD),
-                                                          sizeof(RECORD) + 128, record_fields};
+CDDPI_MESSAGE_FORM(cddpi_node_record_form, RECORD, RECORD, sizeof(RECORD) + 128,
+                   CDDPI_TEXT(RECORD, version), CDDPI_TEXT(RECORD, host),
+                   CDDPI_NUMBER(RECORD, nproc, 1, CDDPI_MAX_RANKS),
+                   CDDPI_NUMBER(RECORD, count, 1, CDDPI_MAX_NODES),
+                   CDDPI_NUMBER(RECORD, max_restarts, 0, INT32_MAX), CDDPI_TEXT(RECORD, timeout_ms),
+                   CDDPI_TEXT(RECORD, words), CDDPI_NUMBER(RECORD, words_bytes, 0, INT64_MAX));
 
 static const struct cddpi_field node_fields[] = {
-    CDDPI_FIELD_OF_TEXT(struct cddpi_plan_node, host),
-    CDDPI_FIELD_OF_NUMBER(struct cddpi_plan_node, nproc, 1, CDDPI_MAX_RANKS),
+    CDDPI_TEXT(struct cddpi_plan_node, host),
+    CDDPI_NUMBER(struct cddpi_plan_node, nproc, 1, CDDPI_MAX_RANKS),
     {.type = CDDPI_FIELD_END},
 };
 
-static const struct cddpi_field plan_fields[] = {
-    CDDPI_FIELD_OF_TEXT(PLAN, refusal),
-    CDDPI_FIELD_OF_TEXT(PLAN, master_host),
-    CDDPI_FIELD_OF_LIST(PLAN, nodes, count, CDDPI_MAX_NODES, node_fields),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_node_plan_form = {
-    CDDPI_MESSAGE_PLAN, sizeof(PLAN),
-    sizeof(PLAN) + (size_t)CDDPI_MAX_NODES *(sizeof(struct cddpi_plan_node) + 16), plan_fields};
+CDDPI_MESSAGE_FORM(cddpi_node_plan_form, PLAN, PLAN,
+                   sizeof(PLAN) + (size_t)CDDPI_MAX_NODES * (sizeof(struct cddpi_plan_node) + 16),
+                   CDDPI_TEXT(PLAN, refusal), CDDPI_TEXT(PLAN, master_host),
+                   CDDPI_LIST(PLAN, nodes, count, CDDPI_MAX_NODES, node_fields));
 
 cddp_status cddpi_node_plan_decode(const uint8_t *data, size_t bytes, int count,
                                    struct cddpi_node_plan *out)

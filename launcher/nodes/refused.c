@@ -9,20 +9,14 @@
 enum { KEY_BYTES = 64, ROW_BYTES = 192 };
 
 static const struct cddpi_field row_fields[] = {
-    CDDPI_FIELD_OF_TEXT(struct cddpi_refused_row, address),
-    CDDPI_FIELD_OF_NUMBER(struct cddpi_refused_row, why, CDDPI_REFUSED_TOKEN,
-                          CDDPI_REFUSED_VERSION),
+    CDDPI_TEXT(struct cddpi_refused_row, address),
+    CDDPI_NUMBER(struct cddpi_refused_row, why, CDDPI_REFUSED_TOKEN, CDDPI_REFUSED_VERSION),
     {.type = CDDPI_FIELD_END},
 };
 
-static const struct cddpi_field fields[] = {
-    CDDPI_FIELD_OF_ROWS(struct cddpi_refused_list, rows, count, row_fields),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_refused_form = {
-    CDDPI_MESSAGE_REFUSED, sizeof(struct cddpi_refused_list),
-    CDDPI_REFUSED_ROWS *(sizeof(struct cddpi_refused_row) + 16) + 8, fields};
+CDDPI_MESSAGE_FORM(cddpi_refused_form, REFUSED, struct cddpi_refused_list,
+                   CDDPI_REFUSED_ROWS *(sizeof(struct cddpi_refused_row) + 16) + 8,
+                   CDDPI_ROWS(struct cddpi_refused_list, rows, count, row_fields));
 
 static void make_key(const char *job, char out[KEY_BYTES])
 {

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -277,10 +278,7 @@ void cddpi_relay_finish(struct cddpi_relay *relay)
     }
     cddpi_free(relay->line);
     relay->line = NULL;
-    if (relay->fd >= 0) {
-        close(relay->fd);
-    }
-    relay->fd = -1;
+    cddpi_fd_close(&relay->fd);
 }
 
 void cddpi_tail_print(const struct cddpi_tail *tail, int rank, struct cddpi_output *output)

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/child.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "base/streams.h"
 
@@ -145,9 +146,7 @@ static bool is_program(const char *path)
     FILE *file = fopen(path, "re");
     size_t got = file != NULL ? fread(begin, 1, sizeof begin, file) : 0;
 
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     return (got == sizeof begin && memcmp(begin, "\177ELF", 4) == 0) ||
            (got >= 2 && memcmp(begin, "#!", 2) == 0) ||
            (length > 3 && strcmp(path + length - 3, ".py") == 0);
@@ -354,9 +353,7 @@ int cddpi_command_validate(const struct cddpi_command *command, int world_size)
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     int exit_status = run_with_option(command, "--validate", VALIDATE_SECONDS, null, world_size);
 
-    if (null >= 0) {
-        close(null);
-    }
+    cddpi_fd_close(&null);
     return exit_status;
 }
 

@@ -9,13 +9,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_CPUS = 8192, LIST_BYTES = 8192 };
+enum { LIST_BYTES = 8192 };
 
 /* Read a list such as "0-3,8" from the file @p path into a new table, which has 1 for each number
  * in the list. NULL if the file cannot be read or memory is missing. */
@@ -32,7 +31,7 @@ static unsigned char *read_list(const char *path)
     }
     got = read(fd, text, sizeof text - 1);
     close(fd);
-    is_in = got > 0 ? cddpi_zalloc(MAX_CPUS) : NULL;
+    is_in = got > 0 ? cddpi_zalloc(CDDPI_MAX_CPUS) : NULL;
     if (is_in == NULL) {
         return NULL;
     }
@@ -41,7 +40,7 @@ static unsigned char *read_list(const char *path)
         long low = strtol(at, &at, 10);
         long high = *at == '-' ? strtol(at + 1, &at, 10) : low;
 
-        for (long cpu = low; cpu >= 0 && cpu <= high && cpu < MAX_CPUS; cpu++) {
+        for (long cpu = low; cpu >= 0 && cpu <= high && cpu < CDDPI_MAX_CPUS; cpu++) {
             is_in[cpu] = 1;
         }
         at += *at == ',' ? 1 : 0;
@@ -61,7 +60,7 @@ static void add_core(const char *sys, int cpu, unsigned char *left, struct cddpi
     cores->first[cores->core_count++] = cores->cpu_count;
     cores->cpus[cores->cpu_count++] = cpu;
     left[cpu] = 0;
-    for (int other = cpu + 1; siblings != NULL && other < MAX_CPUS; other++) {
+    for (int other = cpu + 1; siblings != NULL && other < CDDPI_MAX_CPUS; other++) {
         if (siblings[other] && left[other]) {
             cores->cpus[cores->cpu_count++] = other;
             left[other] = 0;
@@ -76,7 +75,7 @@ static void add_node(const char *sys, const unsigned char *node, unsigned char *
 {
     int before = cores->cpu_count;
 
-    for (int cpu = 0; cpu < MAX_CPUS; cpu++) {
+    for (int cpu = 0; cpu < CDDPI_MAX_CPUS; cpu++) {
         if (left[cpu] && (node == NULL || node[cpu])) {
             add_core(sys, cpu, left, cores);
         }
@@ -91,7 +90,7 @@ static void add_all(const char *sys, unsigned char *left, struct cddpi_rank_core
 
     snprintf(path, sizeof path, "%s/node/online", sys);
     nodes = read_list(path);
-    for (int id = 0; nodes != NULL && id < MAX_CPUS; id++) {
+    for (int id = 0; nodes != NULL && id < CDDPI_MAX_CPUS; id++) {
         unsigned char *node;
 
         if (!nodes[id]) {
@@ -113,7 +112,7 @@ cddp_status cddpi_cores_order(const char *sys, const int *allowed, int cpu_count
                               struct cddpi_rank_cores *out)
 {
     struct cddpi_rank_cores cores = {0};
-    unsigned char *left = cddpi_zalloc(MAX_CPUS);
+    unsigned char *left = cddpi_zalloc(CDDPI_MAX_CPUS);
 
     cores.cpus = cddpi_zalloc_array((size_t)cpu_count, sizeof *cores.cpus);
     cores.first = cddpi_zalloc_array((size_t)cpu_count + 1, sizeof *cores.first);
@@ -133,26 +132,13 @@ cddp_status cddpi_cores_order(const char *sys, const int *allowed, int cpu_count
 
 cddp_status cddpi_cores_read(const char *sys, struct cddpi_rank_cores *out)
 {
-    cpu_set_t *mask = CPU_ALLOC(MAX_CPUS);
-    int *allowed = cddpi_zalloc_array(MAX_CPUS, sizeof *allowed);
-    size_t bytes = CPU_ALLOC_SIZE(MAX_CPUS);
-    int count = 0;
-    cddp_status status;
+    int *allowed;
+    int count = cddpi_allowed_cpus(&allowed);
+    cddp_status status = count > 0 ? cddpi_cores_order(sys, allowed, count, out)
+                                   : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
+                                                      "reading the affinity mask");
 
-    if (mask == NULL || allowed == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a mask of %d processors", MAX_CPUS);
-    } else if (sched_getaffinity(0, bytes, mask) != 0) {
-        status = cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno, "reading the affinity mask");
-    } else {
-        for (int cpu = 0; cpu < MAX_CPUS; cpu++) {
-            if (CPU_ISSET_S(cpu, bytes, mask)) {
-                allowed[count++] = cpu;
-            }
-        }
-        status = cddpi_cores_order(sys, allowed, count, out);
-    }
     cddpi_free(allowed);
-    CPU_FREE(mask);
     return status;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -114,10 +115,7 @@ static void reap_worker(struct cddpi_supervision *run, struct cddpi_worker *work
     }
     worker->status = status;
     worker->has_ended = true;
-    if (worker->pidfd >= 0) {
-        close(worker->pidfd); /* which also removes it from the epoll set */
-        worker->pidfd = -1;
-    }
+    cddpi_fd_close(&worker->pidfd); /* which also removes it from the epoll set */
     drain_output(worker);
     read_reports(run);
     CDDPI_FEED(run, .kind = CDDPI_JOB_ENDED, .rank = worker->rank,
@@ -414,8 +412,6 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
     cddpi_deduplicator_fini(&run.deduplicator);
     cddpi_free(run.workers);
     cddpi_free(run.state.ranks);
-    if (run.epoll >= 0) {
-        close(run.epoll);
-    }
+    cddpi_fd_close(&run.epoll);
     return run.state.outcome;
 }

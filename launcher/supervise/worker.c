@@ -8,6 +8,8 @@
 #include "base/alloc.h"
 #include "base/child.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/process.h"
 #include "group/launch/launch_claim.h"
 
 #include <errno.h>
@@ -16,7 +18,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MAX_VARIABLES = 48, TEXT_BYTES = 16384 };
@@ -181,10 +182,7 @@ static cddp_status merge_environment(char *const *own, char ***out)
         count++;
     }
     merged = cddpi_zalloc_array(count + MAX_VARIABLES + 1, sizeof *merged);
-    if (merged == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for an environment of %zu variables",
-                          count);
-    }
+    CDDPI_TRY_MEMORY(merged != NULL, "no memory for an environment of %zu variables", count);
     for (size_t i = 0; i < count; i++) {
         if (!is_named_in(environ[i], own)) {
             merged[used++] = environ[i];
@@ -214,14 +212,6 @@ struct start {
     pid_t parent;
 };
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0) {
-        close(*fd);
-    }
-    *fd = -1;
-}
-
 static void release_start(struct start *start)
 {
     cddpi_free(start->own);
@@ -230,11 +220,11 @@ static void release_start(struct start *start)
         CPU_FREE(start->cpus);
     }
     for (int i = 0; i < 2; i++) {
-        close_fd(&start->out[i]);
-        close_fd(&start->err[i]);
-        close_fd(&start->exec[i]);
+        cddpi_fd_close(&start->out[i]);
+        cddpi_fd_close(&start->err[i]);
+        cddpi_fd_close(&start->exec[i]);
     }
-    close_fd(&start->null);
+    cddpi_fd_close(&start->null);
 }
 
 static cddp_status make_mask(struct start *start, const struct cddpi_job *job, int rank)
@@ -306,16 +296,6 @@ static void __attribute__((noreturn)) become_rank(const struct start *start)
     _exit(127);
 }
 
-static int open_pidfd(pid_t pid)
-{
-#ifdef SYS_pidfd_open
-    return (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by default */
-#else
-    (void)pid;
-    return -1;
-#endif
-}
-
 cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_job *job,
                                struct cddpi_output *output, const sigset_t *unblocked)
 {
@@ -349,7 +329,7 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
     setpgid(pid, pid); /* the child does this, too: the group must exist before a signal is sent to
                           it */
     worker->pid = pid;
-    worker->pidfd = open_pidfd(pid);
+    worker->pidfd = cddpi_process_pidfd(pid);
     worker->exec_fd = start.exec[0];
     worker->out.fd = start.out[0];
     worker->err.fd = start.err[0];
@@ -370,7 +350,7 @@ int cddpi_worker_exec_error(struct cddpi_worker *worker)
     do {
         got = read(worker->exec_fd, &error, sizeof error);
     } while (got < 0 && errno == EINTR);
-    close_fd(&worker->exec_fd);
+    cddpi_fd_close(&worker->exec_fd);
     return got == (ssize_t)sizeof error ? error : 0;
 }
 
@@ -378,7 +358,7 @@ void cddpi_worker_close(struct cddpi_worker *worker)
 {
     cddpi_relay_finish(&worker->out);
     cddpi_relay_finish(&worker->err);
-    close_fd(&worker->exec_fd);
-    close_fd(&worker->pidfd);
-    close_fd(&worker->log.fd);
+    cddpi_fd_close(&worker->exec_fd);
+    cddpi_fd_close(&worker->pidfd);
+    cddpi_fd_close(&worker->log.fd);
 }

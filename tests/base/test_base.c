@@ -6,10 +6,9 @@
 #include "base/folder.h"
 #include "base/number.h"
 #include "base/philox.h"
+#include "base/types.h"
 #include "base/utf8.h"
 #include "support/test.h"
-
-#include <cddp/types.h>
 
 static void a_failure_keeps_its_text_and_status(void **state)
 {
@@ -326,6 +325,16 @@ static void an_environment_variable_falls_back_to_its_default(void **state)
 static void every_type_has_a_size_and_a_name(void **state)
 {
     (void)state;
+    for (int type = 0; type < CDDPI_TYPES; type++) {
+        assert_true(cddp_type_bytes((cddp_type)type) > 0);
+        assert_string_not_equal(cddp_type_name((cddp_type)type), "?");
+    }
+    for (int op = 0; op < CDDPI_OPS; op++) {
+        assert_string_not_equal(cddp_op_name((cddp_op)op), "?");
+    }
+    assert_int_equal(cddp_type_bytes((cddp_type)CDDPI_TYPES), 0);
+    assert_string_equal(cddp_type_name((cddp_type)CDDPI_TYPES), "?");
+    assert_string_equal(cddp_op_name((cddp_op)CDDPI_OPS), "?");
     assert_int_equal(cddp_type_bytes(CDDP_BF16), 2);
     assert_string_equal(cddp_type_name(CDDP_I64), "i64");
     assert_int_equal(cddp_type_bytes((cddp_type)99), 0);

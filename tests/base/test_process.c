@@ -83,7 +83,7 @@ static int allocator_rank(int rank, int world_size, void *argument)
     step.samples = 1;
     CHECK(cddp_ddp_begin(ddp, &step) == CDDP_OK);
     CHECK(cddp_ddp_grad_ready(ddp, 0) == CDDP_OK && cddp_ddp_wait(ddp) == CDDP_OK);
-    CHECK(cddp_group_store(group, &store) == CDDP_OK);
+    CHECK(cddp_group_store_create(group, &store) == CDDP_OK);
     CHECK(cddp_store_set(store, "a", "b", 1) == CDDP_OK);
     CHECK(cddp_store_get(store, "a", 0, &value, NULL) == CDDP_OK && *(char *)value == 'b');
     cddp_free(value);
@@ -171,7 +171,9 @@ static int stop_rank(int rank, int world_size, void *argument)
     CHECK(signal(SIGUSR1, count_stop) == SIG_DFL);
     CHECK(!cddp_stop_requested());
     CHECK(raise(SIGUSR1) == 0 && cddp_stop_requested());
-    CHECK(raise(SIGUSR2) == 0 && raise(SIGUSR2) == 0); /* only announce an end */
+    CHECK(raise(SIGUSR2) == 0 && raise(SIGUSR2) == 0); /* only announce an end, */
+    support_sleep_ms(250);
+    CHECK(raise(SIGTERM) == 0); /* so this is the first that asks for it */
     return 0;
 }
 

@@ -203,6 +203,11 @@ static cddp_status fill_batch(void *out)
     return status;
 }
 
+static cddp_status fill_failure(void *out)
+{
+    return cddp_last_failure(out);
+}
+
 /* What the library fills. */
 static const struct output {
     const char *type;
@@ -212,11 +217,12 @@ static const struct output {
     {"cddp_ddp_stats", sizeof(cddp_ddp_stats), fill_stats},
     {"cddp_bucket_stats", sizeof(cddp_bucket_stats), fill_bucket_stats},
     {"cddp_batch", sizeof(cddp_batch), fill_batch},
+    {"cddp_failure", sizeof(cddp_failure), fill_failure},
 };
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
 
 /* What the library makes for callbacks: a program does not say its size. */
-static const char *const made[] = {"cddp_bucket"};
+static const char *const made[] = {"cddp_bucket", "cddp_log_record"};
 enum { MADE = sizeof made / sizeof *made };
 
 /* A program's struct, with @p after behind it. */

@@ -180,7 +180,7 @@ static int run_rank(const struct group_seed *seed, int rank, const struct option
         goto fail;
     }
     if (options->registered) {
-        if (cddp_group_alloc(group, options->high, &data) != CDDP_OK) {
+        if (cddp_group_alloc(group, options->high, 0, &data) != CDDP_OK) {
             goto fail;
         }
     } else if (posix_memalign(&data, 64, options->high) != 0) {

@@ -64,7 +64,7 @@ int main(void)
 
     CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
     figures[0] = heap_bytes();
-    CHECK(cddp_group_alloc(group, COUNT * sizeof(float), &data) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, COUNT * sizeof(float), 0, &data) == CDDP_OK);
     data_bytes = heap_bytes() - figures[0]; /* none where it is shared memory */
     memset(data, 0, COUNT * sizeof(float));
     CHECK(reduce(group, data) == CDDP_OK);

@@ -360,13 +360,14 @@ static void nothing_goes_that_would_not_help(void **state)
 {
     static float weights[50000];
     const cddp_tensor model = {.name = "w", .dims = 1, .shape = {50000}, .data = weights};
+    const cddp_snapshot_options two = {CDDP_SIZED(cddp_snapshot_options), .keep = 2};
     const cddp_snapshot large = {sizeof large, .step = 9, .model = &model, .model_count = 1};
 
     (void)state;
     need_small_disk(folder, "64k");
     assert_int_equal(write_step(1, 1, 3), CDDP_OK);
     assert_int_equal(write_step(2, 2, 3), CDDP_OK);
-    assert_int_equal(cddp_snapshot_write(folder, &large, 2), CDDP_ERR_IO);
+    assert_int_equal(cddp_snapshot_write(folder, &large, &two, NULL), CDDP_ERR_IO);
     assert_non_null(strstr(cddp_last_error(), "a checkpoint takes about 0.2"));
     assert_found(2, 2);
     assert_true(exists("step-00000001"));

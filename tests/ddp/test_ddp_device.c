@@ -2,6 +2,8 @@
  * same numbers, in every order of streams and without waiting for the device. */
 #include "support/ddp_device.h"
 
+#include <unistd.h>
+
 static unsigned host_waits(const struct world *world)
 {
     return world->device != NULL && world->device->ops == &deferred_ops
@@ -179,6 +181,62 @@ static void the_host_may_be_many_steps_ahead(void **state)
     assert_int_equal(play_all(ahead_rank, (struct scene){.bucket_bytes = 2000}, 1), 0);
 }
 
+enum { WHOLE_BYTES = 1 << 20 };
+
+/* The parameters, one after the other, in the CPU's memory. */
+static int fetch_params(const struct world *world, unsigned char *out)
+{
+    const struct cddpi_device_ops *ops = world->device->ops;
+    size_t at = 0;
+
+    for (size_t p = 0; p < SIZES; p++) {
+        size_t bytes = world->model.elements[p] * cddp_type_bytes(world->model.params[p].type);
+
+        CHECK(at + bytes <= WHOLE_BYTES);
+        CHECK(ops->copy(world->device, CDDPI_STREAM_COMPUTE, out + at,
+                        cddp_ddp_param(world->ddp, p), bytes) == CDDP_OK);
+        at += bytes;
+    }
+    CHECK(ops->finish(world->device, SUPPORT_TIMEOUT_MS) == CDDP_OK);
+    return 0;
+}
+
+static int saved_rank(int rank, int n, void *argument)
+{
+    const struct play *play = (const struct play *)argument;
+    unsigned char *saved = calloc(1, WHOLE_BYTES);
+    unsigned char *loaded = calloc(1, WHOLE_BYTES);
+    struct world world;
+    char path[64];
+
+    snprintf(path, sizeof path, "/tmp/cddp-ddp-device-%d", (int)getppid());
+    CHECK(open_world(&world, play, rank, n, true) == 0);
+    CHECK(run_step(&world, &play->scene, rank, 0) == 0);
+    CHECK(cddp_ddp_save(world.ddp, path, NULL) == CDDP_OK);
+    CHECK(fetch_params(&world, saved) == 0);
+    for (size_t p = 0; p < SIZES; p++) {
+        CHECK(world.device->ops->clear(world.device, CDDPI_STREAM_COMPUTE,
+                                       cddp_ddp_param(world.ddp, p),
+                                       world.model.elements[p] *
+                                           cddp_type_bytes(world.model.params[p].type)) == CDDP_OK);
+    }
+    CHECK(cddp_ddp_load(world.ddp, path) == CDDP_OK);
+    CHECK(fetch_params(&world, loaded) == 0);
+    CHECK(memcmp(saved, loaded, WHOLE_BYTES) == 0 && saved[0] + saved[1] + saved[2] + saved[3] > 0);
+    CHECK(rank != 0 || unlink(path) == 0);
+    free(saved);
+    free(loaded);
+    return close_world(&world);
+}
+
+static void a_model_on_the_device_is_saved_and_loaded(void **state)
+{
+    (void)state;
+    assert_int_equal(play_all(saved_rank, (struct scene){.bucket_bytes = 2000}, 1), 0);
+    assert_int_equal(play_all(saved_rank, (struct scene){.bucket_bytes = 2000, .shard = true}, 2),
+                     0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +248,7 @@ int main(void)
         cmocka_unit_test(the_module_gives_the_processors_numbers),
         cmocka_unit_test(costs_are_known_a_step_later),
         cmocka_unit_test(the_host_may_be_many_steps_ahead),
+        cmocka_unit_test(a_model_on_the_device_is_saved_and_loaded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,7 +59,7 @@ static unsigned char *make_block(enum source source, int rank, cddp_group *group
     if (source == FROM_FILE || (source == ONE_CANNOT && rank == 1)) {
         memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     } else if (source == GROUP) {
-        return cddp_group_alloc(group, BYTES, &memory) == CDDP_OK ? memory : NULL;
+        return cddp_group_alloc(group, BYTES, 0, &memory) == CDDP_OK ? memory : NULL;
     } else {
         memory = malloc(BYTES + 8192);
     }

@@ -12,8 +12,43 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { INPUTS = 5, OUTPUTS = 3, MOST = 9 };
+
+/* A machine of 2,048 processors, of which this process may use the first and number 1,500. */
+static bool is_large;
+
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *out)
+{
+    CPU_ZERO_S(bytes, out);
+    if (!is_large) {
+        return syscall(SYS_sched_getaffinity, pid, bytes, out) < 0 ? -1 : 0;
+    }
+    if (bytes < 2048 / 8) {
+        errno = EINVAL;
+        return -1;
+    }
+    CPU_SET_S(0, bytes, out);
+    CPU_SET_S(1500, bytes, out);
+    return 0;
+}
+
+static void processors_count_on_a_machine_with_more_than_1024(void **state)
+{
+    cddp_devices *devices;
+
+    (void)state;
+    is_large = true;
+    assert_int_equal(cddp_devices_create((const char *const[]){"cpu:1"}, 1, &devices), CDDP_OK);
+    assert_int_equal(devices->cores[0].cpu, 1500);
+    cddp_devices_destroy(devices);
+    assert_int_equal(cddp_devices_create((const char *const[]){"cpu:2"}, 1, &devices),
+                     CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "may use 2 processors"));
+    is_large = false;
+}
 
 /* @p count devices; on a machine with one processor they share it. */
 static cddp_devices *make(int count)
@@ -101,7 +136,7 @@ struct meeting {
 };
 
 /* Each waits for all others, so they run at once; with a limit that only a hang reaches. */
-static int meet(int device, void *argument)
+static cddp_status meet(void *argument, int device)
 {
     struct meeting *meeting = argument;
 
@@ -135,16 +170,16 @@ static void devices_run_at_once_each_on_its_processor(void **state)
 }
 
 /* Device 2 fails with an error of cddp, device 3 without. */
-static int fail_behind(int device, void *argument)
+static cddp_status fail_behind(void *argument, int device)
 {
     cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
     cddp_store *store;
 
     if (device == *(const int *)argument) {
         options.url = "nowhere";
-        return cddp_store_open(&options, &store) == CDDP_OK ? 0 : 1;
+        return cddp_store_open(&options, &store);
     }
-    return device == 3 ? 6 : 0;
+    return device == 3 ? (cddp_status)6 : CDDP_OK;
 }
 
 static void a_device_that_fails_is_named(void **state)
@@ -159,7 +194,8 @@ static void a_device_that_fails_is_named(void **state)
     assert_int_equal(strncmp(cddp_last_error(), "cpu:0: store nowhere", 20), 0);
     which = -1;
     assert_int_equal(cddp_parallel_apply(devices, 4, fail_behind, &which), CDDP_ERR_DEVICE);
-    assert_string_equal(cddp_last_error(), "cpu: its function returned 6");
+    assert_string_equal(cddp_last_error(),
+                        "cpu: its function returned 6, which is no error of cddp");
     assert_int_equal(cddp_parallel_apply(devices, 3, fail_behind, &which), CDDP_OK);
     cddp_devices_destroy(devices);
 }
@@ -180,7 +216,7 @@ static void gather_puts_chunks_behind_each_other(void **state)
 }
 
 /* A linear layer, and half the sum of its squared outputs as the loss. */
-static int linear(const cddp_replica *replica, void *argument)
+static cddp_status linear(void *argument, const cddp_replica *replica)
 {
     const float *w = replica->params[0];
     const float *bias = replica->params[1];
@@ -276,7 +312,7 @@ static void a_step_over_devices_is_that_of_one(void **state)
 
 /* The outputs of a linear layer; and what is lost of all of them together: half the square of the
  * sum of each column, whose gradient no device knows from its own rows. */
-static int forward_only(const cddp_replica *replica, void *argument)
+static cddp_status forward_only(void *argument, const cddp_replica *replica)
 {
     (void)argument;
     if (replica->out_grads != NULL) { /* only the parent may assert */
@@ -296,8 +332,8 @@ static int forward_only(const cddp_replica *replica, void *argument)
     return 0;
 }
 
-static int loss_of_columns(int device, const void *out, size_t rows, void *out_grads,
-                           void *argument)
+static cddp_status loss_of_columns(void *argument, int device, const void *out, size_t rows,
+                                   void *out_grads)
 {
     const float *values = out;
 
@@ -315,7 +351,7 @@ static int loss_of_columns(int device, const void *out, size_t rows, void *out_g
     return 0;
 }
 
-static int backward_only(const cddp_replica *replica, void *argument)
+static cddp_status backward_only(void *argument, const cddp_replica *replica)
 {
     const float *out_grads = replica->out_grads;
 
@@ -380,10 +416,11 @@ static void a_loss_of_gathered_outputs_is_that_of_one_device(void **state)
     }
 }
 
-static int fail_on_last(const cddp_replica *replica, void *argument)
+static cddp_status fail_on_last(void *argument, const cddp_replica *replica)
 {
     (void)argument;
-    return replica->device == replica->device_count - 1 && replica->first_row == 6 ? 1 : 0;
+    return replica->device == replica->device_count - 1 && replica->first_row == 6 ? CDDP_ERR_IO
+                                                                                   : CDDP_OK;
 }
 
 static void what_cannot_be_done_is_refused(void **state)
@@ -419,8 +456,9 @@ static void what_cannot_be_done_is_refused(void **state)
     options.in_row_bytes = sizeof *in;
     assert_int_equal(cddp_data_parallel(devices, &options, fail_on_last, NULL), CDDP_ERR_ARGUMENT);
     options.rows = 7;
-    assert_int_equal(cddp_data_parallel(devices, &options, fail_on_last, NULL), CDDP_ERR_DEVICE);
-    assert_string_equal(cddp_last_error(), "cpu:0: its function returned 1");
+    assert_int_equal(cddp_data_parallel(devices, &options, fail_on_last, NULL), CDDP_ERR_IO);
+    assert_string_equal(cddp_last_error(),
+                        "cpu:0: its function returned CDDP_ERR_IO: a file or a connection failed");
     options.struct_size = 0;
     assert_int_equal(cddp_data_parallel(devices, &options, fail_on_last, NULL), CDDP_ERR_ARGUMENT);
     cddp_devices_destroy(devices);
@@ -471,7 +509,7 @@ static void workers_live_from_round_to_round_each_on_its_processor(void **state)
     cddp_devices_destroy(devices);
 }
 
-static int do_nothing(int device, void *argument)
+static cddp_status do_nothing(void *argument, int device)
 {
     (void)device;
     (void)argument;
@@ -496,6 +534,7 @@ static void a_thread_that_cannot_be_bound_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processors_count_on_a_machine_with_more_than_1024),
         cmocka_unit_test(scatter_divides_as_torch_chunk_does),
         cmocka_unit_test(replicas_are_copies_and_the_first_is_the_original),
         cmocka_unit_test(devices_run_at_once_each_on_its_processor),

@@ -19,7 +19,6 @@ extern cddp_group *group;
 extern cddp_ddp *ddp;
 extern cddp_param *params;
 extern cddp_param *buffers;
-extern cddp_tensor *tensors;
 extern cddp_loader *loader;
 extern size_t total_bytes;
 extern const size_t sample_bytes;

@@ -59,7 +59,7 @@ static int join(const cddp_group_options *options, int rank, int size)
         await("go");
     }
     if (cddp_group_create(options, &group) != CDDP_OK ||
-        cddp_group_store(group, &store) != CDDP_OK) {
+        cddp_group_store_create(group, &store) != CDDP_OK) {
         fprintf(stderr, "rank %d: %s\n", rank, cddp_last_error());
         return 1;
     }
@@ -88,10 +88,10 @@ static int rank_of_environment(void)
     return 0;
 }
 
-static int spawned(int rank, void *argument)
+static cddp_status spawned(void *state, int rank)
 {
-    (void)argument;
-    return join(NULL, rank, RANKS);
+    (void)state;
+    return join(NULL, rank, RANKS) == 0 ? CDDP_OK : CDDP_ERR_PEER;
 }
 
 static int be_rank(char **words)
@@ -103,7 +103,7 @@ static int be_rank(char **words)
         return join(NULL, rank_of_environment(), RANKS);
     }
     if (strcmp(words[0], "spawn") == 0) {
-        return cddp_spawn(spawned, atoi(words[1]), NULL, NULL) != CDDP_OK;
+        return cddp_spawn(atoi(words[1]), spawned, NULL, NULL) != CDDP_OK;
     }
     options.rendezvous = words[0];
     options.rank = atoi(words[1]);

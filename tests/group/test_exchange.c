@@ -296,8 +296,10 @@ static int store_rank(int rank, int n, void *seed)
     size_t count;
 
     CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
-    CHECK(cddp_group_store(group, &store) == CDDP_OK);
-    CHECK(cddp_group_store(group, &again) == CDDP_OK && again == store);
+    CHECK(cddp_group_store(group) == NULL);
+    CHECK(cddp_group_store_create(group, &store) == CDDP_OK);
+    CHECK(cddp_group_store(group) == store);
+    CHECK(cddp_group_store_create(group, &again) == CDDP_OK && again == store);
     CHECK(cddp_store_list(store, "", &keys, &count) == CDDP_OK && count == 0);
     cddp_free(keys);
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
@@ -327,8 +329,8 @@ static int split_store_rank(int rank, int n, void *seed)
 
     CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     CHECK(cddp_group_split(group, rank % 2, 0, &part) == CDDP_OK);
-    CHECK(cddp_group_store(group, &whole) == CDDP_OK);
-    CHECK(cddp_group_store(part, &own) == CDDP_OK);
+    CHECK(cddp_group_store_create(group, &whole) == CDDP_OK);
+    CHECK(cddp_group_store_create(part, &own) == CDDP_OK);
     CHECK(cddp_store_add(own, "key", 1, NULL) == CDDP_OK);
     CHECK(cddp_store_add(whole, "key", 10, NULL) == CDDP_OK);
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
@@ -358,13 +360,13 @@ static int stop_rank(int rank, int n, void *seed)
 
     CHECK(cddp_stop_on_signals(NULL, 0) == CDDP_OK);
     CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
-    CHECK(cddp_should_stop(group, &stop) == CDDP_OK && !stop);
-    CHECK(cddp_should_stop(group, NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_group_should_stop(group, &stop) == CDDP_OK && !stop);
+    CHECK(cddp_group_should_stop(group, NULL) == CDDP_ERR_ARGUMENT);
     if (rank == n - 1) {
         CHECK(raise(SIGTERM) == 0);
     }
-    CHECK(cddp_should_stop(NULL, &stop) == CDDP_OK && stop == (rank == n - 1));
-    CHECK(cddp_should_stop(group, &stop) == CDDP_OK && stop);
+    CHECK(cddp_stop_requested() == (rank == n - 1));
+    CHECK(cddp_group_should_stop(group, &stop) == CDDP_OK && stop);
     cddp_group_destroy(group);
     return 0;
 }

@@ -236,7 +236,7 @@ static int split_rank(int rank, int n, void *seed)
     if (half != NULL) {
         CHECK(cddp_group_world_size(half) == members);
         CHECK(cddp_group_rank(half) == members - 1 - rank / 2);
-        CHECK(strcmp(cddp_group_backend(half), cddp_group_backend(group)) == 0);
+        CHECK(strcmp(group_info(half).backend, group_info(group).backend) == 0);
         CHECK(cddp_all_reduce(half, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
         CHECK(sum == expected);
         CHECK(cddp_group_split(half, 0, 0, &again) == CDDP_OK);

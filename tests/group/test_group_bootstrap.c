@@ -4,6 +4,7 @@
 #include "group/group.h"
 #include "group/join/user_store.h"
 #include "group/net/tcp/address.h"
+#include "support/group.h"
 #include "support/test.h"
 
 #include <cddp/group.h>
@@ -136,7 +137,7 @@ static int join_rank(int rank, int n, void *argument)
     for (int i = 0; i < 2; i++) { /* left, and made anew */
         CHECK(cddp_group_create_by(&bootstrap, NULL, &group) == CDDP_OK);
         CHECK(cddp_group_rank(group) == rank && cddp_group_world_size(group) == n);
-        CHECK(cddp_group_local_rank(group) == rank && cddp_group_local_world_size(group) == n);
+        CHECK(group_info(group).local_rank == rank && group_info(group).local_world_size == n);
         CHECK(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
         CHECK(sum == n * (n - 1) / 2);
         cddp_group_destroy(group);
@@ -239,8 +240,8 @@ static int remote_rank(int rank, int n, void *argument)
     support_setenv_number("CDDP_HOST_ID", rank % 2);
     status = cddp_group_create_by(&bootstrap, NULL, &group);
     if (status == CDDP_OK) {
-        CHECK(cddp_group_local_rank(group) == rank / 2);
-        CHECK(cddp_group_local_world_size(group) == (n + 1 - rank % 2) / 2);
+        CHECK(group_info(group).local_rank == rank / 2);
+        CHECK(group_info(group).local_world_size == (n + 1 - rank % 2) / 2);
     } else {
         CHECK(strstr(cddp_last_error(), "2 hosts") != NULL);
     }

@@ -228,17 +228,17 @@ static int memory_rank(int rank, int n, void *argument)
     CHECK(cddp_all_reduce(group, NULL, NULL, 0, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(cddp_all_reduce(group, host, host, 4, CDDP_F32, CDDP_OP_MEAN, NULL) == CDDP_OK);
     CHECK(host[3] == 4);
-    CHECK(cddp_group_alloc(group, sizeof host, (void **)(void *)&block) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, sizeof host, 0, (void **)(void *)&block) == CDDP_OK);
     CHECK(deferred_owns(cddpi_group_on_device(group), block));
     CHECK(fetch(group, host, block, sizeof host) == 0);
     CHECK(host[0] == 0 && host[3] == 0);
-    CHECK(cddp_group_alloc_host(group, 100, &shm_block) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, 100, CDDP_ALLOC_HOST, &shm_block) == CDDP_OK);
     CHECK(!deferred_owns(cddpi_group_on_device(group), shm_block));
     CHECK(((char *)shm_block)[99] == 0);
     cddp_group_free(group, shm_block);
     cddp_group_free(group, block);
     CHECK(cddp_all_reduce(group, there, there, 4, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
-    CHECK(strcmp(cddp_group_backend(group), n > 1 ? "deferred" : "solo") == 0);
+    CHECK(strcmp(group_info(group).backend, n > 1 ? "deferred" : "solo") == 0);
     cddp_group_destroy(group);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* test_group_device_faults.c - collectives on device memory that cannot finish: failures name the
  * rank and the operation, and no rank keeps waiting. */
+#include "support/failure.h"
 #include "support/group_device.h"
 
 static cddp_status disagree(cddp_group *group, int which, float *there)
@@ -127,12 +128,11 @@ static int gone_rank(int rank, int n, void *argument)
     }
     /* broken if an earlier one was not seen to end here before */
     CHECK(status == CDDP_ERR_PEER || status == CDDP_ERR_BROKEN);
-    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1000, #") != NULL);
+    CHECK(failure_is(status, status, ANY_RANK, 1, "all_reduce sum f32 x 1000, #"));
     /* (a transport that looks for itself may see it while earlier ones are looked after) */
     CHECK((stage->which == 0 && stage->module_transport != NULL) ||
           strstr(cddp_last_error(), "#3 on the device, bucket 7 of 9: rank 1 ") != NULL);
-    CHECK(strstr(cddp_last_error(), stage->which == 0 ? "has left the group" : "died") != NULL);
-    CHECK(cddpi_error_culprit() == 1);
+    CHECK(last_error_has(stage->which == 0 ? "has left the group" : "died"));
     CHECK(cddp_all_reduce(group, there, there, COUNT, CDDP_F32, CDDP_OP_SUM, &work) ==
           CDDP_ERR_BROKEN);
     cddp_group_destroy(group);
@@ -167,6 +167,8 @@ static void the_emulated_module_is_watched_likewise(void **state)
     }
 }
 
+#define FIRST "all_reduce sum f32 x 1, #1 on the device"
+
 static int late_rank(int rank, int n, void *argument)
 {
     float *there;
@@ -180,8 +182,8 @@ static int late_rank(int rank, int n, void *argument)
     }
     status = await_failure(group);
     CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
-    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1, #1 on the device: waited") != NULL);
-    CHECK(strstr(cddp_last_error(), "ms for rank 1 (pid") != NULL);
+    CHECK(failure_is(status, status, ANY_RANK, ANY_RANK, FIRST));
+    CHECK(last_error_has(": waited ") && last_error_has("ms for rank 1 (pid"));
     cddp_group_destroy(group);
     return 0;
 }
@@ -212,8 +214,8 @@ static int waiting_rank(int rank, int n, void *argument)
         status = await_failure(group);
     }
     CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
-    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1, #1 on the device: waited") != NULL);
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
+    CHECK(failure_is(status, status, ANY_RANK, ANY_RANK, FIRST));
+    CHECK(failure_is(cddp_barrier(group, NULL), CDDP_ERR_BROKEN, ANY_RANK, ANY_RANK, FIRST));
     cddp_group_destroy(group);
     return 0;
 }
@@ -245,10 +247,8 @@ static int first_rank(int rank, int n, void *argument)
         status = cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL);
         status = status == CDDP_OK ? await_failure(group) : status;
         CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
-        CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 1, #1 on the device: ") != NULL);
-        CHECK(strstr(cddp_last_error(), stage->which == 0 ? "ms for rank 1 (pid" : "rank 1 (pid") !=
-              NULL);
-        CHECK(stage->which == 0 || strstr(cddp_last_error(), "died") != NULL);
+        CHECK(failure_is(status, status, ANY_RANK, stage->which == 1 ? 1 : ANY_RANK, FIRST));
+        CHECK(stage->which == 1 || last_error_has("ms for rank 1 (pid"));
     } else {
         CHECK(await_failure(group) == CDDP_ERR_PEER);
     }
@@ -298,12 +298,12 @@ static int stuck_rank(int rank, int n, void *argument)
         CHECK(status == CDDP_ERR_TIMEOUT || status == CDDP_ERR_PEER);
         CHECK(strstr(cddp_last_error(), "for the devices: all ranks have called it") != NULL);
     } else if (stage->which == 1) {
-        CHECK(status == (rank == 0 ? CDDP_ERR_DEVICE : CDDP_ERR_PEER));
-        CHECK(strstr(cddp_last_error(), "rank 0: all_reduce") != NULL);
-        CHECK(strstr(cddp_last_error(), "it was told to fail") != NULL);
+        CHECK(failure_is(status, rank == 0 ? CDDP_ERR_DEVICE : CDDP_ERR_PEER, 0, 0, NULL));
+        CHECK(last_error_has(FIRST ": deferred device: it was told to fail"));
     } else {
-        CHECK(status == (rank == n - 1 ? CDDP_ERR_BROKEN : CDDP_ERR_PEER));
-        CHECK(strstr(cddp_last_error(), "the coffee is cold") != NULL);
+        CHECK(
+            failure_is(status, rank == n - 1 ? CDDP_ERR_BROKEN : CDDP_ERR_PEER, n - 1, n - 1, ""));
+        CHECK(last_error_has("the coffee is cold"));
     }
     device->held = false;
     device->fails = false;

@@ -2,6 +2,7 @@
  * carries device memory, how NCCL is configured, and that ranks on other hosts are watched. */
 #include "support/ddp_ranks.h"
 #include "support/device_stage.h"
+#include "support/group.h"
 
 #include <net/if.h>
 
@@ -57,7 +58,7 @@ static int look_at_nccl(const struct wanted *wanted, const cddp_group *group)
     const char *host = getenv("NCCL_HOSTID");
     bool is_spread = wanted->hosts[0] != wanted->hosts[cddp_group_world_size(group) - 1];
 
-    if (strcmp(cddp_group_backend(group), "nccl") != 0 || !is_spread) {
+    if (strcmp(group_info(group).backend, "nccl") != 0 || !is_spread) {
         CHECK(interface == NULL && host == NULL);
     } else if (wanted->user_told_nccl) {
         CHECK(strcmp(interface, "theirs") == 0);
@@ -82,7 +83,7 @@ static int create_rank(int rank, int n, void *argument)
         CHECK(strstr(cddp_last_error(), wanted->says) != NULL);
         return 0;
     }
-    CHECK(strcmp(cddp_group_backend(group), wanted->says) == 0);
+    CHECK(strcmp(group_info(group).backend, wanted->says) == 0);
     CHECK(look_at_nccl(wanted, group) == 0);
     there = on_device(group, sizeof value);
     CHECK(put_there(group, there, &value, sizeof value) == 0);

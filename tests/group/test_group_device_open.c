@@ -2,6 +2,7 @@
  * is impossible. */
 #include "support/ddp_ranks.h"
 #include "support/device_stage.h"
+#include "support/group.h"
 
 struct wanted {
     const char *device, *backend;
@@ -42,7 +43,7 @@ static int create_rank(int rank, int n, void *argument)
         CHECK(strstr(cddp_last_error(), wanted->says) != NULL);
         return 0;
     }
-    CHECK(strcmp(cddp_group_backend(group), wanted->says) == 0);
+    CHECK(strcmp(group_info(group).backend, wanted->says) == 0);
     there = on_device(group, sizeof value);
     CHECK(there != NULL);
     CHECK(put_there(group, there, &value, sizeof value) == 0);
@@ -127,7 +128,7 @@ static void older_options_make_groups_on_the_processor(void **state)
     options.struct_size = offsetof(cddp_group_options, device);
     options.device = "nonsense that it does not know of";
     assert_int_equal(cddp_group_create(&options, &group), CDDP_OK);
-    assert_string_equal(cddp_group_backend(group), "solo");
+    assert_string_equal(group_info(group).backend, "solo");
     cddp_group_destroy(group);
     options.struct_size = 8;
     assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT);

@@ -1,5 +1,6 @@
 /* test_group_join.c - how ranks find each other: options, launchers' variables, files, servers. */
 #include "group/launch/launch_env.h"
+#include "support/group.h"
 #include "support/test.h"
 
 #include <dirent.h>
@@ -105,7 +106,7 @@ static int options_rank(int rank, int n, void *argument)
     for (uint32_t generation = 1; generation < 4; generation++) { /* left, and built anew */
         options.generation = generation;
         CHECK(cddp_group_create(&options, &group) == CDDP_OK);
-        CHECK(cddp_group_generation(group) == generation);
+        CHECK(group_info(group).generation == generation);
         CHECK(use(group, rank, n) == 0);
         cddp_group_destroy(group);
     }
@@ -362,7 +363,7 @@ static int default_rank(int rank, int n, void *argument)
 
     environment(rank, n);
     CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
-    CHECK(cddp_group_local_rank(group) == rank && cddp_group_local_world_size(group) == n);
+    CHECK(group_info(group).local_rank == rank && group_info(group).local_world_size == n);
     CHECK(use(group, rank, n) == 0);
     cddp_group_destroy(group);
     return 0;
@@ -569,11 +570,11 @@ static void a_lone_process_is_rank_0_of_1(void **state)
     assert_int_equal(env.rank, 0);
     assert_int_equal(env.world_size, 1);
     assert_int_equal(cddp_group_create(NULL, &group), CDDP_OK);
-    assert_string_equal(cddp_group_backend(group), "solo");
+    assert_string_equal(group_info(group).backend, "solo");
     assert_int_equal(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_MEAN, NULL), CDDP_OK);
     assert_int_equal(cddp_all_reduce_weighted(group, &x, &x, 1, CDDP_F32, 0, NULL), CDDP_OK);
     assert_true(x == 0);
-    assert_int_equal(cddp_group_alloc(group, 100, &memory), CDDP_OK);
+    assert_int_equal(cddp_group_alloc(group, 100, 0, &memory), CDDP_OK);
     assert_int_equal(((char *)memory)[99], 0);
     cddp_group_free(group, memory);
     assert_int_equal(cddp_group_split(group, 1, 0, &part), CDDP_OK);

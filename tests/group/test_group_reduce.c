@@ -137,7 +137,7 @@ static int mixed_rank(int rank, int n, void *seed)
     float *data;
 
     CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
-    CHECK(cddp_group_alloc(group, count * 4, &shared) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, count * 4, 0, &shared) == CDDP_OK);
     CHECK((uintptr_t)shared % 64 == 0 && *(char *)shared == 0);
     data = rank == 0 ? shared : own;
     for (int again = 0; again < 3; again++) {

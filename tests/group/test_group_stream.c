@@ -1,6 +1,7 @@
 /* test_group_stream.c - the caller's stream as a group's compute stream. The streams are made by
  * the runtime inside the emulated module. */
 #include "support/device.h"
+#include "support/group.h"
 
 #include "group/device/group_device.h"
 
@@ -56,22 +57,22 @@ static int give_streams(int rank, int n, void *argument)
     CHECK_FAILS(join("cuda:1", wrong, &group), CDDP_ERR_ARGUMENT,
                 "does not belong to this device: make it after cudaSetDevice(1)");
     CHECK(join("cuda:1", NULL, &group) == CDDP_OK);
-    CHECK(cddp_group_device(group) == 1);
-    CHECK(cddp_group_stream(group) != NULL && cddp_group_stream(group) != mine);
+    CHECK(group_info(group).device == 1);
+    CHECK(group_info(group).stream != NULL && group_info(group).stream != mine);
     CHECK_FAILS(cddp_group_set_stream(group, NULL), CDDP_ERR_ARGUMENT, "cudaStreamLegacy");
     CHECK_FAILS(cddp_group_set_stream(group, wrong), CDDP_ERR_ARGUMENT, "cudaSetDevice(1)");
     CHECK(cddp_group_set_stream(group, mine) == CDDP_OK);
-    CHECK(cddp_group_stream(group) == mine);
+    CHECK(group_info(group).stream == mine);
     CHECK_FAILS(cddp_group_set_stream(group, wrong), CDDP_ERR_ARGUMENT, "cudaSetDevice(1)");
-    CHECK(cddp_group_stream(group) == mine);
+    CHECK(group_info(group).stream == mine);
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
     cddp_group_destroy(group);
     CHECK(join("cuda:1", mine, &group) == CDDP_OK);
-    CHECK(cddp_group_stream(group) == mine);
+    CHECK(group_info(group).stream == mine);
     cddp_group_destroy(group);
     CHECK(cuda.stream_destroy(mine) == 0 && cuda.stream_destroy(wrong) == 0);
     CHECK(join("cpu", NULL, &group) == CDDP_OK);
-    CHECK(cddp_group_device(group) == -1 && cddp_group_stream(group) == NULL);
+    CHECK(group_info(group).device == -1 && group_info(group).stream == NULL);
     CHECK_FAILS(cddp_group_set_stream(group, &group), CDDP_ERR_ARGUMENT, "on the processor");
     cddp_group_destroy(group);
     return 0;
@@ -100,8 +101,8 @@ static int change_streams(int rank, int n, void *argument)
     CHECK(cddp_group_split(group, 0, 0, &part) == CDDP_OK);
     device = cddpi_group_on_device(group);
     CHECK(cuda.stream_create(&streams[0]) == 0 && cuda.stream_create(&streams[1]) == 0);
-    CHECK(cddp_group_alloc(group, BYTES, &in) == CDDP_OK);
-    CHECK(cddp_group_alloc(group, BYTES, &out) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, BYTES, 0, &in) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, BYTES, 0, &out) == CDDP_OK);
     CHECK(device->ops->pin(device, 2 * BYTES, (void **)&pinned) == CDDP_OK);
     for (int i = 0; i < COUNT; i++) {
         pinned[i] = (float)i;
@@ -109,7 +110,7 @@ static int change_streams(int rank, int n, void *argument)
     }
     CHECK(device->ops->copy(device, CDDPI_STREAM_COMPUTE, in, pinned, BYTES) == CDDP_OK);
     CHECK(cddp_group_set_stream(group, streams[0]) == CDDP_OK);
-    CHECK(cddp_group_stream(part) == streams[0]);
+    CHECK(group_info(part).stream == streams[0]);
     CHECK(cddp_all_reduce(part, in, out, COUNT, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(cddp_group_set_stream(part, streams[1]) == CDDP_OK);
     CHECK(cuda.stream_destroy(streams[0]) == 0); /* what is in it is still done */
@@ -141,7 +142,7 @@ static int capture(int rank, int n, void *argument)
     (void)rank, (void)n, (void)argument;
     CHECK(find_calls() == 0);
     CHECK(join("cuda", NULL, &group) == CDDP_OK);
-    CHECK(cddp_group_alloc(group, BYTES, &memory) == CDDP_OK);
+    CHECK(cddp_group_alloc(group, BYTES, 0, &memory) == CDDP_OK);
     CHECK(cuda.stream_create(&stream) == 0);
     CHECK(cuda.begin_capture(stream, 1) == 0);
     CHECK_FAILS(cddp_group_set_stream(group, stream), CDDP_ERR_STATE, "is being captured");

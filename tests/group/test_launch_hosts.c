@@ -1,6 +1,7 @@
 /* test_launch_hosts.c - ranks on different hosts find each other by the variables of Slurm, the
  * training operator and an indexed Job. A host is a process with its own network, host name and
  * /etc/hosts; one bridge connects all hosts. */
+#include "support/group.h"
 #include "support/test.h"
 
 #include <cddp/cddp.h>
@@ -104,7 +105,7 @@ static int use(cddp_group *group, int rank, int n)
     int32_t sum = 0;
 
     CHECK(cddp_group_rank(group) == rank && cddp_group_world_size(group) == n);
-    CHECK(cddp_group_local_rank(group) == 0 && cddp_group_local_world_size(group) == 1);
+    CHECK(group_info(group).local_rank == 0 && group_info(group).local_world_size == 1);
     CHECK(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(sum == n * (n - 1) / 2);
     return 0;

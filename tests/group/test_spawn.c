@@ -1,5 +1,6 @@
 /* test_spawn.c - ranks that are forks of a program: they train together, and the caller gets their
  * failures, signals and hangs as one message. */
+#include "support/group.h"
 #include "support/launcher.h"
 
 #include <cddp/cddp.h>
@@ -7,15 +8,15 @@
 #include <poll.h>
 #include <pthread.h>
 
-static int sum_rank(int rank, void *argument)
+static cddp_status sum_rank(void *state, int rank)
 {
-    int expected = *(const int *)argument;
+    int expected = *(const int *)state;
     cddp_group *group;
     int32_t sum = 0;
 
     CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
     CHECK(cddp_group_rank(group) == rank && cddp_group_world_size(group) == expected);
-    CHECK(cddp_group_local_rank(group) == rank);
+    CHECK(group_info(group).local_rank == rank);
     CHECK(cddp_all_reduce(group, &rank, &sum, 1, CDDP_I32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(sum == expected * (expected - 1) / 2);
     CHECK(atoi(getenv("RANK")) == rank && atoi(getenv("WORLD_SIZE")) == expected);
@@ -32,7 +33,7 @@ static void ranks_of_any_number_join_and_sum(void **state)
     for (int i = 0; i < 4; i++) {
         int descriptors = support_descriptors();
 
-        assert_int_equal(cddp_spawn(sum_rank, sizes[i], &sizes[i], NULL), CDDP_OK);
+        assert_int_equal(cddp_spawn(sizes[i], sum_rank, &sizes[i], NULL), CDDP_OK);
         assert_int_equal(support_descriptors(), descriptors);
         assert_null(getenv("CDDP_RANK"));
     }
@@ -43,7 +44,7 @@ static void need_text(const char *part)
     launcher_need_text(cddp_last_error(), part, "the last error");
 }
 
-static int pause_for_ever(void)
+static cddp_status pause_for_ever(void)
 {
     for (int s = 0; s < SUPPORT_LIMIT_S; s++) {
         support_sleep_ms(1000);
@@ -52,41 +53,47 @@ static int pause_for_ever(void)
 }
 
 /* The others wait in a join that rank 1 never comes to. */
-static int failing_rank(int rank, void *argument)
+static cddp_status failing_rank(void *state, int rank)
 {
     cddp_group *group;
 
-    (void)argument;
+    (void)state;
     if (rank == 1) {
-        return cddp_all_reduce(NULL, NULL, NULL, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK ? 0 : 3;
+        return cddp_all_reduce(NULL, NULL, NULL, 1, CDDP_F32, CDDP_OP_SUM, NULL);
     }
-    return cddp_group_create(NULL, &group) == CDDP_OK ? 0 : 1;
+    return cddp_group_create(NULL, &group);
 }
 
 static void a_rank_that_fails_gives_its_text_and_status(void **state)
 {
     (void)state;
-    assert_int_equal(cddp_spawn(failing_rank, 3, NULL, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_spawn(3, failing_rank, NULL, NULL), CDDP_ERR_ARGUMENT);
     assert_int_equal(strncmp(cddp_last_error(), "rank 1: ", 8), 0);
     need_text("all_reduce");
 }
 
-static int wordless_rank(int rank, void *argument)
+static cddp_status wordless_rank(void *state, int rank)
 {
-    (void)argument;
-    return rank == 4 ? 7 : 0;
+    return rank == 4 ? *(const cddp_status *)state : CDDP_OK;
 }
 
 static void a_rank_that_fails_without_a_word_is_named(void **state)
 {
+    static cddp_status io = CDDP_ERR_IO;
+    static int number = 7;
+
     (void)state;
-    assert_int_equal(cddp_spawn(wordless_rank, 5, NULL, NULL), CDDP_ERR_PEER);
-    assert_string_equal(cddp_last_error(), "rank 4: its function returned 7");
+    assert_int_equal(cddp_spawn(5, wordless_rank, &io, NULL), CDDP_ERR_IO);
+    assert_string_equal(cddp_last_error(),
+                        "rank 4: its function returned CDDP_ERR_IO: a file or a connection failed");
+    assert_int_equal(cddp_spawn(5, wordless_rank, &number, NULL), CDDP_ERR_PEER);
+    assert_string_equal(cddp_last_error(),
+                        "rank 4: its function returned 7, which is no error of cddp");
 }
 
-static int exiting_rank(int rank, void *argument)
+static cddp_status exiting_rank(void *state, int rank)
 {
-    (void)argument;
+    (void)state;
     if (rank == 2) {
         _exit(9);
     }
@@ -96,18 +103,18 @@ static int exiting_rank(int rank, void *argument)
 static void a_rank_that_exits_is_named_and_the_others_are_ended(void **state)
 {
     (void)state;
-    assert_int_equal(cddp_spawn(exiting_rank, 3, NULL, NULL), CDDP_ERR_PEER);
+    assert_int_equal(cddp_spawn(3, exiting_rank, NULL, NULL), CDDP_ERR_PEER);
     assert_string_equal(cddp_last_error(),
                         "rank 2: ended with exit status 9 before its function returned");
 }
 
-static int quiet_rank(int rank, void *argument)
+static cddp_status quiet_rank(void *state, int rank)
 {
     cddp_group *group;
 
     CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
     if (rank == 2) {
-        if (*(int *)argument == 0) {
+        if (*(int *)state == 0) {
             _exit(0);
         }
         pthread_exit(NULL);
@@ -123,7 +130,7 @@ static void a_rank_that_ends_with_0_half_way_is_no_success(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(cddp_spawn(quiet_rank, 3, &i, NULL), CDDP_ERR_PEER);
+        assert_int_equal(cddp_spawn(3, quiet_rank, &i, NULL), CDDP_ERR_PEER);
         assert_string_equal(cddp_last_error(), texts[i]);
     }
 }
@@ -135,16 +142,16 @@ static void leave_well(int number)
     _exit(0);
 }
 
-static int obeying_rank(int rank, void *argument)
+static cddp_status obeying_rank(void *state, int rank)
 {
     char byte;
 
     if (rank == 1) {
-        CHECK(read(((int *)argument)[0], &byte, 1) == 1); /* when rank 0 listens */
-        return 5;
+        CHECK(read(((int *)state)[0], &byte, 1) == 1); /* when rank 0 listens */
+        return CDDP_ERR_FORMAT;
     }
     signal(SIGTERM, leave_well);
-    CHECK(write(((int *)argument)[1], "x", 1) == 1);
+    CHECK(write(((int *)state)[1], "x", 1) == 1);
     return pause_for_ever();
 }
 
@@ -154,45 +161,47 @@ static void a_rank_that_ends_with_0_when_asked_is_not_to_blame(void **state)
 
     (void)state;
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(cddp_spawn(obeying_rank, 2, ends, NULL), CDDP_ERR_PEER);
-    assert_string_equal(cddp_last_error(), "rank 1: its function returned 5");
+    assert_int_equal(cddp_spawn(2, obeying_rank, ends, NULL), CDDP_ERR_FORMAT);
+    assert_string_equal(cddp_last_error(),
+                        "rank 1: its function returned CDDP_ERR_FORMAT: data from outside is "
+                        "not what it should be");
     close(ends[0]);
     close(ends[1]);
 }
 
 /* Rank 1 is killed in the middle of a job; its peers fail because of it, perhaps first. */
-static int killed_rank(int rank, void *argument)
+static cddp_status killed_rank(void *state, int rank)
 {
     cddp_group *group;
 
-    (void)argument;
+    (void)state;
     CHECK(cddp_group_create(NULL, &group) == CDDP_OK);
     if (rank == 1) {
         raise(SIGKILL);
     }
-    return cddp_barrier(group, NULL) == CDDP_OK ? 0 : 1;
+    return cddp_barrier(group, NULL);
 }
 
 static void a_rank_that_a_signal_kills_is_the_one_that_is_named(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(cddp_spawn(killed_rank, 3, NULL, NULL), CDDP_ERR_PEER);
+        assert_int_equal(cddp_spawn(3, killed_rank, NULL, NULL), CDDP_ERR_PEER);
         assert_string_equal(cddp_last_error(), "rank 1: ended by signal 9 (Killed)");
     }
 }
 
 /* Rank 1 fails; rank 0 does not listen to SIGTERM. */
-static int deaf_rank(int rank, void *argument)
+static cddp_status deaf_rank(void *state, int rank)
 {
     char byte;
 
     if (rank == 1) {
-        CHECK(read(((int *)argument)[0], &byte, 1) == 1); /* when rank 0 is deaf */
-        return 5;
+        CHECK(read(((int *)state)[0], &byte, 1) == 1); /* when rank 0 is deaf */
+        return CDDP_ERR_FORMAT;
     }
     signal(SIGTERM, SIG_IGN);
-    CHECK(write(((int *)argument)[1], "x", 1) == 1);
+    CHECK(write(((int *)state)[1], "x", 1) == 1);
     return pause_for_ever();
 }
 
@@ -204,16 +213,18 @@ static void a_rank_that_does_not_listen_is_killed_after_the_grace_period(void **
     (void)state;
     assert_int_equal(pipe(fds), 0);
     options.grace_ms = 50;
-    assert_int_equal(cddp_spawn(deaf_rank, 2, fds, &options), CDDP_ERR_PEER);
-    assert_string_equal(cddp_last_error(), "rank 1: its function returned 5");
+    assert_int_equal(cddp_spawn(2, deaf_rank, fds, &options), CDDP_ERR_FORMAT);
+    assert_string_equal(cddp_last_error(),
+                        "rank 1: its function returned CDDP_ERR_FORMAT: data from outside is "
+                        "not what it should be");
     close(fds[0]);
     close(fds[1]);
 }
 
-static int hanging_rank(int rank, void *argument)
+static cddp_status hanging_rank(void *state, int rank)
 {
-    (void)argument;
-    return rank == 0 ? 0 : pause_for_ever();
+    (void)state;
+    return rank == 0 ? CDDP_OK : pause_for_ever();
 }
 
 static void ranks_that_hang_are_ended_at_the_deadline(void **state)
@@ -222,17 +233,17 @@ static void ranks_that_hang_are_ended_at_the_deadline(void **state)
 
     (void)state;
     options.timeout_ms = 100; /* rank 0 may still run then, on a slow machine */
-    assert_int_equal(cddp_spawn(hanging_rank, 3, NULL, &options), CDDP_ERR_TIMEOUT);
+    assert_int_equal(cddp_spawn(3, hanging_rank, NULL, &options), CDDP_ERR_TIMEOUT);
     need_text("still ran after 100 ms, and were ended");
     need_text("1, 2");
 }
 
 /* Writes its process id, and waits. */
-static int telling_rank(int rank, void *argument)
+static cddp_status telling_rank(void *state, int rank)
 {
     int32_t told[2] = {rank, (int32_t)getpid()};
 
-    CHECK(write(*(const int *)argument, told, sizeof told) == sizeof told);
+    CHECK(write(*(const int *)state, told, sizeof told) == sizeof told);
     return pause_for_ever();
 }
 
@@ -248,7 +259,7 @@ static void no_rank_outlives_a_caller_that_is_killed(void **state)
     assert_int_equal(pipe(fds), 0);
     caller = fork();
     if (caller == 0) {
-        (void)!cddp_spawn(telling_rank, 3, &fds[1], NULL);
+        (void)!cddp_spawn(3, telling_rank, &fds[1], NULL);
         _exit(0);
     }
     for (int i = 0; i < 3; i++) {
@@ -273,10 +284,10 @@ static void a_caller_that_ignores_its_children_gets_the_same_answers(void **stat
 
     (void)state;
     signal(SIGCHLD, SIG_IGN);
-    assert_int_equal(cddp_spawn(sum_rank, size, &size, NULL), CDDP_OK);
-    assert_int_equal(cddp_spawn(failing_rank, 3, NULL, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_spawn(size, sum_rank, &size, NULL), CDDP_OK);
+    assert_int_equal(cddp_spawn(3, failing_rank, NULL, NULL), CDDP_ERR_ARGUMENT);
     assert_int_equal(strncmp(cddp_last_error(), "rank 1: ", 8), 0);
-    assert_int_equal(cddp_spawn(exiting_rank, 3, NULL, NULL), CDDP_ERR_PEER);
+    assert_int_equal(cddp_spawn(3, exiting_rank, NULL, NULL), CDDP_ERR_PEER);
     assert_int_equal(strncmp(cddp_last_error(), "rank 2: ended before", 20), 0);
     signal(SIGCHLD, SIG_DFL);
 }
@@ -286,12 +297,12 @@ static void wrong_arguments_are_refused(void **state)
     cddp_spawn_options options = {0};
 
     (void)state;
-    assert_int_equal(cddp_spawn(NULL, 2, NULL, NULL), CDDP_ERR_ARGUMENT);
-    assert_int_equal(cddp_spawn(wordless_rank, 0, NULL, NULL), CDDP_ERR_ARGUMENT);
-    assert_int_equal(cddp_spawn(wordless_rank, CDDP_SPAWN_RANKS + 1, NULL, NULL),
+    assert_int_equal(cddp_spawn(2, NULL, NULL, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_spawn(0, wordless_rank, NULL, NULL), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_spawn(CDDP_MAX_SPAWN_RANKS + 1, wordless_rank, NULL, NULL),
                      CDDP_ERR_ARGUMENT);
     need_text("between 1 and 4096");
-    assert_int_equal(cddp_spawn(wordless_rank, 1, NULL, &options), CDDP_ERR_ARGUMENT);
+    assert_int_equal(cddp_spawn(1, wordless_rank, NULL, &options), CDDP_ERR_ARGUMENT);
     need_text("CDDP_SPAWN_OPTIONS_INIT");
 }
 

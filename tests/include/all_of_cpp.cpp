@@ -61,7 +61,7 @@ static void reductions(cddp::group &group)
     CHECK(shared.data()[4] == static_cast<float>(size));
     auto moved = std::move(shared);
     CHECK(shared.data() == nullptr && moved.size() == 5);
-    CHECK(group.alloc_host<char>(3).size() == 3);
+    CHECK(group.alloc<char>(3, CDDP_ALLOC_HOST).size() == 3);
     group.barrier();
 #if __cplusplus >= 202002L
     std::span<double> one(&number, 1);
@@ -127,7 +127,7 @@ static void refusals(cddp::group &group)
     CHECK(status_of([] { cddp::work().wait(); }) == CDDP_ERR_ARGUMENT);
 }
 
-static void gradients(cddp::group &group)
+static void gradients(cddp::group &group, const std::string &folder)
 {
     const auto size = static_cast<float>(group.world_size());
     std::vector<float> weight(6, static_cast<float>(group.rank()));
@@ -182,6 +182,13 @@ static void gradients(cddp::group &group)
     CHECK(weight[5] == size - 1 && calls == group.rank());
     ddp.broadcast(group.world_size() - 1, CDDP_BROADCAST_BUFFERS);
     CHECK(calls == group.world_size() - 1);
+    CHECK(ddp.param_count() == 3 && ddp.param_name(2) == "table");
+    CHECK(status_of([&] { ddp.param_name(3); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { ddp.load(folder + "/none"); }) == CDDP_ERR_NOT_FOUND);
+    ddp.save(folder + "/whole");
+    weight[5] = 42;
+    ddp.load(folder + "/whole");
+    CHECK(weight[5] == size - 1);
     CHECK(ddp.follow()); /* all are through */
     CHECK(status_of([&] { ddp.grads_ready(2, 9); }) == CDDP_ERR_ARGUMENT);
 }
@@ -292,7 +299,7 @@ static void ends(cddp::group group)
 
     CHECK(group.backend() != "" && group.timeout_ms() > 0 && group.device() == -1);
     CHECK(group.local_rank() == group.rank() && group.local_world_size() == group.world_size());
-    CHECK(group.generation() == cddp_group_generation(group.get()));
+    CHECK(group.generation() == group.info().generation);
     CHECK(group.stream() == nullptr);
     CHECK(status_of([&] { group.set_stream(nullptr); }) == CDDP_ERR_ARGUMENT);
     group.barrier();
@@ -316,9 +323,9 @@ int main()
         reductions(group);
         exchanges(group);
         refusals(group);
-        gradients(group);
-        shards(group);
         CHECK(std::system(("mkdir -p '" + folder + "'").c_str()) == 0);
+        gradients(group, folder);
+        shards(group);
         files(folder);
         keys(folder);
         orders();

@@ -142,8 +142,9 @@ void bytes_and_messages(cddp::group &group)
 
 void keys_of_the_group(cddp::group &group)
 {
-    cddp::store store = cddp::store_of(group);
-    cddp::store again = cddp::store_of(group);
+    CHECK(!cddp::store_of(group).has_value());
+    cddp::store store = cddp::create_store(group);
+    cddp::store again = cddp::store_of(group).value();
 
     CHECK(store.get() == again.get());
     if (group.rank() == group.world_size() - 1) {

@@ -105,6 +105,7 @@ static void files_of_another_model_and_damaged_ones_are_refused(void **state)
     static const char text[] = "model = { hidden = [17]; };";
     const char *weights = argument("%s",
                                    in_work("good/checkpoints/step-00000010/model.safetensors"));
+    cddp_model *opened = NULL;
     size_t bytes = 0;
     char *file = get_file(weights, &bytes);
 
@@ -121,6 +122,10 @@ static void files_of_another_model_and_damaged_ones_are_refused(void **state)
                       CDDP_ERR_FORMAT, "cut.safetensors");
     }
     free(file);
+    /* only the model is read, not the optimizer's state */
+    support_change_byte(in_work("good/checkpoints/step-00000010/optimizer.safetensors"), -1);
+    assert_int_equal(cddp_model_open(in_work("good"), NULL, &opened), CDDP_OK);
+    cddp_model_close(opened);
     /* the newest checkpoint is broken, and there is no other */
     support_change_byte(weights, -1);
     expect_closed(in_work("good"), NULL, CDDP_ERR_NOT_FOUND, "model.safetensors");
@@ -168,6 +173,9 @@ static void a_batch_of_another_type_or_shape_is_refused(void **state)
     bad.data = NULL;
     expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT,
                 "the data of the input \"images\" are NULL");
+    bad = in;
+    bad.flags = 1;
+    expect_told(forward(&bad, &out), CDDP_ERR_UNAVAILABLE, "model_forward: ");
     bad_out.shape[1] = CLASSES + 1;
     expect_told(forward(&in, &bad_out), CDDP_ERR_ARGUMENT,
                 "the output \"logits\" has shape 2 x 5, but must be batch x 4");

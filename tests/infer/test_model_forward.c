@@ -35,10 +35,7 @@ static uint8_t *idx_of(const char *name, size_t header)
 static cddp_status forward_images(cddp_model *model, cddp_type type, const void *images, int count,
                                   float *out)
 {
-    cddp_tensor in = {.type = type,
-                      .dims = 4,
-                      .shape = {count, 1, SIDE, SIDE},
-                      .data = (void *)(uintptr_t)images};
+    cddp_tensor in = {.type = type, .dims = 4, .shape = {count, 1, SIDE, SIDE}, .data = images};
     cddp_param result = {.type = CDDP_F32, .dims = 2, .shape = {count, CLASSES}, .data = out};
 
     return cddp_model_forward(model, &in, 1, &result, 1);

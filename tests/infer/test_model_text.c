@@ -26,8 +26,7 @@ static cddp_model *open_run(const char *run_dir)
 static cddp_status forward_tokens(cddp_model *model, const int32_t *tokens, int count, int length,
                                   float *out)
 {
-    cddp_tensor in = {
-        .type = CDDP_I32, .dims = 2, .shape = {count, length}, .data = (void *)(uintptr_t)tokens};
+    cddp_tensor in = {.type = CDDP_I32, .dims = 2, .shape = {count, length}, .data = tokens};
     cddp_param result = {
         .type = CDDP_F32, .dims = 3, .shape = {count, length, VOCABULARY}, .data = out};
 

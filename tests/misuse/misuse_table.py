@@ -12,17 +12,17 @@ HEADERS = ["group", "ddp", "exchange", "store", "checkpoint", "loader", "sampler
 NOTHING = {"cddp_stop_request", "cddp_stop_requested", "cddp_log_set_level", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
 # What returns a pointer or a number for every argument.
 ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_status_name", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count"}
-HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices", "work"]
+HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices", "work", "saving"]
 # (function, argument): what is no misuse: NULL means the default, or everything goes.
-NULL_IS_FINE = {"work", "options", "metadata", "arg", "state", "reason", "stream", "buffers", "out_existed", "out_all",
+NULL_IS_FINE = {"work", "options", "metadata", "state", "reason", "stream", "buffers", "out_existed", "out_all",
                 "out_skipped", "allocator"}
-NULL_IS_FINE_FOR = {("cddp_should_stop", "group"), ("cddp_messages_start", "works"), ("cddp_broadcast_bytes", "out_bytes"), ("cddp_group_free", "memory"),
+NULL_IS_FINE_FOR = {("cddp_snapshot_write", "out"), ("cddp_messages_start", "works"), ("cddp_broadcast_bytes", "out_bytes"), ("cddp_group_free", "memory"),
                     ("cddp_store_list", "start"), ("cddp_store_compare_set", "out"), ("cddp_store_compare_set", "out_bytes"),
                     ("cddp_store_compare_set", "expected"), ("cddp_snapshot_read_state", "out_step")}
 HUGE = ["SIZE_MAX", "SIZE_MAX / 2 + 1", "SIZE_MAX / 8 + 1"]
 # Right arguments, by function and name or by name.
 RIGHT = {
-    ("cddp_ddp_broadcast", "flags"): "CDDP_BROADCAST_PARAMS", ("cddp_ddp_gather_state", "out"): "s->data + 64",
+    ("cddp_ddp_broadcast", "flags"): "CDDP_BROADCAST_PARAMS", ("cddp_group_alloc", "flags"): "0", ("cddp_ddp_gather_state", "out"): "s->data + 64",
     ("cddp_all_gather_bytes", "out"): "&s->memory", ("cddp_broadcast_bytes", "out"): "&s->memory",
     ("cddp_parallel_scatter", "in"): "s->data", ("cddp_devices_create", "names"): "s->names",
     ("cddp_devices_create", "count"): "1", ("cddp_parallel_apply", "count"): "1", ("cddp_parallel_apply", "fn"): "no_apply",
@@ -30,7 +30,7 @@ RIGHT = {
     ("cddp_parallel_gather", "count"): "1", ("cddp_parallel_scatter", "out"): "s->chunks", ("cddp_spawn", "fn"): "no_rank",
     ("cddp_ddp_create", "options"): "NULL", ("cddp_ddp_create", "buffers"): "NULL", ("cddp_ddp_create", "buffer_count"): "0",
     ("cddp_safetensors_write", "count"): "1", ("cddp_safetensors_load", "count"): "1", ("cddp_tensors_of", "count"): "1",
-    ("cddp_tensors_of", "out"): "s->tensors + 1", ("cddp_snapshot_write", "keep"): "1",
+    ("cddp_tensors_of", "out"): "s->tensors + 1", ("cddp_snapshot_write", "out"): "NULL",
     ("cddp_messages_start", "count"): "1", ("cddp_store_wait", "count"): "1", ("cddp_store_wait", "keys"): "s->names",
     ("cddp_parallel_replicate", "params"): "s->floats", ("cddp_parallel_replicate", "n"): "1",
     ("cddp_group_create", "options"): "&s->join", ("cddp_store_open", "options"): "&s->open",
@@ -48,7 +48,7 @@ RIGHT = {
     "tensors": "s->tensors", "model": "s->params", "model_count": "1", "optimizer": "s->params", "optimizer_count": "1", "metadata": "NULL", "name": '"a"', "snapshot": "&s->snapshot", "keep": "1", "out_path": "&s->text",
     "out_skipped": "&s->text", "out_json": "&s->text", "out_step": "&s->number", "into": "&s->snapshot", "epoch": "0", "batch": "0",
     "order": "CDDP_ORDER_SEQUENTIAL", "seed": "1", "position": "0", "world_size": "2", "drop_last": "false", "names": "s->names",
-    "rows": "8", "row_bytes": "8", "chunks": "s->chunks", "replicas": "1", "n": "1", "arg": "NULL", "fn": "no_rank", "nprocs": "1", "text": '"it failed"',
+    "rows": "8", "row_bytes": "8", "chunks": "s->chunks", "replicas": "1", "n": "1", "fn": "no_rank", "nprocs": "1", "text": '"it failed"',
     "allocator": "&s->allocator", "status": "CDDP_ERR_IO", "stage": "0", "state": "NULL", "stream": "NULL"}
 
 
@@ -82,7 +82,7 @@ def right(function, kind, argument):
         if base == f"cddp_{handle}**" and argument == "out":
             return f"&s->made.{handle}"
     special = {"cddp_bucket*": "s->bucket", "void**": "&s->memory", "char***": "&s->list", "float***": "&s->replicas",
-               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
+               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_group_info*": "&s->info", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
                "int*": "&s->small", "cddp_spawn_fn": "no_rank"}
     if (function, argument) in RIGHT:
         return RIGHT[function, argument]
@@ -118,7 +118,7 @@ def wrong(function, kind, argument, names):
         if base == "cddp_message*":
             yield "misaligned inside", "s->odd_messages"
         if argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap") or base == "cddp_bucket*" or base in ("cddp_batch*", "cddp_ddp_stats*", "cddp_failure*",
-                                                                                                   "cddp_bucket_stats*"):
+                                                                                                   "cddp_bucket_stats*", "cddp_group_info*"):
             yield "of zeros", f"(void *)s->zeros"
         return
     if argument in ("count", "bytes", "param_count", "buffer_count", "model_count", "optimizer_count", "n", "rows", "row_bytes", "expected_bytes", "desired_bytes") and \

@@ -160,14 +160,14 @@ static void a_sample_function_that_ends_one_thread_leaves_the_others(void **stat
     cddp_loader_destroy(loader);
 }
 
-static int destroy_devices(int device, void *arg)
+static cddp_status destroy_devices(void *arg, int device)
 {
     (void)device;
     cddp_devices_destroy(arg);
     return 0;
 }
 
-static int end_thread(int device, void *arg)
+static cddp_status end_thread(void *arg, int device)
 {
     (void)arg;
     if (device == 1) {

@@ -124,8 +124,9 @@ static int local_rank(int rank, int size, void *argument)
     CHECK(cddp_ddp_param_wait(model.ddp, 0) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_get_bucket_stats(model.ddp, 1000, &times) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_create(model.group, model.params, 2, NULL, 0, NULL, NULL) == CDDP_ERR_ARGUMENT);
-    CHECK(cddp_group_alloc(model.group, SIZE_MAX, &memory) == CDDP_ERR_ARGUMENT);
-    CHECK(cddp_group_alloc(model.group, 8, NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_group_alloc(model.group, SIZE_MAX, 0, &memory) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_group_alloc(model.group, 8, 0, NULL) == CDDP_ERR_ARGUMENT);
+    CHECK(cddp_group_alloc(model.group, 8, 6, &memory) == CDDP_ERR_UNAVAILABLE);
     CHECK(cddp_all_reduce(model.group, data, data, 1, (cddp_type)99, CDDP_OP_SUM, NULL) ==
           CDDP_ERR_ARGUMENT);
     CHECK(cddp_all_reduce(model.group, data, data, 1, CDDP_F32, (cddp_op)99, NULL) ==

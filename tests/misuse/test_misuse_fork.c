@@ -75,13 +75,13 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_all_gatherv(mine.group, data, data, counts, CDDP_F32, NULL));
     FORK_GIVES(cddp_all_gather_bytes(mine.group, data, 4, &memory, counts));
     FORK_GIVES(cddp_broadcast_bytes(mine.group, data, 4, 0, &memory, counts));
-    FORK_GIVES(cddp_group_store(mine.group, &store));
-    FORK_GIVES(cddp_should_stop(mine.group, &done));
+    FORK_GIVES(cddp_group_store_create(mine.group, &store));
+    FORK_GIVES(cddp_group_should_stop(mine.group, &done));
     FORK_GIVES(cddp_loader_begin(mine.loader, 0, 0));
     FORK_GIVES(cddp_loader_next(mine.loader, &batch));
     FORK_GIVES(cddp_group_split(mine.group, 0, 0, &part));
-    FORK_GIVES(cddp_group_alloc(mine.group, 8, &memory));
-    FORK_GIVES(cddp_group_alloc_host(mine.group, 8, &memory));
+    FORK_GIVES(cddp_group_alloc(mine.group, 8, 0, &memory));
+    FORK_GIVES(cddp_group_alloc(mine.group, 8, CDDP_ALLOC_HOST, &memory));
     FORK_GIVES(cddp_group_set_stream(mine.group, &memory));
     FORK_GIVES(cddp_work_test(mine.work, &done));
     FORK_GIVES(cddp_work_wait(mine.work));
@@ -94,6 +94,8 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_ddp_grads_ready(mine.ddp, 0, 1));
     FORK_GIVES(cddp_ddp_progress(mine.ddp));
     FORK_GIVES(cddp_ddp_follow(mine.ddp, &done));
+    FORK_GIVES(cddp_ddp_save(mine.ddp, "a", NULL));
+    FORK_GIVES(cddp_ddp_load(mine.ddp, "a"));
     FORK_GIVES(cddp_ddp_broadcast(mine.ddp, 0, CDDP_BROADCAST_BUFFERS));
     FORK_GIVES(cddp_ddp_param_wait(mine.ddp, 0));
     FORK_GIVES(cddp_ddp_params_wait(mine.ddp));

@@ -18,14 +18,14 @@ static cddp_status no_sample(void *state, uint64_t index, void *out)
     return CDDP_OK;
 }
 
-static int no_rank(int rank, void *argument)
+static cddp_status no_rank(void *argument, int rank)
 {
     (void)rank;
     (void)argument;
     return 0;
 }
 
-static int no_replica(const cddp_replica *replica, void *argument)
+static cddp_status no_replica(void *argument, const cddp_replica *replica)
 {
     (void)replica;
     (void)argument;
@@ -45,7 +45,7 @@ static int zeros_without_a_group(void)
     const char *name = "cpu";
 
     ZEROS_GIVE(cddp_allocator_set(&allocator), "CDDP_ALLOCATOR_INIT");
-    ZEROS_GIVE(cddp_spawn(no_rank, 1, NULL, &spawn_options), "CDDP_SPAWN_OPTIONS_INIT");
+    ZEROS_GIVE(cddp_spawn(1, no_rank, NULL, &spawn_options), "CDDP_SPAWN_OPTIONS_INIT");
     ZEROS_GIVE(cddp_loader_create(&zeros, &loader), "CDDP_LOADER_OPTIONS_INIT");
     options.samples = options.batch_size = 1;
     options.sample_bytes = 4;
@@ -81,7 +81,7 @@ static int zeros_rank(int rank, int size, void *argument)
     ZEROS_GIVE(cddp_group_create(&group_options, &group), "CDDP_GROUP_OPTIONS_INIT");
     ZEROS_GIVE(cddp_group_create_by(&bootstrap, NULL, &group), "CDDP_BOOTSTRAP_INIT");
     ZEROS_GIVE(cddp_store_open(&store_options, &store), "CDDP_STORE_OPTIONS_INIT");
-    ZEROS_GIVE(cddp_snapshot_write("folder", &snapshot, 0), "CDDP_SNAPSHOT_INIT");
+    ZEROS_GIVE(cddp_snapshot_write("folder", &snapshot, NULL, NULL), "CDDP_SNAPSHOT_INIT");
     CHECK(misuse_join(argument, rank, size, &group) == CDDP_OK);
     ZEROS_GIVE(misuse_watch(&model, group, &ddp_options), "CDDP_DDP_OPTIONS_INIT");
     CHECK(misuse_watch(&model, group, NULL) == CDDP_OK);
@@ -207,7 +207,7 @@ static int destroyed_group_rank(int rank, int size, void *argument)
     CHECK(misuse_gives(cddp_barrier(group, NULL), CDDP_ERR_CLOSED, "destroyed"));
     CHECK(misuse_gives(cddp_all_reduce(group, data, data, 2, CDDP_F32, CDDP_OP_SUM, NULL),
                        CDDP_ERR_CLOSED, "destroyed"));
-    CHECK(misuse_gives(cddp_group_alloc(group, 8, &memory), CDDP_ERR_CLOSED, "destroyed"));
+    CHECK(misuse_gives(cddp_group_alloc(group, 8, 0, &memory), CDDP_ERR_CLOSED, "destroyed"));
     CHECK(cddp_group_rank(group) == -1);
     cddp_group_abort(group, "it is gone");
     return 0;

@@ -67,9 +67,9 @@ static cddp_status create(enum phase phase, cddp_group *group, struct misuse_mod
     case JOIN_BY:
         return join_by(group);
     case STORE:
-        return cddp_group_store(group, &store);
+        return cddp_group_store_create(group, &store);
     case ALLOC:
-        status = cddp_group_alloc(group, 5000, &memory);
+        status = cddp_group_alloc(group, 5000, 0, &memory);
         cddp_group_free(group, memory);
         return status;
     default:
@@ -272,16 +272,16 @@ static cddp_status open_loader(void)
     return status;
 }
 
-static int spawned(int rank, void *argument)
+static cddp_status spawned(void *state, int rank)
 {
+    (void)state;
     (void)rank;
-    (void)argument;
-    return 0;
+    return CDDP_OK;
 }
 
 static cddp_status spawn_two(void)
 {
-    return cddp_spawn(spawned, 2, NULL, NULL);
+    return cddp_spawn(2, spawned, NULL, NULL);
 }
 
 /* In one process, which goes on after each. */

@@ -18,6 +18,7 @@ struct handles {
     cddp_safetensors *safetensors;
     cddp_loader *loader;
     cddp_devices *devices;
+    cddp_saving *saving;
     cddp_work *work;
 };
 
@@ -31,6 +32,7 @@ struct scene {
     cddp_safetensors *safetensors;
     cddp_loader *loader;
     cddp_devices *devices;
+    cddp_saving *saving;
     cddp_work *work;
     struct handles dead, made;
     cddp_bucket *bucket; /* NULL: outside a hook there is none */
@@ -41,7 +43,7 @@ struct scene {
     cddp_param params[1];
     cddp_span span;
     cddp_tensor tensors[2];
-    cddp_chunk chunks[CDDP_PARALLEL_DEVICES];
+    cddp_chunk chunks[CDDP_MAX_PARALLEL_DEVICES];
     cddp_group_options join;
     cddp_store_options open;
     cddp_loader_options loads;
@@ -53,9 +55,10 @@ struct scene {
     cddp_failure failure;
     cddp_ddp_stats stats;
     cddp_bucket_stats times;
+    cddp_group_info info;
     cddp_allocator allocator;
     const char *names[1];
-    char path[4200];
+    char path[4200], folder[4200];
     void *memory;
     char *text;
     char **list;
@@ -91,19 +94,20 @@ static void check_status(const char *what, cddp_status status)
 #define CHECK_NOTHING(what, call) expect((int64_t)(call) <= 0, what, "gives a number")
 #define CALL(what, call) (void)(call)
 
-static int no_rank(int rank, void *arg)
+static cddp_status no_rank(void *arg, int rank)
 {
     (void)arg;
-    return rank;
+    return rank == 0 ? CDDP_OK : CDDP_ERR_PEER;
 }
 
-static int no_apply(int device, void *arg)
+static cddp_status no_apply(void *arg, int device)
 {
     (void)arg;
-    return device * 0;
+    (void)device;
+    return CDDP_OK;
 }
 
-static int no_replica(const cddp_replica *replica, void *arg)
+static cddp_status no_replica(void *arg, const cddp_replica *replica)
 {
     (void)replica;
     (void)arg;
@@ -136,7 +140,7 @@ static int no_all_gather(void *context, const void *own, size_t bytes, void *out
 
 static cddp_status make(struct scene *s, struct handles *out, const cddp_ddp_options *options)
 {
-    cddp_status status = cddp_group_store(s->group, &out->store);
+    cddp_status status = cddp_group_store_create(s->group, &out->store);
 
     status = status == CDDP_OK
                  ? cddp_ddp_create(s->group, s->params, 1, NULL, 0, options, &out->ddp)
@@ -146,6 +150,8 @@ static cddp_status make(struct scene *s, struct handles *out, const cddp_ddp_opt
     status = status == CDDP_OK ? cddp_safetensors_open(s->path, &out->safetensors) : status;
     status = status == CDDP_OK ? cddp_loader_create(&s->loads, &out->loader) : status;
     status = status == CDDP_OK ? cddp_devices_create(s->names, 1, &out->devices) : status;
+    status = status == CDDP_OK ? cddp_snapshot_write(s->folder, &s->snapshot, NULL, &out->saving)
+                               : status;
     status = status == CDDP_OK ? cddp_barrier(s->group, &out->work) : status;
     return status == CDDP_OK ? cddp_work_wait(out->work) : status;
 }
@@ -159,6 +165,7 @@ static void destroy(struct handles *handles)
     cddp_safetensors_close(handles->safetensors);
     cddp_loader_destroy(handles->loader);
     cddp_devices_destroy(handles->devices);
+    cddp_saving_destroy(handles->saving);
     cddp_group_destroy(handles->group);
 }
 
@@ -194,9 +201,11 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
     s->batch = (cddp_batch)CDDP_BATCH_INIT;
     s->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     s->times = (cddp_bucket_stats)CDDP_BUCKET_STATS_INIT;
+    s->info = (cddp_group_info)CDDP_GROUP_INFO_INIT;
     s->names[0] = "cpu";
     s->chunks[0] = (cddp_chunk){s->data, 8};
     snprintf(s->path, sizeof s->path, "%s/tensors-%d", misuse->folder, rank);
+    snprintf(s->folder, sizeof s->folder, "%s/snapshots-%d", misuse->folder, rank);
 }
 
 /* A step of the sharded handle up to where the rank may read means of its span. */
@@ -233,6 +242,7 @@ static int build(struct scene *s, const struct misuse *misuse, int rank, int siz
     s->sampler = living.sampler;
     s->safetensors = living.safetensors;
     s->loader = living.loader;
+    s->saving = living.saving;
     s->devices = living.devices;
     s->work = living.work;
     CHECK(step_to_update(s) == CDDP_OK);
@@ -256,8 +266,9 @@ static int table_rank(int rank, int size, void *argument)
     }
     CHECK(cddp_ddp_params_start(scene.ddp) == CDDP_OK &&
           cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
-    living = (struct handles){scene.group,       scene.ddp,    scene.store,   scene.sampler,
-                              scene.safetensors, scene.loader, scene.devices, scene.work};
+    living = (struct handles){scene.group,   scene.ddp,         scene.store,
+                              scene.sampler, scene.safetensors, scene.loader,
+                              scene.devices, scene.saving,      scene.work};
     destroy(&living);
     return wrongly_accepted;
 }

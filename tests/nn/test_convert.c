@@ -142,7 +142,8 @@ static void write_checkpoint(uint64_t step, float first)
     assert_int_equal(cddp_tensors_of(params.tensors, TENSORS, tensors), CDDP_OK);
     snapshot.model = tensors;
     snapshot.model_count = TENSORS;
-    assert_int_equal(cddp_snapshot_write(in_folder("run/checkpoints"), &snapshot, 0), CDDP_OK);
+    assert_int_equal(cddp_snapshot_write(in_folder("run/checkpoints"), &snapshot, NULL, NULL),
+                     CDDP_OK);
 }
 
 static void a_run_gives_its_newest_whole_checkpoint(void **state)

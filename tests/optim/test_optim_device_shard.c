@@ -22,7 +22,7 @@ static const size_t copy_counts[PARAMS] = {20016, 0, 8, 0};
 static int open_sharded(struct sharded *s, cddp_group *group, struct cddpi_device *device,
                         bool has_copies)
 {
-    const struct cddpi_ddp_copies copies = {CDDP_BF16, copy_counts, false};
+    const struct cddpi_ddp_copies copies = {CDDP_BF16, copy_counts, false, false};
     cddp_ddp_options options = CDDP_DDP_OPTIONS_INIT;
 
     options.shard = true;

@@ -65,3 +65,14 @@ cddp_status group_from_seed(const struct group_seed *seed, int rank, int world_s
     }
     return cddpi_group_build(&params, &cddpi_shm_transport, &host->base, out);
 }
+
+cddp_group_info group_info(const cddp_group *group)
+{
+    cddp_group_info info = CDDP_GROUP_INFO_INIT;
+
+    if (cddp_group_get_info(group, &info) != CDDP_OK) {
+        fprintf(stderr, "%s\n", cddp_last_error());
+        abort();
+    }
+    return info;
+}

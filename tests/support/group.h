@@ -25,6 +25,9 @@ cddp_status group_seed_create(int world_size, struct group_seed *out);
 cddp_status group_from_seed(const struct group_seed *seed, int rank, int world_size,
                             uint32_t timeout_ms, cddp_group **out);
 
+/* cddp_group_get_info(); ends the process if that fails. */
+cddp_group_info group_info(const cddp_group *group);
+
 /* Call in a rank, before it joins: choose its host from $TEST_HOSTS, a list such as "0,0,1" that
  * repeats after its end. Returns false if the variable is unset. */
 bool group_choose_host(int rank);

@@ -36,7 +36,7 @@ void *buffer(cddp_group *group, bool registered, size_t bytes)
     if (!registered) {
         return malloc(bytes > 0 ? bytes : 1);
     }
-    return cddp_group_alloc(group, bytes, &memory) == CDDP_OK ? memory : NULL;
+    return cddp_group_alloc(group, bytes, 0, &memory) == CDDP_OK ? memory : NULL;
 }
 
 void give_back(cddp_group *group, bool registered, void *memory)

@@ -27,10 +27,11 @@ cddp_status load_trainer(const char *path, struct trainer *trainer)
 
 cddp_status write_step(uint64_t step, float mark, unsigned keep)
 {
+    const cddp_snapshot_options options = {CDDP_SIZED(cddp_snapshot_options), .keep = keep};
     struct trainer trainer;
 
     set_trainer(&trainer, step, mark);
-    return cddp_snapshot_write(folder, &trainer.snapshot, keep);
+    return cddp_snapshot_write(folder, &trainer.snapshot, &options, NULL);
 }
 
 int found_mark(uint64_t *out_step, char **out_skipped)

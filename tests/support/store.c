@@ -65,16 +65,6 @@ cddp_store *open_place(const struct place *place)
     return store;
 }
 
-bool last_error_has(const char *text)
-{
-    bool has = strstr(cddp_last_error(), text) != NULL;
-
-    if (!has) {
-        fprintf(stderr, "\"%s\" is not in: %s\n", text, cddp_last_error());
-    }
-    return has;
-}
-
 bool waits_in_vain(cddp_store *store, const char *const *keys, size_t count, uint32_t timeout_ms,
                    const char *text)
 {

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "store/server.h"
+#include "support/failure.h"
 #include "support/test.h"
 
 #include <cddp/store.h>
@@ -29,7 +30,6 @@ int place_tear_down(void **state);
 
 /* Open a handle for a rank. */
 cddp_store *open_place(const struct place *place);
-bool last_error_has(const char *text);
 
 /* Check that waiting for @p keys times out with a message that contains @p text. On a stalled
  * machine, the server may be too slow to report what is missing; then it waits again. */

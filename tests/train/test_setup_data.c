@@ -5,8 +5,8 @@
 #include "train/batch_sizes.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
-#include "train/setup_data.h"
 #include "train/model_spec.h"
+#include "train/setup_data.h"
 #include "train/setup_model.h"
 #include "train/train_setup.h"
 

@@ -131,17 +131,17 @@ static void tied_gradients_are_the_last_that_are_ready(void **state)
     model_setup(&f, &last, 1);
     *trainer = (struct cddpi_trainer){.models.count = 1, .engine_state = &stages};
     trainer->models.list[0] = (struct cddpi_trainer_model){f.model, 0, trainer};
-    trainer->models.params = cddpi_model_params(f.model, &trainer->models.param_count);
-    assert_true(trainer->models.param_count <= 64);
-    while (strcmp(trainer->models.params[table].name, "wte.weight") != 0) {
+    trainer->params.list = cddpi_model_params(f.model, &trainer->params.count);
+    assert_true(trainer->params.count <= 64);
+    while (strcmp(trainer->params.list[table].name, "wte.weight") != 0) {
         table++;
     }
     stages.is_tied = tied;
     tied[table] = true;
     assert_int_equal(cddpi_model_ready_order(f.model)[0], table); /* the loss is behind it */
     cddpi_stages_ready_order(trainer, order);
-    assert_int_equal(order[trainer->models.param_count - 1], table);
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    assert_int_equal(order[trainer->params.count - 1], table);
+    for (size_t i = 0; i < trainer->params.count; i++) {
         size_t param = cddpi_model_ready_order(f.model)[i];
 
         if (param != table) {

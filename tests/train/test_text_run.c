@@ -247,11 +247,12 @@ static void what_cannot_be_generated_is_told(void **state)
     assert_generate_says(
         argument("--generate x %s %s", in_work("text.conf"), run_dir_argument("nothing")), 1,
         "nothing/checkpoints has no checkpoint, and model.weights names no file: "
-        "there is nothing to generate from");
+        "there is no model to use");
     assert_generate_says(argument("--generate x %s", in_work("small.conf")), 2,
                          "data.type (its default): only models of tokens write text, but the data "
                          "are images");
-    assert_generate_says(argument("--generate x %s train.generate_top_k=258", in_work("text.conf")),
+    assert_generate_says(argument("--generate x %s %s train.generate_top_k=258",
+                                  in_work("text.conf"), run_dir_argument("spoken")),
                          2, "train.generate_top_k: 258, but the vocabulary has only 257 tokens");
     assert_generate_says("--generate x", 2, "no configuration is named: name a train.conf");
     assert_generate_says(

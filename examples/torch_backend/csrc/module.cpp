@@ -121,7 +121,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store> &
         cddp::group group(by, how);
         std::unique_ptr<Partings> partings;
 
-        if (cddp_group_local_world_size(group.get()) < size) {
+        if (group.local_world_size() < size) {
             partings = std::make_unique<Partings>(store, rank, size);
         }
         return c10::make_intrusive<Backend>(std::move(group), Arrivals(store, rank, size, timeout),

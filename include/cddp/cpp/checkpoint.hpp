@@ -129,11 +129,47 @@ class safetensors
 namespace snapshot
 {
 
-/** Write a snapshot below @p dir, and keep only the newest @p keep snapshots; 0: keep all. */
-inline void write(const std::string &dir, std::uint64_t step, const tensors &model,
-                  const tensors &optimizer, const std::string &state_json, unsigned keep = 0)
+/** A snapshot that a thread of cddp writes. The destructor waits until it is written, and logs an
+ *  error that nobody has asked for: call wait() first. */
+class saving
+{
+  public:
+    /** Take ownership of a C handle. */
+    explicit saving(cddp_saving *handle) : handle_(handle)
+    {
+    }
+    /** Whether the snapshot is written, without waiting. Throws if writing has failed. */
+    bool test()
+    {
+        bool done = false;
+
+        check(cddp_saving_test(get(), &done));
+        return done;
+    }
+    /** Wait until the snapshot is written. Throws if writing has failed. */
+    void wait()
+    {
+        check(cddp_saving_wait(get()));
+    }
+    /** The C handle; this object still owns it. */
+    cddp_saving *get() const noexcept
+    {
+        return handle_.get();
+    }
+
+  private:
+    owner<cddp_saving, cddp_saving_destroy> handle_;
+};
+
+/** Call cddp_snapshot_write(). */
+inline void write_to(const std::string &dir, std::uint64_t step, const tensors &model,
+                     const tensors &optimizer, const std::string &state_json, std::uint32_t keep,
+                     cddp_saving **out)
 {
     cddp_snapshot what = CDDP_SNAPSHOT_INIT;
+    cddp_snapshot_options how = CDDP_SNAPSHOT_OPTIONS_INIT;
+
+    how.keep = keep;
 
     what.step = step;
     what.model = model.list().data();
@@ -141,7 +177,24 @@ inline void write(const std::string &dir, std::uint64_t step, const tensors &mod
     what.optimizer = optimizer.list().data();
     what.optimizer_count = optimizer.list().size();
     what.state_json = state_json.c_str();
-    check(cddp_snapshot_write(dir.c_str(), &what, keep));
+    check(cddp_snapshot_write(dir.c_str(), &what, &how, out));
+}
+
+/** Write a snapshot below @p dir, and keep only the newest @p keep snapshots; 0: keep all. */
+inline void write(const std::string &dir, std::uint64_t step, const tensors &model,
+                  const tensors &optimizer, const std::string &state_json, std::uint32_t keep = 0)
+{
+    write_to(dir, step, model, optimizer, state_json, keep, nullptr);
+}
+
+/** The same in a thread of cddp. The tensors are copied before the call returns. */
+inline saving start(const std::string &dir, std::uint64_t step, const tensors &model,
+                    const tensors &optimizer, const std::string &state_json, std::uint32_t keep = 0)
+{
+    cddp_saving *started = nullptr;
+
+    write_to(dir, step, model, optimizer, state_json, keep, &started);
+    return saving(started);
 }
 
 /** The result of find() and recover(). */

@@ -229,6 +229,16 @@ class ddp
     {
         check(cddp_ddp_broadcast(get(), root, flags));
     }
+    /** Save all parameters and buffers to @p path, which rank 0 writes. */
+    void save(const std::string &path)
+    {
+        check(cddp_ddp_save(get(), path.c_str(), nullptr));
+    }
+    /** Load what save() has saved, on all ranks. */
+    void load(const std::string &path)
+    {
+        check(cddp_ddp_load(get(), path.c_str()));
+    }
     /** With shards: copy all parameters, with all ranks' updates, to the memory in the model. */
     void unshard()
     {

@@ -134,14 +134,22 @@ class messages
     std::vector<cddp_message> list_;
 };
 
-/** The group's key-value store for the caller (cddp_group_store()). It keeps the C handle of the
- *  group alive. The first call is collective. */
-inline store store_of(group &among)
+/** Create the group's key-value store for the caller, cddp_group_store_create(). Collective. It
+ * keeps the C handle of the group alive. */
+inline store create_store(group &among)
 {
-    cddp_store *found = nullptr;
+    cddp_store *made = nullptr;
 
-    check(cddp_group_store(among.get(), &found));
-    return store(found, among.share());
+    check(cddp_group_store_create(among.get(), &made));
+    return store(made, among.share());
+}
+
+/** The store that create_store() has created, if there is one. */
+inline std::optional<store> store_of(const group &among)
+{
+    cddp_store *found = cddp_group_store(among.get());
+
+    return found == nullptr ? std::nullopt : std::optional<store>(store(found, among.share()));
 }
 
 /** Whether a signal has asked any rank to stop: the same answer on all ranks. Collective. */
@@ -149,7 +157,7 @@ inline bool should_stop(group &among)
 {
     bool stop = false;
 
-    check(cddp_should_stop(among.get(), &stop));
+    check(cddp_group_should_stop(among.get(), &stop));
     return stop;
 }
 

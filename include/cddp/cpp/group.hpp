@@ -16,9 +16,8 @@ namespace cddp
 template <class T> class memory
 {
   public:
-    /** Allocate @p count numbers: in CPU memory with @p in_host, else in the group's kind of
-     *  memory. */
-    memory(std::shared_ptr<cddp_group> group, std::size_t count, bool in_host)
+    /** Allocate @p count numbers. @p flags as for cddp_group_alloc(). */
+    memory(std::shared_ptr<cddp_group> group, std::size_t count, std::uint32_t flags)
         : group_(std::move(group)), count_(count)
     {
         void *made = nullptr;
@@ -26,8 +25,7 @@ template <class T> class memory
         if (count > SIZE_MAX / sizeof(T)) {
             throw error(CDDP_ERR_ARGUMENT, "memory: the size of so many numbers is no size");
         }
-        check((in_host ? cddp_group_alloc_host : cddp_group_alloc)(group_.get(), count * sizeof(T),
-                                                                   &made));
+        check(cddp_group_alloc(group_.get(), count * sizeof(T), flags, &made));
         data_ = static_cast<T *>(made);
     }
     /** Afterwards, @p other is empty. */
@@ -120,6 +118,14 @@ class group
     {
         return handle_;
     }
+    /** What the group is now, in one piece. */
+    cddp_group_info info() const
+    {
+        cddp_group_info now = CDDP_GROUP_INFO_INIT;
+
+        check(cddp_group_get_info(get(), &now));
+        return now;
+    }
     /** This process's rank. */
     int rank() const
     {
@@ -133,37 +139,37 @@ class group
     /** This process's rank on its machine. */
     int local_rank() const
     {
-        return cddp_group_local_rank(get());
+        return info().local_rank;
     }
     /** How many ranks of the group are on this machine. */
     int local_world_size() const
     {
-        return cddp_group_local_world_size(get());
+        return info().local_world_size;
     }
     /** The generation of the job in which the group was created. */
     std::uint32_t generation() const
     {
-        return cddp_group_generation(get());
+        return info().generation;
     }
     /** The time limit of each collective. */
     std::uint32_t timeout_ms() const
     {
-        return cddp_group_timeout_ms(get());
+        return info().timeout_ms;
     }
     /** The name of the backend. */
     std::string backend() const
     {
-        return cddp_group_backend(get());
+        return info().backend;
     }
     /** The number of the device; -1: the CPU. */
     int device() const
     {
-        return cddp_group_device(get());
+        return info().device;
     }
     /** The compute stream, a cudaStream_t. */
     void *stream() const
     {
-        return cddp_group_stream(get());
+        return info().stream;
     }
     /** Make @p stream the compute stream. */
     void set_stream(void *stream)
@@ -184,16 +190,11 @@ class group
     {
         cddp_group_abort(get(), reason.c_str());
     }
-    /** Allocate @p count numbers, zeroed, in memory that the backend reduces fastest. Collective.
-     */
-    template <class T> memory<T> alloc(std::size_t count)
+    /** Allocate @p count numbers, zeroed, in memory that the backend reduces fastest, or with
+     *  CDDP_ALLOC_HOST in CPU memory. Collective. */
+    template <class T> memory<T> alloc(std::size_t count, std::uint32_t flags = 0)
     {
-        return memory<T>(handle_, count, false);
-    }
-    /** Like alloc(), but always in CPU memory. */
-    template <class T> memory<T> alloc_host(std::size_t count)
-    {
-        return memory<T>(handle_, count, true);
+        return memory<T>(handle_, count, flags);
     }
 
     /** Reduce @p data in place. */

@@ -27,24 +27,24 @@ inline cddp_spawn_options spawn_options()
 inline void spawn(int nprocs, const std::function<void(int rank)> &body,
                   const cddp_spawn_options &how = spawn_options())
 {
-    using function = const std::function<void(int)>;
-    cddp_spawn_fn call = [](int rank, void *argument) noexcept {
+    using function = std::function<void(int)>;
+    function copy = body;
+    cddp_spawn_fn call = [](void *state, int rank) noexcept {
         try {
-            (*static_cast<function *>(argument))(rank);
-            return 0;
+            (*static_cast<function *>(state))(rank);
+            return CDDP_OK;
         } catch (const error &failure) {
-            if (std::string(failure.what()) != cddp_last_error()) {
-                (void)!cddp_fail(failure.status(), failure.what());
-            }
+            return std::string(failure.what()) == cddp_last_error()
+                       ? failure.status()
+                       : cddp_fail(failure.status(), failure.what());
         } catch (const std::exception &failure) {
-            (void)!cddp_fail(CDDP_ERR_PEER, failure.what());
+            return cddp_fail(CDDP_ERR_PEER, failure.what());
         } catch (...) {
-            (void)!cddp_fail(CDDP_ERR_PEER, "an exception that is no std::exception");
+            return cddp_fail(CDDP_ERR_PEER, "an exception that is no std::exception");
         }
-        return 1;
     };
 
-    check(cddp_spawn(call, nprocs, const_cast<std::function<void(int)> *>(&body), &how));
+    check(cddp_spawn(nprocs, call, &copy, &how));
 }
 
 } // namespace cddp

@@ -4,6 +4,7 @@
 #include "base/child.h"
 
 #include "base/error.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -100,9 +101,7 @@ static void replace_all(void)
             }
         }
     }
-    if (extra >= 0) {
-        close(extra);
-    }
+    cddpi_fd_close(&extra);
     errno = error;
 }
 

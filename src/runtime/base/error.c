@@ -53,6 +53,18 @@ cddp_status cddpi_fail_callback(cddp_status status, const char *what)
                             cddp_status_text(status));
 }
 
+cddp_status cddpi_fail_returned(cddp_status status, cddp_status otherwise)
+{
+    if (cddpi_is_error((int32_t)status) && last.status != (int32_t)status) {
+        return cddpi_fail(status, "its function returned %s: %s", cddp_status_name(status),
+                          cddp_status_text(status));
+    }
+    return last.status != CDDP_OK
+               ? (cddp_status)last.status
+               : cddpi_fail(otherwise, "its function returned %d, which is no error of cddp",
+                            (int)status);
+}
+
 const char *cddp_version(void)
 {
     return CDDP_VERSION;

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CDDPI_FAILURE_TEXT_BYTES = 4096, CDDPI_FAILURE_OPERATION_BYTES = 40 };
+enum { CDDPI_FAILURE_TEXT_BYTES = 4096, CDDPI_FAILURE_OPERATION_BYTES = 128 };
 
 /* A failure. Ranks also send it to each other in this form. */
 struct cddpi_failure {
@@ -48,6 +48,15 @@ CDDPI_SHARED const struct cddpi_failure *cddpi_last_failure(void);
         (status) = (call);                                                                         \
         if ((status) != CDDP_OK) {                                                                 \
             goto label;                                                                            \
+        }                                                                                          \
+    } while (0)
+
+/** Return CDDP_ERR_NO_MEMORY from this function, with this text, unless @p has: the pointers that
+ *  were allocated are not NULL. */
+#define CDDPI_TRY_MEMORY(has, ...)                                                                 \
+    do {                                                                                           \
+        if (!(has)) {                                                                              \
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, __VA_ARGS__);                                    \
         }                                                                                          \
     } while (0)
 
@@ -97,6 +106,10 @@ CDDPI_SHARED cddp_status cddpi_fail_again(cddp_status status, const struct cddpi
  *  "WHAT: the status's text", unless it has words, from cddp_fail() or a call of cddp that failed
  *  with this status. @p what "": only the text. */
 cddp_status cddpi_fail_callback(cddp_status status, const char *what);
+
+/** The same for the function of a rank or of a device's thread, where C programs return any number.
+ *  One that is no error gives the thread's last failure; if there is none, @p otherwise. */
+cddp_status cddpi_fail_returned(cddp_status status, cddp_status otherwise);
 
 /** Forget the stored failure. */
 void cddpi_error_clear(void);

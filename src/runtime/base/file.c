@@ -63,6 +63,21 @@ int cddpi_file_fsync(int fd)
     return 0;
 }
 
+void cddpi_fd_close(int *fd)
+{
+    if (*fd >= 0) {
+        close(*fd);
+    }
+    *fd = -1;
+}
+
+void cddpi_stream_close(FILE *stream)
+{
+    if (stream != NULL) {
+        fclose(stream);
+    }
+}
+
 const char *cddpi_file_kind_text(mode_t mode)
 {
     switch (mode & S_IFMT) {
@@ -188,9 +203,7 @@ cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *
     unsigned char *buffer = cddpi_alloc_aligned(BUFFER_BYTES);
     int fd;
 
-    if (buffer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d bytes", shown, BUFFER_BYTES);
-    }
+    CDDPI_TRY_MEMORY(buffer != NULL, "%s: no memory for %d bytes", shown, BUFFER_BYTES);
     fd = refused("open") ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
         cddpi_free(buffer);

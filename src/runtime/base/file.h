@@ -24,6 +24,11 @@ int cddpi_file_renameat(int dir, const char *from, const char *to);
 int cddpi_file_unlinkat(int dir, const char *name, int flags);
 int cddpi_file_fsync(int fd);
 
+/** Close @p fd unless it is negative, and set it to -1. */
+void cddpi_fd_close(int *fd);
+/** Close @p stream, which may be NULL. */
+void cddpi_stream_close(FILE *stream);
+
 /** The kind of a file with @p mode: "a folder", "a device", "a named pipe (FIFO)" ... */
 const char *cddpi_file_kind_text(mode_t mode);
 

@@ -75,9 +75,7 @@ cddp_status cddpi_folder_make(const char *path)
     char *part = cddpi_strdup(path);
     cddp_status status = CDDP_OK;
 
-    if (part == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "make the folder %s: no memory", path);
-    }
+    CDDPI_TRY_MEMORY(part != NULL, "make the folder %s: no memory", path);
     for (size_t i = 1; status == CDDP_OK && i <= length; i++) {
         if (path[i] != '/' && path[i] != '\0') {
             continue;

@@ -26,6 +26,7 @@
     X(CDDPI_HANDLE_SAFETENSORS, "safetensors file")                                                \
     X(CDDPI_HANDLE_LOADER, "loader")                                                               \
     X(CDDPI_HANDLE_DEVICES, "list of devices")                                                     \
+    X(CDDPI_HANDLE_SAVING, "snapshot that is written")                                             \
     X(CDDPI_HANDLE_MODEL, "model")
 enum cddpi_handle_kind { CDDPI_HANDLE_MAP(CDDPI_CHOICE_ID) CDDPI_HANDLE_KINDS };
 

@@ -1,6 +1,9 @@
 /* machine.c - reads the kernel's files about this machine and its control groups, below a root that
  * tests can set. A file that cannot be read sets no limit. */
 #include "base/machine.h"
+#include "base/file.h"
+
+#include "base/alloc.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -9,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = CDDPI_CONTROL_GROUP_BYTES, LINE_BYTES = 4096, MAX_CPUS = 8192 };
+enum { PATH_BYTES = CDDPI_CONTROL_GROUP_BYTES, LINE_BYTES = 4096 };
 
 static const char *files_root = "";
 
@@ -19,9 +22,7 @@ void cddpi_machine(char out[CDDPI_MACHINE_BYTES])
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t bytes = fd >= 0 ? read(fd, id, sizeof id - 1) : -1;
 
-    if (fd >= 0) {
-        close(fd);
-    }
+    cddpi_fd_close(&fd);
     if (bytes <= 0) {
         (void)gethostname(id, sizeof id - 1);
     }
@@ -63,9 +64,7 @@ bool cddpi_kernel_file_number(const char *folder, const char *name, const char *
             *out = is_found ? value : *out;
         }
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     return is_found;
 }
 
@@ -101,9 +100,7 @@ static bool find_mount(bool is_v2, const char *controller, char mount[PATH_BYTES
                    (is_v2 ? strcmp(type, "cgroup2") == 0
                           : strcmp(type, "cgroup") == 0 && has_word(options, controller));
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     return is_found;
 }
 
@@ -126,9 +123,7 @@ static bool find_membership(bool is_v2, const char *controller, char out[PATH_BY
         is_found = (is_v2 ? strcmp(line, "0:") == 0 : has_word(kinds + 1, controller)) &&
                    snprintf(out, PATH_BYTES, "%s", path) < PATH_BYTES;
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     return is_found;
 }
 
@@ -170,17 +165,31 @@ bool cddpi_control_group_leave(struct cddpi_control_group *group)
     return true;
 }
 
-/* The mask must be as long as the kernel's, which may have more than 1024 CPUs. */
-static int count_allowed(void)
+int cddpi_allowed_cpus(int **out)
 {
-    cpu_set_t *mask = CPU_ALLOC(MAX_CPUS);
-    size_t bytes = CPU_ALLOC_SIZE(MAX_CPUS);
+    /* as long as the kernel's mask, which may have more than 1024 CPUs */
+    cpu_set_t masks[CDDPI_MAX_CPUS / CPU_SETSIZE];
+    int *cpus = NULL;
     int count = 0;
 
-    if (mask != NULL && sched_getaffinity(0, bytes, mask) == 0) {
-        count = CPU_COUNT_S(bytes, mask);
+    if (sched_getaffinity(0, sizeof masks, masks) == 0) {
+        cpus = cddpi_zalloc_array((size_t)CPU_COUNT_S(sizeof masks, masks) + 1, sizeof *cpus);
     }
-    CPU_FREE(mask);
+    for (int cpu = 0; cpus != NULL && cpu < CDDPI_MAX_CPUS; cpu++) {
+        if (CPU_ISSET_S(cpu, sizeof masks, masks)) {
+            cpus[count++] = cpu;
+        }
+    }
+    *out = cpus;
+    return count;
+}
+
+static int count_allowed(void)
+{
+    int *cpus;
+    int count = cddpi_allowed_cpus(&cpus);
+
+    cddpi_free(cpus);
     if (count < 1) {
         count = (int)sysconf(_SC_NPROCESSORS_ONLN);
     }
@@ -199,9 +208,7 @@ static double read_max(const char *folder)
     if (file == NULL || fgets(line, sizeof line, file) == NULL) {
         line[0] = '\0';
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     quota = strtod(line, &end);
     if (end == line) {
         return 0;

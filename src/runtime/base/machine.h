@@ -42,6 +42,15 @@ bool cddpi_kernel_file_number(const char *folder, const char *name, const char *
 /** Tests only: look for /proc and /sys below @p root (borrowed). NULL restores the default. */
 void cddpi_kernel_files_set_root(const char *root);
 
+/* The most CPUs of a machine. Linux has at most 8192. */
+enum { CDDPI_MAX_CPUS = 8192 };
+
+/** The numbers of the CPUs in this thread's affinity mask, ascending.
+ *  @param out  Release with cddpi_free().
+ *  @return Their count; 0 if they are unknown or there is no memory, with errno, and then @p out is
+ *          NULL. */
+int cddpi_allowed_cpus(int **out);
+
 /* How many CPUs this process may really use: those in its affinity mask (which excludes CPUs
  * outside its cpusets and offline CPUs), limited by the quotas of its control groups (docker
  * --cpus, a pod's limits, systemd's CPUQuota=). */

@@ -278,9 +278,7 @@ static cddp_status find_and_open(const struct cddpi_module_file *module, const v
         return open_given(module, given, out);
     }
     search = cddpi_zalloc(sizeof *search);
-    if (search == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to look for %s", module->file);
-    }
+    CDDPI_TRY_MEMORY(search != NULL, "no memory to look for %s", module->file);
     status = open_found(module, search, out);
     cddpi_free(search);
     return status;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* The size of shared memory is sealed: if it shrank, an access to the mapping would raise
@@ -138,9 +139,7 @@ cddp_status cddpi_process_share(const char *name, size_t bytes, int *out_fd)
         cddp_status status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, errno,
                                               "%zu bytes of shared memory", bytes);
 
-        if (fd >= 0) {
-            close(fd);
-        }
+        cddpi_fd_close(&fd);
         return status;
     }
     *out_fd = fd;
@@ -159,6 +158,16 @@ static cddp_status fail_foreign(const char *path)
                       "%s is no memory that a process of this user shares, or has another size: it "
                       "is not opened",
                       path);
+}
+
+int cddpi_process_pidfd(int pid)
+{
+#ifdef SYS_pidfd_open
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+#else
+    (void)pid;
+    return -1;
+#endif
 }
 
 cddp_status cddpi_process_open_fd(int pid, uint64_t start_time, int fd, size_t bytes, int *out_fd)
@@ -216,9 +225,7 @@ static char *read_all(long pid, const char *file, size_t *out_bytes)
         used += got > 0 ? (size_t)got : 0;
         text[used] = '\0';
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    cddpi_fd_close(&fd);
     if (got != 0) {
         cddpi_free(text);
         return NULL;

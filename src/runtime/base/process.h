@@ -42,6 +42,10 @@ CDDP_CHECKED cddp_status cddpi_process_check_proc(void);
  *  /proc shows. */
 cddp_status cddpi_process_share(const char *name, size_t bytes, int *out_fd);
 
+/** A descriptor that is readable once child @p pid has ended, close-on-exec; -1: this kernel has
+ *  none. */
+int cddpi_process_pidfd(int pid);
+
 /** Open memory that process @p pid, which started at @p start_time, created with
  *  cddpi_process_share() as its descriptor @p fd. Any other file with that number is refused,
  *  because the numbers came from another process.

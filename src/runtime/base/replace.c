@@ -1,5 +1,6 @@
 /* replace.c - replaces files atomically. */
 #include "base/replace.h"
+#include "base/file.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -36,9 +37,7 @@ static cddp_status open_parent(const char *path, int *out)
         return cddpi_fail(CDDP_ERR_ARGUMENT, "\"%s\" is not a file name", path);
     }
     folder = bytes == 0 ? cddpi_strdup(".") : cddpi_format("%.*s", (int)bytes, path);
-    if (folder == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
-    }
+    CDDPI_TRY_MEMORY(folder != NULL, "%s: no memory for %zu bytes", path, strlen(path));
     dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder of %s", path);
@@ -83,9 +82,7 @@ static cddp_status check_place(int dir, const char *path)
 
 static void release(struct cddpi_replacement *replacement)
 {
-    if (replacement->dir >= 0) {
-        close(replacement->dir);
-    }
+    cddpi_fd_close(&replacement->dir);
     cddpi_free(replacement->path);
     cddpi_free(replacement->temporary);
     *replacement = (struct cddpi_replacement){0};
@@ -96,9 +93,7 @@ cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *o
     struct cddpi_replacement opened = {.path = cddpi_strdup(path), .dir = -1};
     cddp_status status;
 
-    if (opened.path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
-    }
+    CDDPI_TRY_MEMORY(opened.path != NULL, "%s: no memory for %zu bytes", path, strlen(path));
     CDDPI_TRY_GOTO(fail, status, open_parent(path, &opened.dir));
     CDDPI_TRY_GOTO(fail, status, check_place(opened.dir, path));
     opened.temporary = temporary_name(opened.dir, base_of(path));
@@ -189,9 +184,7 @@ void cddpi_replacement_sweep(const char *path)
     DIR *stream = open_parent(path, &dir) == CDDP_OK ? fdopendir(dir) : NULL;
 
     if (stream == NULL) {
-        if (dir >= 0) {
-            close(dir);
-        }
+        cddpi_fd_close(&dir);
         return;
     }
     while ((entry = readdir(stream)) != NULL) {

@@ -114,10 +114,21 @@ cddp_status cddp_tensors_of(const cddp_param *params, size_t count, cddp_tensor 
 size_t cddp_type_bytes(cddp_type type)
 {
     switch (type) {
-#define CDDPI_TYPE_BYTES(name, value, bytes, text)                                                 \
-    case CDDP_##name:                                                                              \
-        return bytes;
-        CDDP_TYPE_MAP(CDDPI_TYPE_BYTES)
+    case CDDP_F64:
+    case CDDP_I64:
+        return 8;
+    case CDDP_F32:
+    case CDDP_I32:
+        return 4;
+    case CDDP_F16:
+    case CDDP_BF16:
+        return 2;
+    case CDDP_U8:
+    case CDDP_I8:
+    case CDDP_BOOL:
+        return 1;
+    case CDDP_TYPE_MAX_ENUM_:
+        break;
     }
     return 0;
 }
@@ -125,10 +136,26 @@ size_t cddp_type_bytes(cddp_type type)
 const char *cddp_type_name(cddp_type type)
 {
     switch (type) {
-#define CDDPI_TYPE_TEXT(name, value, bytes, text)                                                  \
-    case CDDP_##name:                                                                              \
-        return text;
-        CDDP_TYPE_MAP(CDDPI_TYPE_TEXT)
+    case CDDP_F32:
+        return "f32";
+    case CDDP_F64:
+        return "f64";
+    case CDDP_F16:
+        return "f16";
+    case CDDP_BF16:
+        return "bf16";
+    case CDDP_I32:
+        return "i32";
+    case CDDP_I64:
+        return "i64";
+    case CDDP_U8:
+        return "u8";
+    case CDDP_I8:
+        return "i8";
+    case CDDP_BOOL:
+        return "bool";
+    case CDDP_TYPE_MAX_ENUM_:
+        break;
     }
     return "?";
 }
@@ -136,10 +163,24 @@ const char *cddp_type_name(cddp_type type)
 const char *cddp_op_name(cddp_op op)
 {
     switch (op) {
-#define CDDPI_OP_TEXT(name, value, text)                                                           \
-    case CDDP_OP_##name:                                                                           \
-        return text;
-        CDDP_OP_MAP(CDDPI_OP_TEXT)
+    case CDDP_OP_SUM:
+        return "sum";
+    case CDDP_OP_MEAN:
+        return "mean";
+    case CDDP_OP_MIN:
+        return "min";
+    case CDDP_OP_MAX:
+        return "max";
+    case CDDP_OP_PROD:
+        return "prod";
+    case CDDP_OP_AND:
+        return "and";
+    case CDDP_OP_OR:
+        return "or";
+    case CDDP_OP_XOR:
+        return "xor";
+    case CDDP_OP_MAX_ENUM_:
+        break;
     }
     return "?";
 }

@@ -7,7 +7,10 @@
 
 #include "base/shared.h"
 
-#include <cddp/status.h>
+#include <cddp/types.h>
+
+/** How many types and reductions there are. */
+enum { CDDPI_TYPES = CDDP_BOOL + 1, CDDPI_OPS = CDDP_OP_XOR + 1 };
 
 /** Copy the fields that the caller knows from @p from (not NULL) to @p to, which holds the
  *  defaults. @p known is the struct's size in this version, @p least its size in the first version.
@@ -29,6 +32,6 @@ CDDPI_SHARED cddp_status cddpi_struct_fill(const char *name, const char *init, c
  *  @param flags    Those that this version does not know.
  *  @param words    All reserved words, joined by OR.
  *  @return CDDP_OK; CDDP_ERR_UNAVAILABLE: a newer version may know what they ask for. */
-cddp_status cddpi_flags_check(uint32_t flags, uint64_t words);
+CDDPI_SHARED cddp_status cddpi_flags_check(uint32_t flags, uint64_t words);
 
 #endif

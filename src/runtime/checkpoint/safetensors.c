@@ -151,21 +151,15 @@ static cddp_status take_metadata(cddp_safetensors *file)
 
 static cddp_status take_type(const json_t *json, cddp_tensor *tensor)
 {
-    static const struct {
-        const char *name;
-        cddp_type type;
-    } types[] = {
-#define TYPE_ROW(name, value, bytes, text) {#name, CDDP_##name},
-        CDDP_TYPE_MAP(TYPE_ROW)};
     const char *text = json_string_value(json_object_get(json, "dtype"));
     char shown[24];
 
     if (text == NULL) {
         return cddpi_fail(CDDP_ERR_FORMAT, "it has no dtype, or one that is not a string");
     }
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        if (strcmp(text, types[i].name) == 0) {
-            tensor->type = types[i].type;
+    for (int type = 0; type < CDDPI_TYPES; type++) {
+        if (strcmp(text, cddpi_safetensors_types[type]) == 0) {
+            tensor->type = (cddp_type)type;
             return CDDP_OK;
         }
     }

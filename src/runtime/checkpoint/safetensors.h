@@ -5,6 +5,7 @@
 
 #include "base/shape.h"
 #include "base/shared.h"
+#include "base/types.h"
 #include "checkpoint/checkpoint_file.h"
 
 #include <cddp/checkpoint.h>
@@ -14,6 +15,9 @@ enum {
     CDDPI_SAFETENSORS_NAME_SHOWN = 96,
     CDDPI_TENSOR_KIND_BYTES = 256
 };
+
+/** What the format calls each cddp_type. */
+extern const char *const cddpi_safetensors_types[CDDPI_TYPES];
 
 /** The bytes of a tensor. False: a dimension is negative, or the product overflows. */
 bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *out);
@@ -27,6 +31,10 @@ CDDPI_SHARED const char *cddpi_shape_describe(cddp_type type, int dims, const in
                                               char text[CDDPI_TENSOR_KIND_BYTES]);
 /** Order pointers to tensors or parameters by name, for qsort() and bsearch(). */
 int cddpi_tensor_by_name(const void *left, const void *right);
+
+/** Check that all of @p tensors can be written: name, type, shape, flags and memory of each. @p
+ * shown begins error texts. */
+cddp_status cddpi_safetensors_check(const char *shown, const cddp_tensor *tensors, size_t count);
 
 /** Puts all data of tensor @p index to @p writer: exactly as many bytes as its shape and type say.
  */

@@ -2,7 +2,6 @@
 #include "base/alloc.h"
 #include "base/choices.h"
 #include "base/error.h"
-#include "base/types.h"
 #include "checkpoint/safetensors.h"
 
 #include <stdio.h>

@@ -2,7 +2,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/replace.h"
-#include "base/types.h"
 #include "checkpoint/safetensors.h"
 
 #include <assert.h>
@@ -13,9 +12,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors data is l
 
 enum { LENGTH_BYTES = 8 };
 
-/* The format's name for CDDP_F32 is F32, and so on. */
-#define TYPE_NAME(name, value, bytes, text) [CDDP_##name] = #name,
-static const char *const type_names[] = {CDDP_TYPE_MAP(TYPE_NAME)};
+const char *const cddpi_safetensors_types[CDDPI_TYPES] = {
+    [CDDP_F32] = "F32",   [CDDP_F64] = "F64", [CDDP_F16] = "F16",
+    [CDDP_BF16] = "BF16", [CDDP_I32] = "I32", [CDDP_I64] = "I64",
+    [CDDP_U8] = "U8",     [CDDP_I8] = "I8",   [CDDP_BOOL] = "BOOL"};
 
 bool cddpi_tensor_bytes(cddp_type type, int dims, const int64_t *shape, size_t *out)
 {
@@ -79,8 +79,8 @@ static json_t *tensor_entry(const cddp_tensor *tensor, size_t begin, size_t end)
             shape = NULL;
         }
     }
-    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", type_names[tensor->type], "shape", shape,
-                     "data_offsets", (json_int_t)begin, (json_int_t)end);
+    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", cddpi_safetensors_types[tensor->type], "shape",
+                     shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
 
 static cddp_status add_tensors(const char *shown, json_t *root, const cddp_tensor *tensors,
@@ -198,8 +198,11 @@ static cddp_status put_memory(void *context, size_t index, struct cddpi_writer *
     return cddpi_writer_put(writer, tensor->data, cddpi_tensor_size(tensor));
 }
 
-static cddp_status check_memory(const char *shown, const cddp_tensor *tensors, size_t count)
+cddp_status cddpi_safetensors_check(const char *shown, const cddp_tensor *tensors, size_t count)
 {
+    if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: %zu tensors are too many", shown, count);
+    }
     for (size_t i = 0; i < count; i++) {
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
         size_t bytes = 0;
@@ -258,7 +261,7 @@ cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
     if (put == NULL) {
         content.put = put_memory;
         content.context = (void *)(uintptr_t)tensors;
-        CDDPI_TRY(check_memory(shown, tensors, count));
+        CDDPI_TRY(cddpi_safetensors_check(shown, tensors, count));
     }
     CDDPI_TRY(cddpi_writer_open(&writer, dir, name, shown));
     CDDPI_TRY_GOTO(done, status, cddpi_digest_watch(&digest, &writer));
@@ -288,10 +291,7 @@ cddp_status cddp_safetensors_write(const char *path, const cddp_tensor *tensors,
         return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_write: %s is NULL",
                           path == NULL ? "path" : "tensors");
     }
-    if (count > CDDPI_BYTES_MAX / sizeof *tensors) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "safetensors_write: %zu tensors are too many", count);
-    }
-    CDDPI_TRY(check_memory(path, tensors, count));
+    CDDPI_TRY(cddpi_safetensors_check(path, tensors, count));
     return cddpi_safetensors_stream(path, tensors, count, metadata, put_memory,
                                     (void *)(uintptr_t)tensors);
 }

@@ -45,8 +45,9 @@ struct cddpi_snapshot_entry {
 void cddpi_snapshot_name(enum cddpi_snapshot_kind kind, uint64_t step,
                          char out[CDDPI_SNAPSHOT_NAME_BYTES]);
 
-/** Fail if @p path, @p snapshot or a pointer in it is NULL. @p call begins the error text. */
-cddp_status cddpi_snapshot_check(const char *call, const char *path, const cddp_snapshot *snapshot);
+/** Read what the caller passed to cddp_snapshot_write(). Fails if something is NULL or too large.
+ */
+cddp_status cddpi_snapshot_read(const char *dir, const cddp_snapshot *snapshot, cddp_snapshot *out);
 
 /** List the entries of @p dir that have names as above. The newest step comes first; among entries
  *  of the same step, the complete snapshot comes first. @p shown names the folder in errors.
@@ -86,7 +87,8 @@ struct cddpi_snapshot_source {
     void *contexts[CDDPI_SNAPSHOT_DATA_FILES]; /* put's context: the model's, the optimizer's */
 };
 
-/** Like cddp_snapshot_write().
+/** Like cddp_snapshot_write() without a handle, for the only writer of this process.
+ *  @param snapshot  As cddpi_snapshot_read() gives it.
  *  @param source    NULL: all data is in memory.
  *  @param spare     If the disk is full and @p keep is not 0, the oldest snapshots are deleted
  *                   until there is space. At least this many stay, and always the newest complete
@@ -103,6 +105,11 @@ struct cddpi_snapshot_params {
     const cddp_param *optimizer;
     size_t optimizer_count;
 };
+
+/** Like cddp_snapshot_find(), for who needs only the model: the optimizer's file, of twice its
+ * size, is not read. */
+CDDPI_SHARED cddp_status cddpi_snapshot_find_model(const char *dir, char **out_path,
+                                                   char **out_skipped);
 
 /** Open the data files of the snapshot at @p path. Check their checksums, and that their tensors
  *  have the names, types and shapes of those in @p into. Does not use the memory of @p into.

@@ -74,7 +74,8 @@ static cddp_status open_checked(const char *path, const json_t *document, int in
     return status;
 }
 
-cddp_status cddpi_snapshot_verify(const char *path, uint64_t step)
+/* Check the first @p files data files. */
+static cddp_status verify(const char *path, uint64_t step, int files)
 {
     json_t *document;
     cddp_status status = CDDP_OK;
@@ -84,7 +85,7 @@ cddp_status cddpi_snapshot_verify(const char *path, uint64_t step)
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: its state is that of step %lld", path,
                             (long long)json_integer_value(json_object_get(document, "step")));
     }
-    for (int i = 0; i < CDDPI_SNAPSHOT_DATA_FILES && status == CDDP_OK; i++) {
+    for (int i = 0; i < files && status == CDDP_OK; i++) {
         cddp_safetensors *file = NULL;
 
         status = open_checked(path, document, i, &file);
@@ -92,6 +93,11 @@ cddp_status cddpi_snapshot_verify(const char *path, uint64_t step)
     }
     json_decref(document);
     return status;
+}
+
+cddp_status cddpi_snapshot_verify(const char *path, uint64_t step)
+{
+    return verify(path, step, CDDPI_SNAPSHOT_DATA_FILES);
 }
 
 /* Append the text of the last failure to @p skipped, as a line. */
@@ -120,10 +126,10 @@ static bool is_broken(cddp_status status)
                                       error_number == ELOOP || error_number == EISDIR));
 }
 
-/* Return the path of the first complete snapshot in @p entries. Broken ones are noted in
- * @p skipped; any other failure ends the search. */
+/* Return the path of the first snapshot in @p entries whose first @p files data files are whole.
+ * Broken ones are noted in @p skipped; any other failure ends the search. */
 static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry *entries,
-                              size_t count, char **out_path, char **skipped)
+                              size_t count, int files, char **out_path, char **skipped)
 {
     for (size_t i = 0; i < count; i++) {
         char *path;
@@ -136,7 +142,7 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
         if (path == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", dir);
         }
-        status = cddpi_snapshot_verify(path, entries[i].step);
+        status = verify(path, entries[i].step, files);
         if (status == CDDP_OK) {
             *out_path = path;
             return CDDP_OK;
@@ -153,7 +159,7 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
     return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: there are no checkpoints", dir);
 }
 
-cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped)
+static cddp_status find(const char *dir, int files, char **out_path, char **out_skipped)
 {
     struct cddpi_snapshot_entry *entries;
     size_t count;
@@ -175,7 +181,7 @@ cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skip
     if (status != CDDP_OK) {
         return status;
     }
-    status = find_whole(dir, entries, count, out_path, &skipped);
+    status = find_whole(dir, entries, count, files, out_path, &skipped);
     if (status == CDDP_OK && out_skipped != NULL) {
         *out_skipped = skipped;
     } else {
@@ -183,6 +189,16 @@ cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skip
     }
     cddpi_free(entries);
     return status;
+}
+
+cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped)
+{
+    return find(dir, CDDPI_SNAPSHOT_DATA_FILES, out_path, out_skipped);
+}
+
+cddp_status cddpi_snapshot_find_model(const char *dir, char **out_path, char **out_skipped)
+{
+    return find(dir, CDDPI_SNAPSHOT_MODEL + 1, out_path, out_skipped);
 }
 
 cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t *out_step)

@@ -125,21 +125,22 @@ cddp_status cddpi_state_read(const char *path, json_t **out)
     return CDDP_OK;
 }
 
-cddp_status cddpi_snapshot_check(const char *call, const char *path, const cddp_snapshot *snapshot)
+cddp_status cddpi_snapshot_read(const char *dir, const cddp_snapshot *snapshot, cddp_snapshot *out)
 {
-    cddp_snapshot known;
-
-    if (path == NULL || snapshot == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the %s is NULL", call,
-                          path == NULL ? "path" : "snapshot");
+    if (dir == NULL || snapshot == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_write: the %s is NULL",
+                          dir == NULL ? "dir" : "snapshot");
     }
-    CDDPI_TRY(cddpi_struct_read("snapshot", "CDDP_SNAPSHOT_INIT", snapshot, sizeof known,
-                                sizeof known, &known));
-    if ((snapshot->model == NULL && snapshot->model_count > 0) ||
-        (snapshot->optimizer == NULL && snapshot->optimizer_count > 0)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: the snapshot's %s is NULL", call,
-                          snapshot->model == NULL && snapshot->model_count > 0 ? "model"
-                                                                               : "optimizer");
+    CDDPI_TRY(cddpi_struct_read("snapshot", "CDDP_SNAPSHOT_INIT", snapshot, sizeof *out,
+                                sizeof *out, out));
+    if ((out->model == NULL && out->model_count > 0) ||
+        (out->optimizer == NULL && out->optimizer_count > 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_write: the snapshot's %s is NULL",
+                          out->model == NULL && out->model_count > 0 ? "model" : "optimizer");
+    }
+    if (dir[0] == '\0' || out->step > INT64_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "write a checkpoint: no folder, or a step above 2^63 - 1");
     }
     return CDDP_OK;
 }

@@ -285,11 +285,6 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
     struct writing writing = {.shown = dir, .snapshot = snapshot, .source = source, .dir = -1};
     cddp_status status;
 
-    CDDPI_TRY(cddpi_snapshot_check("snapshot_write", dir, snapshot));
-    if (dir[0] == '\0' || snapshot->step > INT64_MAX) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "write a checkpoint: no folder, or a step above 2^63 - 1");
-    }
     memset(out_room, 0, sizeof *out_room);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_WHOLE, snapshot->step, writing.name);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_TEMPORARY, snapshot->step, writing.temporary);
@@ -309,11 +304,4 @@ done:
     }
     json_decref(writing.document);
     return status;
-}
-
-cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot, unsigned keep)
-{
-    struct cddpi_snapshot_room room;
-
-    return cddpi_snapshot_write(dir, snapshot, NULL, keep, keep > 1 ? keep - 1 : 1, &room);
 }

@@ -124,11 +124,11 @@ cddp_status cddpi_bucket_advance(struct cddpi_bucket *bucket)
         snprintf(what, sizeof what, "hook, stage %d", bucket->stage);
         (void)cddpi_fail_callback(status, what);
         status = cddpi_bucket_failed(bucket, status);
-        failure = *cddpi_last_failure();
         if (!cddpi_group_is_capturing(ddp->group)) {
             /* always abort: the other ranks would wait for the collective that this rank skips */
-            cddp_group_abort(ddp->group, cddp_last_error());
+            (void)cddpi_ddp_abort(ddp->group, status);
         }
+        failure = *cddpi_last_failure();
         cddp_work_destroy(work);
         return cddpi_fail_again(status, &failure);
     }
@@ -183,7 +183,8 @@ cddp_status cddpi_bucket_scratch(struct cddpi_bucket *bucket, size_t bytes, void
     void *memory;
 
     if (bucket->scratch == NULL) {
-        cddp_status status = cddp_group_alloc(bucket->ddp->group, bytes > 0 ? bytes : 1, &memory);
+        cddp_status status = cddp_group_alloc(bucket->ddp->group, bytes > 0 ? bytes : 1, 0,
+                                              &memory);
 
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "scratch memory of %zu bytes", bytes);

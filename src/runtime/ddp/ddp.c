@@ -12,6 +12,7 @@
 #include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
+#include "group/group_info.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -252,7 +253,7 @@ cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const cddp_param *pa
     model.device = ddp->device;
     ddp->rank = cddp_group_rank(group);
     ddp->world_size = cddp_group_world_size(group);
-    ddp->one_machine = cddp_group_local_world_size(group) == ddp->world_size;
+    ddp->one_machine = cddpi_group_local_world_size(group) == ddp->world_size;
     ddp->backward.step = (cddp_step)CDDP_STEP_INIT;
     ddp->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     status = read_options(options, &read);

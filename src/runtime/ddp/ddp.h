@@ -24,6 +24,8 @@ struct cddpi_param {
     size_t count;  /* elements */
     uint32_t slot; /* UINT32_MAX: frozen */
     cddp_type type;
+    int dims;
+    int64_t shape[CDDP_MAX_DIMS];
 };
 
 struct cddpi_ddp_slot {

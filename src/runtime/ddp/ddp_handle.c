@@ -3,6 +3,7 @@
  * failure until the step status tells all ranks; a failure that all ranks know ends the handle. */
 #include "ddp/ddp.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_state.h"
 
 cddp_status cddpi_ddp_enter(cddp_ddp *ddp, const char *call)
 {
@@ -58,17 +59,24 @@ cddp_status cddpi_ddp_break(cddp_ddp *ddp, cddp_status status)
         (void)cddpi_fail_suffix(status, "; if its data ended before the others', let each rank "
                                         "call cddp_ddp_follow() after its last step");
     }
+    if (!ddp->failure.reported && !is_of_group(status)) {
+        (void)cddpi_ddp_abort(ddp->group, status);
+    }
     ddp->failure.broken = true;
     cddpi_error_fatal();
     ddp->failure.cause = *cddpi_last_failure();
-    return ddp->failure.reported || is_of_group(status) ? status
-                                                        : cddpi_ddp_abort(ddp->group, status);
+    return status;
 }
 
 cddp_status cddpi_ddp_abort(cddp_group *group, cddp_status status)
 {
-    struct cddpi_failure failure = *cddpi_last_failure();
+    struct cddpi_failure failure;
 
+    if (cddpi_error_culprit() < 0 && status != CDDP_ERR_MISMATCH) { /* which has no culprit */
+        cddpi_error_blame(cddpi_group_rank_of_job(group, group->rank));
+    }
+    cddpi_error_fatal();
+    failure = *cddpi_last_failure();
     cddp_group_abort(group, cddp_last_error());
     return cddpi_fail_again(status, &failure);
 }

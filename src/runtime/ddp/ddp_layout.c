@@ -249,7 +249,7 @@ cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
         /* parameters without elements still need an address */
         size_t bytes = layout->plan->bytes > 0 ? layout->plan->bytes : CDDPI_ALIGNMENT;
 
-        status = cddp_group_alloc(ddp->group, bytes, &block);
+        status = cddp_group_alloc(ddp->group, bytes, 0, &block);
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "ddp: %zu bytes for gradients", bytes);
         }

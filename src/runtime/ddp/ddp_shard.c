@@ -158,14 +158,14 @@ cddp_status cddpi_shard_install(cddp_ddp *ddp)
     if (status != CDDP_OK) {
         return cddpi_ddp_abort(ddp->group, status);
     }
-    status = cddp_group_alloc(ddp->group, bytes, &block);
+    status = cddp_group_alloc(ddp->group, bytes, 0, &block);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "ddp: %zu bytes for parameters", bytes);
     }
     shards->block = block;
     if (shards->has_copies) {
         bytes = bytes / sizeof(float) * cddp_type_bytes(shards->copy_type);
-        status = cddp_group_alloc(ddp->group, bytes, &block);
+        status = cddp_group_alloc(ddp->group, bytes, 0, &block);
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "ddp: %zu bytes for copies of parameters", bytes);
         }

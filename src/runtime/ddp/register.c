@@ -121,6 +121,17 @@ static cddp_status check_unique(const char *what, const cddp_param *tensors, siz
     return status;
 }
 
+static cddp_status describe(struct cddpi_param *out, const cddp_param *from)
+{
+    out->name = cddpi_strdup(from->name);
+    out->data = out->home = from->data;
+    out->type = from->type;
+    out->slot = UINT32_MAX;
+    out->dims = from->dims;
+    memcpy(out->shape, from->shape, sizeof out->shape);
+    return out->name != NULL ? CDDP_OK : cddpi_ddp_no_memory(1);
+}
+
 /* Check the buffers, and keep what broadcasts need. */
 static cddp_status register_buffers(cddp_ddp *ddp, const cddp_param *buffers, size_t count)
 {
@@ -136,13 +147,7 @@ static cddp_status register_buffers(cddp_ddp *ddp, const cddp_param *buffers, si
 
         CDDPI_TRY(check_tensor("buffer", i, &buffers[i], &buffer->count));
         CDDPI_TRY(check_flags("buffer", i, &buffers[i], 0));
-        buffer->name = cddpi_strdup(buffers[i].name);
-        if (buffer->name == NULL) {
-            return cddpi_ddp_no_memory(count);
-        }
-        buffer->data = buffers[i].data;
-        buffer->type = buffers[i].type;
-        buffer->slot = UINT32_MAX;
+        CDDPI_TRY(describe(buffer, &buffers[i]));
         ddp->buffer_count++;
     }
     return check_unique("buffer", buffers, count);
@@ -175,13 +180,7 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
     CDDPI_TRY(check_tensor("parameter", index, from, &param->count));
     CDDPI_TRY(check_flags("parameter", index, from, CDDP_PARAM_FROZEN));
     CDDPI_TRY(check_type(index, from));
-    param->name = cddpi_strdup(from->name);
-    if (param->name == NULL) {
-        return cddpi_ddp_no_memory(ddp->param_count);
-    }
-    param->data = param->home = from->data;
-    param->type = from->type;
-    param->slot = UINT32_MAX;
+    CDDPI_TRY(describe(param, from));
     if ((from->flags & CDDP_PARAM_FROZEN) != 0) {
         return CDDP_OK;
     }

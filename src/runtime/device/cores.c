@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/machine.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -91,8 +92,9 @@ static cddp_status open_gpu(const struct gpus *gpus, const char *name, struct cd
                              place->local_world_size, true, &out->device);
 }
 
-static cddp_status find_core(const cpu_set_t *allowed, const struct gpus *gpus, const char *name,
-                             struct cddpi_core *out)
+/* @p allowed: the @p count processors that this process may use. */
+static cddp_status find_core(const int *allowed, int count, const struct gpus *gpus,
+                             const char *name, struct cddpi_core *out)
 {
     long index;
 
@@ -113,29 +115,26 @@ static cddp_status find_core(const cpu_set_t *allowed, const struct gpus *gpus, 
     if (index < 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is no device: cpu or cpu:N", name);
     }
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, allowed) && index-- == 0) {
-            out->cpu = cpu;
-            return CDDP_OK;
-        }
+    if (index < count) {
+        out->cpu = allowed[index];
+        return CDDP_OK;
     }
     return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                       "devices: there is no %s: this process may use %d processor%s, which count "
                       "from cpu:0. Ranks of a machine divide its processors: several devices want "
                       "fewer ranks (cddp-run --nproc 1)",
-                      name, CPU_COUNT(allowed), CPU_COUNT(allowed) == 1 ? "" : "s");
+                      name, count, count == 1 ? "" : "s");
 }
 
 cddp_status cddpi_core_bind(const struct cddpi_core *core)
 {
-    cpu_set_t own;
+    cpu_set_t own[CDDPI_MAX_CPUS / CPU_SETSIZE] = {0};
 
     if (core->cpu < 0) {
         return CDDP_OK;
     }
-    CPU_ZERO(&own);
-    CPU_SET(core->cpu, &own);
-    return sched_setaffinity(0, sizeof own, &own) == 0
+    CPU_SET_S(core->cpu, sizeof own, own);
+    return sched_setaffinity(0, sizeof own, own) == 0
                ? CDDP_OK
                : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
                                   "its thread cannot be bound to processor %d", core->cpu);
@@ -145,27 +144,27 @@ static cddp_status open_all(const char *const *names, int count, struct gpus *gp
                             cddp_devices **out)
 {
     cddp_devices *devices;
-    cpu_set_t allowed;
+    int *allowed;
+    int allowed_count;
     cddp_status status;
 
-    if (names == NULL || out == NULL || count < 1 || count > CDDP_PARALLEL_DEVICES) {
+    if (names == NULL || out == NULL || count < 1 || count > CDDP_MAX_PARALLEL_DEVICES) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: %d names at %p: between 1 and %d", count,
-                          (const void *)names, CDDP_PARALLEL_DEVICES);
-    }
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
-        return cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
-                                "devices: which processors this process may use");
+                          (const void *)names, CDDP_MAX_PARALLEL_DEVICES);
     }
     devices = cddpi_zalloc(sizeof *devices + (size_t)count * sizeof *devices->cores);
-    if (devices == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "devices: no memory for %d", count);
-    }
+    CDDPI_TRY_MEMORY(devices != NULL, "devices: no memory for %d", count);
     cddpi_handle_init(&devices->handle, CDDPI_HANDLE_DEVICES);
     devices->bytes = sizeof *devices + (size_t)count * sizeof *devices->cores;
-    status = divide_gpus(names, count, gpus);
+    allowed_count = cddpi_allowed_cpus(&allowed);
+    status = allowed_count > 0 ? divide_gpus(names, count, gpus)
+                               : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
+                                                  "devices: which processors this process may use");
     for (; devices->count < count && status == CDDP_OK; devices->count++) {
-        status = find_core(&allowed, gpus, names[devices->count], &devices->cores[devices->count]);
+        status = find_core(allowed, allowed_count, gpus, names[devices->count],
+                           &devices->cores[devices->count]);
     }
+    cddpi_free(allowed);
     if (status != CDDP_OK) {
         cddp_devices_destroy(devices);
         return status;

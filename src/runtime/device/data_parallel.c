@@ -13,7 +13,7 @@
 struct data_parallel_job {
     const cddp_data_parallel_options *options;
     cddp_replica_fn fn;
-    void *arg;
+    void *state;
     cddp_chunk *chunks; /* the chunks of the input */
     int count;
     float **params; /* count x param_count */
@@ -44,36 +44,36 @@ static cddp_replica replica_of(const struct data_parallel_job *job, int device)
     return replica;
 }
 
-static int run_replica(int device, void *argument)
+static cddp_status run_replica(void *state, int device)
 {
-    const struct data_parallel_job *job = argument;
+    const struct data_parallel_job *job = state;
     cddp_replica replica = replica_of(job, device);
 
     for (size_t i = 0; replica.grads != NULL && i < job->options->param_count; i++) {
         memset(replica.grads[i], 0, job->options->counts[i] * sizeof(float));
     }
-    return job->fn(&replica, job->arg);
+    return job->fn(job->state, &replica);
 }
 
-static int run_loss(int device, void *argument)
+static cddp_status run_loss(void *state, int device)
 {
-    const struct data_parallel_job *job = argument;
+    const struct data_parallel_job *job = state;
     const cddp_data_parallel_options *options = job->options;
 
     return device == options->output_device
-               ? options->loss(device, options->out, options->rows, options->out_grads, job->arg)
-               : 0;
+               ? options->loss(job->state, device, options->out, options->rows, options->out_grads)
+               : CDDP_OK;
 }
 
-static int run_backward(int device, void *argument)
+static cddp_status run_backward(void *state, int device)
 {
-    const struct data_parallel_job *job = argument;
+    const struct data_parallel_job *job = state;
     const cddp_data_parallel_options *options = job->options;
     cddp_replica replica = replica_of(job, device);
 
     replica.out_grads = (const char *)options->out_grads +
                         replica.first_row * options->out_row_bytes;
-    return options->backward(&replica, job->arg);
+    return options->backward(job->state, &replica);
 }
 
 /* Allocate gradients for all devices. Device 0 gets its own, too, since the caller's gradients may
@@ -110,9 +110,9 @@ static cddp_status make_grads(struct data_parallel_job *job, float **out_block)
 
 /* Runs on the first device's CPU. Adds in the order of the devices, so that the sum is
  * reproducible. */
-static int add_grads(int device, void *argument)
+static cddp_status add_grads(void *state, int device)
 {
-    const struct data_parallel_job *job = argument;
+    const struct data_parallel_job *job = state;
     size_t n = job->options->param_count;
 
     (void)device;
@@ -130,7 +130,7 @@ static int add_grads(int device, void *argument)
             job->options->grads[i][k] += sum[k];
         }
     }
-    return 0;
+    return CDDP_OK;
 }
 
 static cddp_status run(const cddp_devices *devices, struct data_parallel_job *job)
@@ -187,10 +187,10 @@ static cddp_status check_loss(const cddp_devices *devices,
 
 static cddp_status data_parallel(const cddp_devices *devices,
                                  const cddp_data_parallel_options *options, cddp_replica_fn fn,
-                                 void *arg)
+                                 void *state)
 {
     cddp_data_parallel_options known = CDDP_DATA_PARALLEL_OPTIONS_INIT;
-    struct data_parallel_job job = {.options = &known, .fn = fn, .arg = arg};
+    struct data_parallel_job job = {.options = &known, .fn = fn, .state = state};
     cddp_status status;
 
     if (options == NULL || fn == NULL) {
@@ -208,10 +208,7 @@ static cddp_status data_parallel(const cddp_devices *devices,
     }
     CDDPI_TRY(check_loss(devices, &known));
     job.chunks = cddpi_zalloc_array((size_t)devices->count, sizeof *job.chunks);
-    if (job.chunks == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "data_parallel: no memory for %d chunks",
-                          devices->count);
-    }
+    CDDPI_TRY_MEMORY(job.chunks != NULL, "data_parallel: no memory for %d chunks", devices->count);
     status = run(devices, &job);
     cddpi_free(job.chunks);
     return status;
@@ -219,12 +216,12 @@ static cddp_status data_parallel(const cddp_devices *devices,
 
 cddp_status cddp_data_parallel(const cddp_devices *devices,
                                const cddp_data_parallel_options *options, cddp_replica_fn fn,
-                               void *arg)
+                               void *state)
 {
     cddp_status status = cddpi_devices_enter(devices, "data_parallel");
 
     if (status == CDDP_OK) {
-        status = data_parallel(devices, options, fn, arg);
+        status = data_parallel(devices, options, fn, state);
         cddpi_devices_leave(devices);
     }
     return status;

@@ -40,9 +40,7 @@ static cddp_status cpu_alloc(struct cddpi_device *device, size_t bytes, const ch
     void *memory = cddpi_alloc_aligned(bytes);
 
     (void)device;
-    if (memory == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes of %s", bytes, what);
-    }
+    CDDPI_TRY_MEMORY(memory != NULL, "no memory for %zu bytes of %s", bytes, what);
     *out = memory;
     return CDDP_OK;
 }
@@ -52,9 +50,7 @@ static cddp_status cpu_pin(struct cddpi_device *device, size_t bytes, void **out
     void *memory = cddpi_alloc_aligned(bytes);
 
     (void)device;
-    if (memory == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "a host buffer: no memory for %zu bytes", bytes);
-    }
+    CDDPI_TRY_MEMORY(memory != NULL, "a host buffer: no memory for %zu bytes", bytes);
     *out = memory;
     return CDDP_OK;
 }
@@ -100,9 +96,7 @@ static cddp_status cpu_event_create(struct cddpi_device *device, bool timed,
     struct cpu_event *event = cddpi_zalloc(sizeof *event);
 
     (void)device;
-    if (event == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "event: no memory for %zu bytes", sizeof *event);
-    }
+    CDDPI_TRY_MEMORY(event != NULL, "event: no memory for %zu bytes", sizeof *event);
     event->base.timed = timed;
     *out = &event->base;
     return CDDP_OK;

@@ -74,7 +74,7 @@ cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, f
 
     CDDPI_TRY(check_count("parallel_replicate", devices, replicas));
     if (out == NULL || (n > 0 && (params == NULL || counts == NULL)) ||
-        n > SIZE_MAX / 2 / CDDP_PARALLEL_DEVICES / sizeof *made) {
+        n > SIZE_MAX / 2 / CDDP_MAX_PARALLEL_DEVICES / sizeof *made) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "replicate: %zu parameters at %p", n,
                           (const void *)params);
     }
@@ -87,10 +87,8 @@ cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, f
     made = bytes <= (SIZE_MAX - table) / (size_t)replicas
                ? cddpi_alloc_aligned(table + bytes * (size_t)(replicas - 1) + CDDPI_ALIGNMENT)
                : NULL;
-    if (made == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "replicate: no memory for %d copies of %zu bytes",
-                          replicas - 1, bytes);
-    }
+    CDDPI_TRY_MEMORY(made != NULL, "replicate: no memory for %d copies of %zu bytes", replicas - 1,
+                     bytes);
     at = (char *)made + table;
     for (int d = 0; d < replicas; d++) {
         for (size_t i = 0; i < n; i++) {
@@ -105,15 +103,14 @@ cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, f
     return CDDP_OK;
 }
 
-enum { NEVER_RETURNED = INT_MIN };
-
 /* The thread of one device in cddp_parallel_apply(). */
 struct apply {
     cddp_parallel_fn fn;
-    void *arg;
+    void *state;
     int device;
     const struct cddpi_core *core;
-    int result;
+    bool has_returned;
+    cddp_status result;
     struct cddpi_failure failure;
     pthread_t thread;
 };
@@ -122,31 +119,31 @@ static void *run_device(void *argument)
 {
     struct apply *apply = argument;
 
-    apply->result = cddpi_core_bind(apply->core) == CDDP_OK ? apply->fn(apply->device, apply->arg)
-                                                            : -1;
-    if (apply->result != 0) {
+    apply->result = cddpi_core_bind(apply->core);
+    if (apply->result == CDDP_OK) {
+        apply->result = apply->fn(apply->state, apply->device);
+    }
+    if (apply->result != CDDP_OK) {
+        apply->result = cddpi_fail_returned(apply->result, CDDP_ERR_DEVICE);
         apply->failure = *cddpi_last_failure();
     }
+    apply->has_returned = true;
     return NULL;
 }
 
 static cddp_status word(const struct apply *apply, const char *name)
 {
-    cddp_status status = (cddp_status)apply->failure.status;
-
-    if (apply->result == NEVER_RETURNED) {
+    if (!apply->has_returned) {
         return cddpi_fail(CDDP_ERR_DEVICE,
                           "%s: its function ended its thread by pthread_exit(): it has to return",
                           name);
     }
-    if (status == CDDP_OK) {
-        return cddpi_fail(CDDP_ERR_DEVICE, "%s: its function returned %d", name, apply->result);
-    }
-    (void)cddpi_fail_again(status, &apply->failure);
-    return cddpi_fail_prefix(status, "%s", name);
+    (void)cddpi_fail_again(apply->result, &apply->failure);
+    return cddpi_fail_prefix(apply->result, "%s", name);
 }
 
-static cddp_status apply_all(const cddp_devices *devices, int count, cddp_parallel_fn fn, void *arg)
+static cddp_status apply_all(const cddp_devices *devices, int count, cddp_parallel_fn fn,
+                             void *state)
 {
     cddp_status status = CDDP_OK;
     struct apply *all;
@@ -157,14 +154,13 @@ static cddp_status apply_all(const cddp_devices *devices, int count, cddp_parall
         return cddpi_fail(CDDP_ERR_ARGUMENT, "parallel_apply: fn is NULL");
     }
     all = cddpi_zalloc_array((size_t)count, sizeof *all);
-    if (all == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel_apply: no memory for %d threads", count);
-    }
+    CDDPI_TRY_MEMORY(all != NULL, "parallel_apply: no memory for %d threads", count);
     for (; started < count && status == CDDP_OK; started++) {
         struct apply *apply = &all[started];
         int error;
 
-        *apply = (struct apply){fn, arg, started, &devices->cores[started], NEVER_RETURNED, {0}, 0};
+        *apply = (struct apply){
+            .fn = fn, .state = state, .device = started, .core = &devices->cores[started]};
         error = pthread_create(&apply->thread, NULL, run_device, apply);
         if (error != 0) {
             status = cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error,
@@ -177,7 +173,7 @@ static cddp_status apply_all(const cddp_devices *devices, int count, cddp_parall
         (void)pthread_join(all[d].thread, NULL);
     }
     for (int d = 0; d < started && status == CDDP_OK; d++) {
-        if (all[d].result != 0) {
+        if (!all[d].has_returned || all[d].result != CDDP_OK) {
             status = word(&all[d], devices->cores[d].name);
         }
     }
@@ -186,12 +182,12 @@ static cddp_status apply_all(const cddp_devices *devices, int count, cddp_parall
 }
 
 cddp_status cddp_parallel_apply(const cddp_devices *devices, int count, cddp_parallel_fn fn,
-                                void *arg)
+                                void *state)
 {
     cddp_status status = cddpi_devices_enter(devices, "parallel_apply");
 
     if (status == CDDP_OK) {
-        status = apply_all(devices, count, fn, arg);
+        status = apply_all(devices, count, fn, state);
         cddpi_devices_leave(devices);
     }
     return status;
@@ -203,7 +199,7 @@ cddp_status cddp_parallel_gather(const cddp_chunk *chunks, int count, size_t row
     size_t total = 0;
     char *at = out;
 
-    if (chunks == NULL || out == NULL || count < 1 || count > CDDP_PARALLEL_DEVICES ||
+    if (chunks == NULL || out == NULL || count < 1 || count > CDDP_MAX_PARALLEL_DEVICES ||
         (row_bytes != 0 && rows > CDDPI_BYTES_MAX / row_bytes)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "gather: %d chunks at %p to %zu rows of %zu bytes at %p", count,

@@ -106,9 +106,7 @@ cddp_status cddpi_workers_create(const cddp_devices *devices, struct cddpi_worke
                                                  (size_t)devices->count * sizeof *workers->list);
     cddp_status status = CDDP_OK;
 
-    if (workers == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "devices: no memory for %d threads", devices->count);
-    }
+    CDDPI_TRY_MEMORY(workers != NULL, "devices: no memory for %d threads", devices->count);
     workers->devices = devices;
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->work, NULL);

@@ -191,34 +191,6 @@ void cddp_group_destroy(cddp_group *group)
     }
 }
 
-const char *cddp_group_backend(const cddp_group *group)
-{
-    if (!cddpi_group_may_ask(group, "group_backend")) {
-        return NULL;
-    }
-    return cddpi_group_has_device(group) ? cddpi_group_device_transport_name(group)
-                                         : group->transport->name;
-}
-
-int cddp_group_device(const cddp_group *group)
-{
-    if (!cddpi_group_may_ask(group, "group_device")) {
-        return -1;
-    }
-    return cddpi_group_has_device(group) ? cddpi_group_on_device(group)->index : -1;
-}
-
-void *cddp_group_stream(const cddp_group *group)
-{
-    struct cddpi_device *device;
-
-    if (!cddpi_group_may_ask(group, "group_stream")) {
-        return NULL;
-    }
-    device = cddpi_group_on_device(group);
-    return device->ops->compute_stream(device);
-}
-
 cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
 {
     struct cddpi_device *device;
@@ -250,24 +222,19 @@ static cddp_status alloc_host(cddp_group *group, size_t bytes, void **out)
     return CDDP_OK;
 }
 
-static cddp_status alloc(cddp_group *group, bool on_host, size_t bytes, void **out)
+cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, uint32_t flags, void **out)
 {
-    CDDPI_ENTER_GROUP(group, on_host ? "group_alloc_host" : "group_alloc");
+    CDDPI_ENTER_GROUP(group, "group_alloc");
     if (out == NULL || bytes > CDDPI_BYTES_MAX) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes to %p", bytes, (void *)out);
     }
-    return !on_host && cddpi_group_has_device(group) ? cddpi_group_device_alloc(group, bytes, out)
-                                                     : alloc_host(group, bytes, out);
-}
-
-cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, void **out)
-{
-    return alloc(group, false, bytes, out);
-}
-
-cddp_status cddp_group_alloc_host(cddp_group *group, size_t bytes, void **out)
-{
-    return alloc(group, true, bytes, out);
+    if ((flags & ~(uint32_t)CDDP_ALLOC_HOST) != 0) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "group_alloc: cddp %s does not know the flags %#x",
+                          cddp_version(), flags & ~(uint32_t)CDDP_ALLOC_HOST);
+    }
+    return cddpi_group_has_device(group) && (flags & CDDP_ALLOC_HOST) == 0
+               ? cddpi_group_device_alloc(group, bytes, out)
+               : alloc_host(group, bytes, out);
 }
 
 bool cddpi_group_has_thread(const cddp_group *group)

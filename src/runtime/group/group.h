@@ -19,8 +19,8 @@ struct cddpi_store_server;
 
 struct cddp_group {
     struct cddpi_handle handle;
-    _Atomic unsigned refs; /* one of the caller, and one for each cddp_ddp */
-    bool is_closed;        /* the caller has destroyed its handle */
+    _Atomic unsigned refs;  /* one of the caller, and one for each cddp_ddp */
+    _Atomic bool is_closed; /* the caller has destroyed its handle */
     struct cddp_group *next_open;
     int rank;
     int world_size;
@@ -28,7 +28,7 @@ struct cddp_group {
     int local_world_size;
     int host; /* the number of this rank's host in the job; ranks on one host share memory */
     uint32_t generation;
-    uint32_t timeout_ms;
+    _Atomic uint32_t timeout_ms;
     /* where its ranks met; kept open so that no other job meets there; NULL: not kept */
     cddp_store *place;
     const struct cddpi_transport *transport;
@@ -49,6 +49,7 @@ struct cddp_group {
     cddp_store *user_store; /* NULL: not requested */
     struct cddpi_store_server *user_store_server; /* on rank 0; else NULL */
     char token[256];     /* the job's secret; "": no other rank shares it */
+    _Atomic bool ended;  /* this rank has told the others that the group failed */
     _Atomic bool broken; /* if true, `failure` is set and does not change */
     struct cddpi_failure failure;
     struct cddpi_recorder recorder; /* its most recent operations */

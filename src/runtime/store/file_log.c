@@ -208,9 +208,7 @@ static cddp_status follow_one(struct cddpi_file_log *log, struct cddpi_table *ta
     }
     if (entry.body_bytes > bytes - ENTRY_HEAD_BYTES) {
         large = cddpi_realloc(NULL, entry.body_bytes);
-        if (large == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a record");
-        }
+        CDDPI_TRY_MEMORY(large != NULL, "no memory for a record");
         status = read_at(log->fd, large, entry.body_bytes, log->end + ENTRY_HEAD_BYTES, &bytes);
         if (status != CDDP_OK || bytes < entry.body_bytes) {
             status = status != CDDP_OK ? status : damaged(log);
@@ -266,9 +264,7 @@ cddp_status cddpi_file_append(struct cddpi_file_log *log, const struct cddpi_eff
     struct file_log_entry entry = {.kind = (uint8_t)effect->kind, .head = whole};
     cddp_status status;
 
-    if (whole == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a record of %zu bytes", bytes);
-    }
+    CDDPI_TRY_MEMORY(whole != NULL, "no memory for a record of %zu bytes", bytes);
     entry.body_bytes = bytes - ENTRY_HEAD_BYTES;
     entry.body = whole + ENTRY_HEAD_BYTES;
     cddpi_put_u32(whole, (uint32_t)entry.body_bytes);

@@ -109,9 +109,7 @@ static cddp_status pass_text(const struct cddpi_field *field, struct message_bod
     CDDPI_TRY(pass_number(body, 0, (int64_t)field->bytes - 1, &length));
     if (body->out == NULL && string != NULL) {
         text = *string = cddpi_zalloc((size_t)length + 1);
-        if (text == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %lld bytes", (long long)length);
-        }
+        CDDPI_TRY_MEMORY(text != NULL, "no memory for %lld bytes", (long long)length);
     }
     CDDPI_TRY(pass_bytes(body, text, (size_t)length)); /* zeroed before, so it ends with a NUL */
     return memchr(text, '\0', (size_t)length) == NULL ? CDDP_OK : fail_format();
@@ -128,10 +126,7 @@ static cddp_status make_list(const struct cddpi_field *field, int64_t length,
     }
     if (field->type == CDDPI_FIELD_LIST && length > 0) {
         list = cddpi_zalloc_array((size_t)length, field->bytes);
-        if (list == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a list of %lld",
-                              (long long)length);
-        }
+        CDDPI_TRY_MEMORY(list != NULL, "no memory for a list of %lld", (long long)length);
         *(void **)(void *)((char *)object + field->at) = list;
     }
     return CDDP_OK;

@@ -54,42 +54,32 @@ struct cddpi_field {
                                           own nothing */
 };
 
+#define CDDPI_MEMBER(kind, holder, member, ...)                                                    \
+    {                                                                                              \
+        .type = CDDPI_FIELD_##kind, .at = offsetof(holder, member), __VA_ARGS__                    \
+    }
+#define CDDPI_MEMBER_BYTES(holder, member) sizeof(((holder *)0)->member)
+#define CDDPI_MEMBER_OF_ALL(kind, holder, member)                                                  \
+    CDDPI_MEMBER(kind, holder, member, .bytes = CDDPI_MEMBER_BYTES(holder, member))
+
 /* A number from @p least to @p most. A bool is from 0 to 1. */
-#define CDDPI_FIELD_OF_NUMBER(holder, member, least, most)                                         \
-    {                                                                                              \
-        .type = CDDPI_FIELD_NUMBER, .at = offsetof(holder, member), .low = (least),                \
-        .high = (most), .bytes = sizeof(((holder *)0)->member)                                     \
-    }
-/* Any 64 bits. */
-#define CDDPI_FIELD_OF_U64(holder, member)                                                         \
-    CDDPI_FIELD_OF_NUMBER(holder, member, INT64_MIN, INT64_MAX)
-#define CDDPI_FIELD_OF_BYTES(holder, member)                                                       \
-    {                                                                                              \
-        .type = CDDPI_FIELD_BYTES, .at = offsetof(holder, member),                                 \
-        .bytes = sizeof(((holder *)0)->member)                                                     \
-    }
-#define CDDPI_FIELD_OF_TEXT(holder, member)                                                        \
-    {                                                                                              \
-        .type = CDDPI_FIELD_TEXT, .at = offsetof(holder, member),                                  \
-        .bytes = sizeof(((holder *)0)->member)                                                     \
-    }
-#define CDDPI_FIELD_OF_STRING(holder, member, most)                                                \
-    {                                                                                              \
-        .type = CDDPI_FIELD_STRING, .at = offsetof(holder, member), .bytes = (most)                \
-    }
-#define CDDPI_FIELD_OF_LIST(holder, member, length, most, table)                                   \
-    {                                                                                              \
-        .type = CDDPI_FIELD_LIST, .at = offsetof(holder, member), .high = (most),                  \
-        .bytes = sizeof *((holder *)0)->member, .length_at = offsetof(holder, length),             \
-        .element = (table)                                                                         \
-    }
-#define CDDPI_FIELD_OF_ROWS(holder, member, length, table)                                         \
-    {                                                                                              \
-        .type = CDDPI_FIELD_ROWS, .at = offsetof(holder, member),                                  \
-        .high = sizeof(((holder *)0)->member) / sizeof *((holder *)0)->member,                     \
-        .bytes = sizeof *((holder *)0)->member, .length_at = offsetof(holder, length),             \
-        .element = (table)                                                                         \
-    }
+#define CDDPI_NUMBER(holder, member, least, most)                                                  \
+    CDDPI_MEMBER(NUMBER, holder, member, .low = (least), .high = (most),                           \
+                 .bytes = CDDPI_MEMBER_BYTES(holder, member))
+#define CDDPI_U64(holder, member) CDDPI_NUMBER(holder, member, INT64_MIN, INT64_MAX)
+#define CDDPI_BYTES(holder, member) CDDPI_MEMBER_OF_ALL(BYTES, holder, member)
+#define CDDPI_TEXT(holder, member) CDDPI_MEMBER_OF_ALL(TEXT, holder, member)
+#define CDDPI_STRING(holder, member, most) CDDPI_MEMBER(STRING, holder, member, .bytes = (most))
+#define CDDPI_LIST(holder, member, length, most, table)                                            \
+    CDDPI_MEMBER(LIST, holder, member, .high = (most),                                             \
+                 .bytes = CDDPI_MEMBER_BYTES(holder, member[0]),                                   \
+                 .length_at = offsetof(holder, length), .element = (table))
+#define CDDPI_ROWS(holder, member, length, table)                                                  \
+    CDDPI_MEMBER(ROWS, holder, member,                                                             \
+                 .high = CDDPI_MEMBER_BYTES(holder, member) /                                      \
+                         CDDPI_MEMBER_BYTES(holder, member[0]),                                    \
+                 .bytes = CDDPI_MEMBER_BYTES(holder, member[0]),                                   \
+                 .length_at = offsetof(holder, length), .element = (table))
 
 struct cddpi_message_form {
     enum cddpi_message_kind kind;
@@ -97,6 +87,13 @@ struct cddpi_message_form {
     size_t most_bytes;                /* limit of the body's size */
     const struct cddpi_field *fields; /* ended by CDDPI_FIELD_END */
 };
+
+/* Define the form @p name of messages that are @p holder, with a body of at most @p most bytes. The
+ * members follow. */
+#define CDDPI_MESSAGE_FORM(name, kind, holder, most, ...)                                          \
+    static const struct cddpi_field name##_members[] = {__VA_ARGS__, {.type = CDDPI_FIELD_END}};   \
+    const struct cddpi_message_form name = {CDDPI_MESSAGE_##kind, sizeof(holder), most,            \
+                                            name##_members}
 
 /** Append @p object to @p out, which on failure may hold a part of it.
  *  @return CDDP_ERR_NO_MEMORY; CDDP_ERR_ARGUMENT: a member is out of its bounds. */

@@ -304,9 +304,7 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     bool encrypts_data;
     cddp_status status;
 
-    if (server == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory");
-    }
+    CDDPI_TRY_MEMORY(server != NULL, "store server: no memory");
     (void)pthread_mutex_init(&server->lock, NULL); /* cannot fail: no attributes */
     server->owner = getpid();
     server->stop_fd = -1;

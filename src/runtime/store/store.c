@@ -75,9 +75,7 @@ cddp_status cddp_store_open(const cddp_store_options *options, cddp_store **out)
                           known.url);
     }
     store = cddpi_zalloc(sizeof *store);
-    if (store == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: no memory", known.url);
-    }
+    CDDPI_TRY_MEMORY(store != NULL, "store %s: no memory", known.url);
     cddpi_handle_init(&store->handle, CDDPI_HANDLE_STORE);
     store->url = cddpi_strdup(known.url);
     if (store->url == NULL) {
@@ -208,9 +206,7 @@ static cddp_status hand_over(const cddp_store *store, struct cddpi_store_reply *
 {
     if (reply->data == NULL) {
         reply->data = cddpi_zalloc(1);
-        if (reply->data == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "store %s: no memory", store->url);
-        }
+        CDDPI_TRY_MEMORY(reply->data != NULL, "store %s: no memory", store->url);
     }
     *out = reply->data;
     if (out_bytes != NULL) {

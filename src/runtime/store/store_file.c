@@ -250,9 +250,7 @@ cddp_status cddpi_store_open_file(const char *path, const char *token, int64_t d
         return cddpi_fail(CDDP_ERR_ARGUMENT, "the path must be absolute: file:///path");
     }
     file = cddpi_zalloc(sizeof *file);
-    if (file == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
-    }
+    CDDPI_TRY_MEMORY(file != NULL, "no memory");
     file->base.ops = &file_ops;
     file->log.fd = -1;
     file->path = cddpi_strdup(path);

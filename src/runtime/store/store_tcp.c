@@ -86,10 +86,8 @@ static cddp_status next_part(struct client *client, struct cddpi_wire_head *head
     }
     if (client->body == NULL) {
         client->body = cddpi_realloc(NULL, (size_t)head->body_bytes + 1);
-        if (client->body == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a reply of %u bytes",
-                              head->body_bytes);
-        }
+        CDDPI_TRY_MEMORY(client->body != NULL, "no memory for a reply of %u bytes",
+                         head->body_bytes);
         client->body[head->body_bytes] = '\0';
     }
     *out = client->body + (client->have - sizeof client->head);
@@ -241,9 +239,7 @@ cddp_status cddpi_store_open_tcp(const char *address, const char *token, int64_t
     struct client *client = cddpi_zalloc(sizeof *client);
     cddp_status status;
 
-    if (client == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
-    }
+    CDDPI_TRY_MEMORY(client != NULL, "no memory");
     client->base.ops = &tcp_ops;
     status = cddpi_tcp_connect(address, token, deadline_ns, &client->stream);
     if (status != CDDP_OK) {

@@ -129,9 +129,7 @@ cddp_status cddpi_data_loader_create(const struct cddpi_data_loader_options *opt
 
     CDDPI_TRY(check_options(options));
     loader = cddpi_zalloc(sizeof *loader);
-    if (loader == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "loader: no memory for %zu bytes", sizeof *loader);
-    }
+    CDDPI_TRY_MEMORY(loader != NULL, "loader: no memory for %zu bytes", sizeof *loader);
     loader->device = cddpi_device_or_cpu(options->device);
     loader->max_count = options->max_count;
     loader->slot_count = 1; /* for the caller's thread */

@@ -60,9 +60,14 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_idx(const char *images_path, const c
                                                 int classes, cddp_group *group,
                                                 struct cddpi_dataset *out);
 
-/** Channels, height and width of the images in the IDX file @p path.
+struct cddpi_data_file;
+
+/** Open the images of the IDX file @p path, without labels.
+ *  @param file       Owns the images; release with cddpi_data_file_close().
+ *  @param out_shape  How many there are; channels, height and width of each.
  *  @return as above. */
-CDDP_CHECKED cddp_status cddpi_idx_image_shape(const char *path, int out[3]);
+CDDP_CHECKED cddp_status cddpi_idx_open_images(const char *path, struct cddpi_data_file *file,
+                                               int64_t out_shape[4], const uint8_t **out);
 
 /** Open a folder of images as torchvision's ImageFolder does: each sub-folder is a class, in the
  *  order of their names, and holds JPEG and PNG files of any sizes. Collective in @p group: one

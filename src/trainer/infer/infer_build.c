@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/shape.h"
+#include "data/files/data_file.h"
 #include "nn/weights/weights.h"
 #include "train/model_spec.h"
 
@@ -20,6 +21,20 @@ static cddp_status no_memory(void)
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
 }
 
+static cddp_status read_image_shape(const char *path, int out[3])
+{
+    struct cddpi_data_file file;
+    int64_t shape[4];
+    const uint8_t *images;
+
+    CDDPI_TRY(cddpi_idx_open_images(path, &file, shape, &images));
+    for (int i = 0; i < 3; i++) {
+        out[i] = (int)shape[i + 1];
+    }
+    cddpi_data_file_close(&file);
+    return CDDP_OK;
+}
+
 /* The size of images of data in IDX files. */
 static cddp_status find_image_shape(const struct cddp_model *model, int out[3])
 {
@@ -32,9 +47,9 @@ static cddp_status find_image_shape(const struct cddp_model *model, int out[3])
         }
         return CDDP_OK;
     }
-    status = cddpi_idx_image_shape(config->data.test_images, out);
+    status = read_image_shape(config->data.test_images, out);
     if (status == CDDP_ERR_NOT_FOUND) {
-        status = cddpi_idx_image_shape(config->data.train_images, out);
+        status = read_image_shape(config->data.train_images, out);
     }
     if (status == CDDP_OK) {
         return CDDP_OK;
@@ -305,11 +320,7 @@ static cddp_status list_tensors(const struct cddp_model *model, struct tensors *
         const cddp_param *param = i < params ? &lists[0][i] : &lists[1][i - params];
         cddp_param *tensor = &out->items[out->count];
 
-        tensor->name = param->name;
-        tensor->type = param->type;
-        tensor->dims = param->dims;
-        memcpy(tensor->shape, param->shape, sizeof tensor->shape);
-        tensor->data = param->data;
+        *tensor = *param;
         if (out->copied) {
             tensor->data = cddpi_alloc_aligned(cddpi_elements(param->dims, param->shape) *
                                                cddp_type_bytes(param->type));

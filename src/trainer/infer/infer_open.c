@@ -7,6 +7,7 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/types.h"
+#include "checkpoint/snapshot.h"
 #include "nn/cpu/threads.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 enum { MOST_THREADS = 1024, MOST_BATCH = 1 << 20, MOST_SIDE = 1 << 14, MOST_CHANNELS = 4 };
 
 /* Where a model's files are. */
-struct place {
+struct model_place {
     char *checkpoint; /* the folder; NULL: the weights are the path itself */
     char *config;     /* the run's train.conf; NULL: it has none */
 };
@@ -111,7 +112,7 @@ static cddp_status find_newest(const char *folder, char **out)
 {
     char *skipped = NULL;
 
-    CDDPI_TRY(cddp_snapshot_find(folder, out, &skipped));
+    CDDPI_TRY(cddpi_snapshot_find_model(folder, out, &skipped));
     if (skipped != NULL && skipped[0] != '\0') {
         cddpi_log(CDDPI_LOG_WARN, "model_open: passed over: %s", skipped);
     }
@@ -120,7 +121,7 @@ static cddp_status find_newest(const char *folder, char **out)
 }
 
 /* What is at @p path: a run folder, a checkpoint's, or weights. */
-static cddp_status look_at(const char *path, struct place *out)
+static cddp_status look_at(const char *path, struct model_place *out)
 {
     struct stat info;
     char *found = NULL;
@@ -156,7 +157,7 @@ static cddp_status look_at(const char *path, struct place *out)
 }
 
 static cddp_status read_config(const char *path, const cddp_model_options *options,
-                               const struct place *place, struct cddpi_config *out)
+                               const struct model_place *place, struct cddpi_config *out)
 {
     const char *file = options->config_path != NULL ? options->config_path : place->config;
 
@@ -174,7 +175,7 @@ static cddp_status read_config(const char *path, const cddp_model_options *optio
 
 cddp_status cddp_model_open(const char *path, const cddp_model_options *options, cddp_model **out)
 {
-    struct place place = {NULL, NULL};
+    struct model_place place = {NULL, NULL};
     cddp_model_options read;
     struct cddp_model *model;
     cddp_status status;

@@ -14,7 +14,7 @@
 enum { LONGEST_CHARACTER = 4 };
 
 /* Text on its way to the caller. */
-struct pieces {
+struct text_pieces {
     cddp_text_fn fn;
     void *state;
     char held[LONGEST_CHARACTER]; /* the beginning of a character */
@@ -44,7 +44,7 @@ static size_t open_bytes(const char *text, size_t bytes)
 }
 
 /* Hand over @p bytes of @p text, all of it if @p last. */
-static cddp_status put_piece(struct pieces *pieces, const char *text, size_t bytes, bool last)
+static cddp_status put_piece(struct text_pieces *pieces, const char *text, size_t bytes, bool last)
 {
     char *joined = cddpi_zalloc(pieces->held_bytes + bytes + 1);
     size_t all = pieces->held_bytes + bytes;
@@ -105,7 +105,7 @@ static cddp_status read_options(const struct cddp_model *model,
 }
 
 static cddp_status write_text(struct cddp_model *model, const char *prompt,
-                              const cddp_generate_options *options, struct pieces *pieces)
+                              const cddp_generate_options *options, struct text_pieces *pieces)
 {
     struct cddpi_text_reader reader;
     struct cddpi_generated generated = {0};
@@ -139,7 +139,7 @@ static cddp_status write_text(struct cddp_model *model, const char *prompt,
 cddp_status cddp_model_generate(cddp_model *model, const char *prompt,
                                 const cddp_generate_options *options, cddp_text_fn fn, void *state)
 {
-    struct pieces pieces = {.fn = fn, .state = state};
+    struct text_pieces pieces = {.fn = fn, .state = state};
     cddp_generate_options read = CDDP_GENERATE_OPTIONS_INIT;
     size_t team;
     cddp_status status;

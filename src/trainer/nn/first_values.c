@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/machine.h"
 #include "base/philox.h"
+#include "group/group_info.h"
 #include "nn/model_state.h"
 
 #include <pthread.h>
@@ -115,7 +116,7 @@ static void *make_blocks(void *argument)
  * share all CPUs equally. */
 static int threads_of_rank(const struct cddpi_model *model)
 {
-    int64_t ranks = model->group != NULL ? cddp_group_local_world_size(model->group) : 1;
+    int64_t ranks = model->group != NULL ? cddpi_group_local_world_size(model->group) : 1;
     int online = (int)sysconf(_SC_NPROCESSORS_ONLN);
     int64_t given = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 0);
     struct cddpi_processors own;

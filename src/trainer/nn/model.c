@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "nn/model_state.h"
 
 static cddp_status declare_params(struct cddpi_model *model)
@@ -73,10 +74,8 @@ static cddp_status build(struct cddpi_model *model, const struct cddpi_model_spe
     }
     model->title = cddpi_strdup(spec->preset != NULL ? spec->preset : "layers");
     model->ready_order = cddpi_zalloc_array(model->params.count, sizeof *model->ready_order);
-    if (model->title == NULL || model->ready_order == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
-                          model->params.count);
-    }
+    CDDPI_TRY_MEMORY(model->title != NULL && model->ready_order != NULL,
+                     "model: no memory for %zu parameters", model->params.count);
     order_params(model);
     CDDPI_TRY(cddpi_model_alloc_params(model));
     if (!spec->no_values) {
@@ -113,13 +112,11 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
 
     CDDPI_TRY(cddpi_model_spec_complete(&complete));
     model = cddpi_zalloc(sizeof *model);
-    if (model == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes", sizeof *model);
-    }
+    CDDPI_TRY_MEMORY(model != NULL, "model: no memory for %zu bytes", sizeof *model);
     complete.device = cddpi_device_or_cpu(given->device);
     model->device = spec->device;
     model->ops = rows[spec->device->ops->kind];
-    model->timeout_ms = group != NULL ? cddp_group_timeout_ms(group) : cddpi_env_timeout_ms();
+    model->timeout_ms = group != NULL ? cddpi_group_timeout_ms(group) : cddpi_env_timeout_ms();
     model->seed = seed;
     model->group = group;
     model->classes = spec->classes;

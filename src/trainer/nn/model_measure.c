@@ -92,9 +92,7 @@ static cddp_status make_grads(struct cddpi_model *model, struct noise *out)
         bytes += (cddpi_tensor_elements(&model->params.items[i]) + 64) * sizeof(float);
     }
     out->bound = cddpi_zalloc_array(model->params.count, sizeof *out->bound);
-    if (out->bound == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to measure it");
-    }
+    CDDPI_TRY_MEMORY(out->bound != NULL, "model: no memory to measure it");
     CDDPI_TRY(
         out->device->ops->alloc(out->device, bytes, "gradients to measure with", &out->grads));
     bytes = 0;

@@ -33,9 +33,7 @@ static cddp_status append_tensor(struct cddpi_tensors *tensors, const char *laye
         size_t capacity = tensors->capacity > 0 ? 2 * tensors->capacity : 32;
         void *grown = cddpi_realloc(tensors->items, capacity * sizeof *tensors->items);
 
-        if (grown == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", suffix);
-        }
+        CDDPI_TRY_MEMORY(grown != NULL, "no memory for %s", suffix);
         tensors->items = grown;
         tensors->capacity = capacity;
     }
@@ -51,9 +49,7 @@ static cddp_status append_tensor(struct cddpi_tensors *tensors, const char *laye
     }
     item->name = cddpi_format("%s.%s", layer, suffix);
     tensors->count++; /* from here on, destroy releases it, even if it is incomplete */
-    if (item->name == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the name of %s", suffix);
-    }
+    CDDPI_TRY_MEMORY(item->name != NULL, "no memory for the name of %s", suffix);
     for (size_t i = 0; i + 1 < tensors->count; i++) {
         if (strcmp(tensors->items[i].name, item->name) == 0) {
             return cddpi_fail(CDDP_ERR_CONFIG, "two parameters would be called %s", item->name);
@@ -77,9 +73,7 @@ cddp_status cddpi_model_add_param_of(struct cddpi_model *model, struct cddpi_op 
     struct cddpi_param_state *grown = cddpi_realloc(model->param_states,
                                                     (index + 1) * sizeof *grown);
 
-    if (grown == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", suffix);
-    }
+    CDDPI_TRY_MEMORY(grown != NULL, "no memory for %s", suffix);
     model->param_states = grown;
     grown[index] = (struct cddpi_param_state){.info = info};
     CDDPI_TRY(append_tensor(&model->params, layer, suffix, dims, shape));
@@ -95,9 +89,7 @@ cddp_status cddpi_model_add_buffer(struct cddpi_model *model, struct cddpi_op *o
 
     CDDPI_TRY(append_tensor(&model->buffers, op->layer.name, suffix, 1, &count));
     grown = cddpi_realloc(model->first_values, model->buffers.capacity * sizeof *grown);
-    if (grown == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %s", suffix);
-    }
+    CDDPI_TRY_MEMORY(grown != NULL, "no memory for %s", suffix);
     model->first_values = grown;
     model->first_values[index] = value;
     op->buffers[k] = (int)index;
@@ -111,10 +103,8 @@ static cddp_status allocate(struct cddpi_tensors *tensors)
         size_t elements = cddpi_tensor_elements(item);
 
         item->data = cddpi_alloc_aligned(elements * sizeof(float));
-        if (item->data == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for the %zu elements of %s",
-                              elements, item->name);
-        }
+        CDDPI_TRY_MEMORY(item->data != NULL, "model: no memory for the %zu elements of %s",
+                         elements, item->name);
     }
     return CDDP_OK;
 }

@@ -65,17 +65,12 @@ cddp_status cddpi_model_cut(struct cddpi_model *model, const struct cddpi_model_
     uint32_t *numbers;
 
     model->part = cddpi_zalloc(sizeof *model->part);
-    if (model->part == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes",
-                          sizeof *model->part);
-    }
+    CDDPI_TRY_MEMORY(model->part != NULL, "model: no memory for %zu bytes", sizeof *model->part);
     CDDPI_TRY(cddpi_part_cut(spec, &model->list, &model->graph, model->part, &model->graph));
     model->part->param_numbers = cddpi_zalloc_array(model->params.count + model->buffers.count,
                                                     sizeof *model->part->param_numbers);
-    if (model->part->param_numbers == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu parameters",
-                          model->params.count);
-    }
+    CDDPI_TRY_MEMORY(model->part->param_numbers != NULL, "model: no memory for %zu parameters",
+                     model->params.count);
     numbers = model->part->param_numbers;
     keep_read(&model->graph, &model->buffers, buffers_of, numbers);
     for (size_t i = 0; i < model->buffers.count; i++) {

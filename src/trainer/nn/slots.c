@@ -45,9 +45,7 @@ cddp_status cddpi_model_use_slots(struct cddpi_model *model, const struct cddpi_
     if (model->slots == NULL) {
         model->slots = cddpi_zalloc_array(CDDPI_MODEL_SLOTS, sizeof *model->slots);
     }
-    if (model->slots == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %d slots", CDDPI_MODEL_SLOTS);
-    }
+    CDDPI_TRY_MEMORY(model->slots != NULL, "model: no memory for %d slots", CDDPI_MODEL_SLOTS);
     save(model);
     memcpy(model->places, wanted, sizeof wanted);
     load(model);
@@ -80,10 +78,8 @@ cddp_status cddpi_model_grow_region(struct cddpi_model *model, const struct cddp
         return CDDP_OK;
     }
     data = cddpi_alloc_aligned(bytes); /* a split model is always on the CPU */
-    if (data == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                          "model: no memory for %zu bytes of what gradients are made of", bytes);
-    }
+    CDDPI_TRY_MEMORY(data != NULL, "model: no memory for %zu bytes of what gradients are made of",
+                     bytes);
     if (region == CDDPI_REGION_KEPT) {
         cddpi_model_forget_forward(model);
     }

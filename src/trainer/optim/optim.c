@@ -68,9 +68,7 @@ static cddp_status check_spec(const struct cddpi_optim_spec *spec)
 static cddp_status find_moved(struct cddpi_optim *optim, const cddp_param *params, size_t count)
 {
     optim->trainable = cddpi_zalloc_array(count, sizeof *optim->trainable);
-    if (optim->trainable == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters", count);
-    }
+    CDDPI_TRY_MEMORY(optim->trainable != NULL, "optimizer: no memory for %zu parameters", count);
     for (size_t i = 0; i < count; i++) {
         if ((params[i].flags & CDDP_PARAM_FROZEN) != 0) {
             continue;
@@ -101,10 +99,8 @@ static cddp_status fill_slots(struct cddpi_optim *optim, const cddp_param *param
 
     optim->step = cddpi_zalloc_array(1 + optim->trainable_count, sizeof *optim->step);
     optim->slots = cddpi_zalloc_array(spans, sizeof *optim->slots);
-    if (optim->slots == NULL || optim->step == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters",
-                          optim->trainable_count);
-    }
+    CDDPI_TRY_MEMORY(optim->slots != NULL && optim->step != NULL,
+                     "optimizer: no memory for %zu parameters", optim->trainable_count);
     for (size_t i = 0; i < optim->trainable_count; i++) {
         const struct cddpi_optim_trainable *param = &optim->trainable[i];
         cddp_span own = {param->index, 0, param->count};
@@ -143,10 +139,8 @@ static cddp_status make_state(struct cddpi_optim *optim)
         each += padded(optim->slots[i].count);
     }
     optim->moments = cddpi_alloc_aligned(each * moments * sizeof(float));
-    if (optim->moments == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes of state",
-                          each * moments * sizeof(float));
-    }
+    CDDPI_TRY_MEMORY(optim->moments != NULL, "optimizer: no memory for %zu bytes of state",
+                     each * moments * sizeof(float));
     memset(optim->moments, 0, each * moments * sizeof(float));
     optim->moment_elements = each * moments;
     for (size_t i = 0; i < optim->slot_count; i++) {
@@ -265,9 +259,7 @@ cddp_status cddpi_optim_create(const struct cddpi_optim_spec *spec, const cddp_p
 
     CDDPI_TRY(check_spec(spec));
     optim = cddpi_zalloc(sizeof *optim);
-    if (optim == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes", sizeof *optim);
-    }
+    CDDPI_TRY_MEMORY(optim != NULL, "optimizer: no memory for %zu bytes", sizeof *optim);
     optim->spec = *spec;
     optim->placement = &cddpi_optim_on_cpu;
     optim->kernels = cddpi_optim_kernels();

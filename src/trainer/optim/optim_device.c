@@ -86,10 +86,7 @@ static cddp_status send_state(struct cddpi_optim *optim)
     int64_t *steps = cddpi_zalloc_array(optim->slot_count + 1, sizeof *steps);
     cddp_status status;
 
-    if (steps == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
-                          optim->slot_count);
-    }
+    CDDPI_TRY_MEMORY(steps != NULL, "optimizer: no memory for %zu slots", optim->slot_count);
     for (size_t i = 0; i < optim->slot_count; i++) {
         steps[i] = *optim->slots[i].steps;
     }
@@ -114,9 +111,7 @@ cddp_status cddpi_optim_to_device(struct cddpi_optim *optim, struct cddpi_device
     struct cddpi_optim_device *on = cddpi_zalloc(sizeof *on);
     cddp_status status;
 
-    if (on == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes", sizeof *on);
-    }
+    CDDPI_TRY_MEMORY(on != NULL, "optimizer: no memory for %zu bytes", sizeof *on);
     on->device = device;
     on->timeout_ms = timeout_ms;
     optim->device = on;
@@ -223,10 +218,7 @@ static cddp_status make_table(struct cddpi_optim *optim, void *const *grads)
     size_t count;
     cddp_status status;
 
-    if (slots == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu slots",
-                          optim->slot_count);
-    }
+    CDDPI_TRY_MEMORY(slots != NULL, "optimizer: no memory for %zu slots", optim->slot_count);
     count = fill_slots(optim, grads, slots);
     status = grow_table(on, kernels->tensors_bytes(slots, count) + 1);
     status = status == CDDP_OK ? kernels->tensors(on->device, slots, count, on->table, &on->tensors)

@@ -98,10 +98,8 @@ cddp_status cddpi_optim_alloc_full_state(struct cddpi_optim *optim)
         return CDDP_OK;
     }
     optim->full_state = cddpi_zalloc_array(elements > 0 ? elements : 1, sizeof *optim->full_state);
-    if (optim->full_state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu bytes of whole state",
-                          elements * sizeof *optim->full_state);
-    }
+    CDDPI_TRY_MEMORY(optim->full_state != NULL, "optimizer: no memory for %zu bytes of whole state",
+                     elements * sizeof *optim->full_state);
     for (size_t i = 0; i < optim->trainable_count; i++) {
         for (size_t moment = 0; moment < moments; moment++) {
             (tensor++)->data = optim->full_state + moment * optim->full_elements +

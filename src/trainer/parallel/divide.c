@@ -173,9 +173,7 @@ cddp_status cddpi_divide_by_time(const struct cddpi_model_spec *spec, const doub
     int count;
     cddp_status status;
 
-    if (learns == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", layers);
-    }
+    CDDPI_TRY_MEMORY(learns != NULL, "parallel: no memory to divide %d layers", layers);
     for (int i = 0; i < layers; i++) {
         CDDPI_TRY_GOTO(out, status, cddpi_model_layer_has_params(spec, i, &learns[i], &count));
     }
@@ -206,9 +204,7 @@ cddp_status cddpi_divide_by_memory(const struct cddpi_layer_bytes *layers, int c
     bool learns = false;
     cddp_status status;
 
-    if (begins == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to divide %d layers", count);
-    }
+    CDDPI_TRY_MEMORY(begins != NULL, "parallel: no memory to divide %d layers", count);
     for (int i = 0; i < count; i++) { /* no stage begins before the first layer with parameters */
         begins[i] = layers[i].is_own && layers[i].parameters > 0 && learns ? 1 : 0;
         learns = learns || layers[i].parameters > 0;

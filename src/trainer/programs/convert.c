@@ -77,9 +77,7 @@ static cddp_status open_run(const char *path, struct cddpi_weights **out)
     char *skipped = NULL;
     cddp_status status;
 
-    if (folder == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", path);
-    }
+    CDDPI_TRY_MEMORY(folder != NULL, "%s: no memory for a name", path);
     status = cddp_snapshot_find(folder, &snapshot, &skipped);
     if (status == CDDP_OK) {
         cddpi_say(stderr, "%s%scddp-convert: reading %s\n", skipped != NULL ? skipped : "",

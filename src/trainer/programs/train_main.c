@@ -10,10 +10,10 @@
 #include "base/number.h"
 #include "base/options.h"
 #include "base/streams.h"
+#include "programs/train_infer.h"
 #include "train/config/schema.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
-#include "train/generate/from_checkpoint.h"
 #include "train/train_setup.h"
 
 #include <cddp/process.h>
@@ -30,6 +30,8 @@ enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
       "say what is wrong with the configuration, if anything is, and end")                         \
     X(GENERATE, "generate", 0, "PROMPT",                                                           \
       "print PROMPT and what the model of the run's newest checkpoint adds to it")                 \
+    X(PREDICT, "predict", 0, "PATH",                                                               \
+      "print the class of each image of PATH, by that model: an IDX file, an image or a folder")   \
     X(PRINT_NPROC, "print-nproc", 0, NULL,                                                         \
       "print how many ranks make sense on this machine, and end")                                  \
     X(KEYS, "keys", 0, NULL, "print the table of keys of train.conf")                              \
@@ -179,9 +181,10 @@ static int print_nproc(const struct cddpi_config *config)
     return 0;
 }
 
-/* @p mode: the option that chose what to do; -1: train. @p words: train.conf and key=value texts.
+/* @p mode: the option that chose what to do, with its value; -1: train. @p words: train.conf and
+ * key=value texts.
  */
-static int with_config(int mode, const char *prompt, char *const *words, int count)
+static int with_config(int mode, const char *value, char *const *words, int count)
 {
     struct cddpi_config config;
     cddp_status status = cddpi_config_load(words[0], words + 1, count - 1, &config);
@@ -193,7 +196,9 @@ static int with_config(int mode, const char *prompt, char *const *words, int cou
     if (mode == OPTION_PRINT_NPROC) {
         result = print_nproc(&config);
     } else if (mode == OPTION_GENERATE) {
-        status = cddpi_trainer_generate(&config, prompt, stdout);
+        status = cddpi_train_generate(&config, value, stdout);
+    } else if (mode == OPTION_PREDICT) {
+        status = cddpi_train_predict(&config, value, stdout);
     } else if (mode < 0) {
         result = train(&config, words, count);
     } else {
@@ -213,6 +218,7 @@ static void print_help(void)
 {
     fputs("usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value ...]\n"
           "       cddp-train --generate PROMPT train.conf [key=value ...]\n"
+          "       cddp-train --predict PATH train.conf [key=value ...]\n"
           "       cddp-train --keys | --help | --version\n"
           "\nTrains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun\n"
           "starts.\n\n",
@@ -223,10 +229,10 @@ static void print_help(void)
 /* Find which of the options that exclude each other was given; -1: none. */
 static cddp_status read_mode(const char *const *values, int word_count, int *out)
 {
-    static const int modes[] = {OPTION_DRY_RUN, OPTION_VALIDATE, OPTION_GENERATE,
-                                OPTION_PRINT_NPROC, OPTION_KEYS};
+    static const int modes[] = {OPTION_DRY_RUN, OPTION_VALIDATE,    OPTION_GENERATE,
+                                OPTION_PREDICT, OPTION_PRINT_NPROC, OPTION_KEYS};
 
-    CDDPI_TRY(cddpi_option_choice(&table, values, modes, 5, out));
+    CDDPI_TRY(cddpi_option_choice(&table, values, modes, 6, out));
     return word_count > 0 || *out == OPTION_KEYS
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -266,7 +272,7 @@ int main(int argc, char **argv)
     } else if (mode == OPTION_KEYS) {
         cddpi_config_print_keys(stdout);
     } else {
-        result = with_config(mode, values[OPTION_GENERATE], argv + 1, word_count);
+        result = with_config(mode, mode >= 0 ? values[mode] : NULL, argv + 1, word_count);
     }
     return cddpi_streams_end("cddp-train", result);
 }

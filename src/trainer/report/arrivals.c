@@ -239,9 +239,7 @@ static cddp_status put_json(struct cddpi_writer *writer, json_t *json)
     cddp_status status;
 
     json_decref(json);
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the arrivals of gradients");
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "no memory for the arrivals of gradients");
     status = cddpi_writer_put_line(writer, text);
     free(text);
     return status;

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/replace.h"
@@ -185,9 +186,7 @@ static cddp_status open_lines(const char *path, FILE **out_file, char **out_line
     cddp_status status;
 
     *out_line = cddpi_zalloc(CDDPI_METRICS_LINE_BYTES);
-    if (*out_line == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
-    }
+    CDDPI_TRY_MEMORY(*out_line != NULL, "metrics: no memory");
     status = cddpi_file_stream(path, "r", out_file);
     return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
 }
@@ -208,9 +207,7 @@ cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name 
     if (file != NULL && ferror(file)) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", path);
     }
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     cddpi_free(line);
     cddpi_free(path);
     return status;
@@ -255,9 +252,7 @@ cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
     struct cddpi_metrics *metrics = cddpi_zalloc(sizeof *metrics);
     cddp_status status;
 
-    if (metrics == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
-    }
+    CDDPI_TRY_MEMORY(metrics != NULL, "metrics: no memory");
     metrics->fd = -1;
     metrics->path = cddpi_format("%s/metrics.jsonl", dir);
     if (metrics->path == NULL) {
@@ -300,9 +295,7 @@ void cddpi_metrics_close(struct cddpi_metrics *metrics)
     }
     cddpi_tfevents_close(metrics->events);
     cddpi_prometheus_close(metrics->prometheus);
-    if (metrics->fd >= 0) {
-        close(metrics->fd);
-    }
+    cddpi_fd_close(&metrics->fd);
     cddpi_free(metrics->path);
     cddpi_free(metrics);
 }

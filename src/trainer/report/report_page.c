@@ -50,9 +50,7 @@ static cddp_status take_row(struct run_rows *rows, const json_t *line)
         size_t room = rows->room > 0 ? rows->room * 2 : 256;
         void *larger = cddpi_realloc(rows->rows, room * sizeof *rows->rows);
 
-        if (larger == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu lines of metrics", room);
-        }
+        CDDPI_TRY_MEMORY(larger != NULL, "no memory for %zu lines of metrics", room);
         rows->rows = larger;
         rows->room = room;
     }
@@ -174,9 +172,7 @@ static cddp_status read_metrics(const char *dir, json_t *run)
     }
 
 out:
-    if (file != NULL) {
-        fclose(file);
-    }
+    cddpi_stream_close(file);
     cddpi_free(rows.rows);
     cddpi_free(line);
     cddpi_free(path);
@@ -232,9 +228,7 @@ static cddp_status read_run(const char *dir, json_t **out)
     }
     run = json_pack("{s:o, s:o, s:n, s:n}", "dir", to_clean_string(dir, strlen(dir)), "name",
                     to_clean_string(dir + name, end - name), "begin", "end");
-    if (run == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", dir);
-    }
+    CDDPI_TRY_MEMORY(run != NULL, "%s: no memory", dir);
     status = read_metrics(dir, run);
     if (status == CDDP_OK && json_object_set_new(run, "config", read_config(dir)) != 0) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", dir);

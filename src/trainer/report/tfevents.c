@@ -153,9 +153,7 @@ cddp_status cddpi_tfevents_open(const char *dir, uint64_t first_step, struct cdd
     char host[256] = "";
     cddp_status status;
 
-    if (events == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tfevents: no memory");
-    }
+    CDDPI_TRY_MEMORY(events != NULL, "tfevents: no memory");
     events->fd = -1;
     (void)gethostname(host, sizeof host - 1);
     events->path = cddpi_format("%s/events.out.tfevents.%lld.%s.%ld", dir, (long long)time(NULL),
@@ -184,9 +182,7 @@ void cddpi_tfevents_close(struct cddpi_tfevents *events)
     if (events == NULL) {
         return;
     }
-    if (events->fd >= 0) {
-        close(events->fd);
-    }
+    cddpi_fd_close(&events->fd);
     cddpi_free(events->path);
     cddpi_free(events);
 }

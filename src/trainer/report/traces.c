@@ -56,7 +56,7 @@ static void read_span(const json_t *json, struct cddpi_traced_span *out)
     out->step = (uint64_t)number_of(json, "step", 0);
     out->number = number_of(json, "number", -1);
     device = number_of(json, "device", -1);
-    out->device = device >= 0 && device < CDDP_PARALLEL_DEVICES ? (int)device : -1;
+    out->device = device >= 0 && device < CDDP_MAX_PARALLEL_DEVICES ? (int)device : -1;
     out->bytes = (uint64_t)number_of(json, "bytes", 0);
 }
 
@@ -96,9 +96,7 @@ static cddp_status read_rank(const json_t *json, const char *path, struct cddpi_
     out->call_count = json_array_size(calls);
     out->spans = cddpi_zalloc_array(out->span_count + 1, sizeof *out->spans);
     out->calls = cddpi_zalloc_array(out->call_count + 1, sizeof *out->calls);
-    if (out->spans == NULL || out->calls == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", path);
-    }
+    CDDPI_TRY_MEMORY(out->spans != NULL && out->calls != NULL, "%s: no memory", path);
     for (size_t i = 0; i < out->span_count; i++) {
         read_span(json_array_get(spans, i), &out->spans[i]);
     }
@@ -230,9 +228,7 @@ cddp_status cddpi_traces_read(char *const *paths, int count, struct cddpi_traces
     cddp_status status;
 
     traces.ranks = cddpi_zalloc_array((size_t)count + 1, sizeof *traces.ranks);
-    if (traces.ranks == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d traces", count);
-    }
+    CDDPI_TRY_MEMORY(traces.ranks != NULL, "no memory for %d traces", count);
     for (int i = 0; i < count; i++) {
         int world_size = 0;
 

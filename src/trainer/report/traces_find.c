@@ -28,9 +28,7 @@ static int by_number(const void *a, const void *b)
 cddp_status cddpi_traces_sort_calls(struct cddpi_traced_rank *rank)
 {
     rank->by_number = cddpi_zalloc_array(rank->call_count + 1, sizeof(struct cddpi_traced_call *));
-    if (rank->by_number == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu calls", rank->call_count);
-    }
+    CDDPI_TRY_MEMORY(rank->by_number != NULL, "no memory for %zu calls", rank->call_count);
     for (size_t i = 0; i < rank->call_count; i++) {
         if (!rank->calls[i].is_message) {
             rank->by_number[rank->collective_count++] = &rank->calls[i];

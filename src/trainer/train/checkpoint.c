@@ -106,9 +106,7 @@ cddp_status cddpi_checkpoint_add_optimizer(struct cddpi_snapshot_params *all,
     size_t before = all->optimizer_count;
     cddp_param *joined = cddpi_zalloc_array(before + count + 1, sizeof *joined);
 
-    if (joined == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-    }
+    CDDPI_TRY_MEMORY(joined != NULL, "checkpoint: no memory");
     for (size_t i = 0; i < before + count; i++) {
         joined[i] = i < before ? all->optimizer[i] : tensors[i - before];
     }
@@ -240,9 +238,7 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
 
     *out_why_again = CDDPI_SAVE_NEVER;
     trainer->folder.saved_ns = cddpi_now_ns();
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "checkpoint: no memory");
     status = cddpi_trainer_keep_run_dir(trainer);
     trainer->folder.lost = false; /* if this save fails, the next regular checkpoint replaces it */
     if (status == CDDP_OK) {
@@ -281,8 +277,8 @@ static uint64_t parameters_hash(const struct cddpi_trainer *trainer)
     uint64_t hash = cddpi_hash_start;
 
     for (; trainer != NULL; trainer = trainer->next) {
-        for (size_t i = 0; i < trainer->models.param_count; i++) {
-            const cddp_param *param = &trainer->models.params[i];
+        for (size_t i = 0; i < trainer->params.count; i++) {
+            const cddp_param *param = &trainer->params.list[i];
             const uint32_t *words = trainer->models.host_copy != NULL ? trainer->models.host_copy[i]
                                                                       : param->data;
             size_t count = cddpi_elements(param->dims, param->shape) *

@@ -211,9 +211,7 @@ cddp_status cddpi_cursor_read(struct cddpi_trainer *trainer, const char *path,
     CDDPI_TRY(cddp_snapshot_read_state(path, &text, &step));
     object = json_loads(text, 0, NULL);
     cddp_free(text);
-    if (object == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its state", path);
-    }
+    CDDPI_TRY_MEMORY(object != NULL, "%s: no memory for its state", path);
     CDDPI_TRY_GOTO(end, status, read_state(path, object, &state));
     CDDPI_TRY_GOTO(end, status, check_same(trainer, path, &state));
     CDDPI_TRY_GOTO(end, status, check_place(path, &state, step, trainer->data.train.data.count));

@@ -166,9 +166,7 @@ static cddp_status put_clean(const char *text, FILE *file)
     size_t room = 6 * strlen(text) + 1; /* room for the longest escape */
     char *shown = cddpi_zalloc(room);
 
-    if (shown == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
-    }
+    CDDPI_TRY_MEMORY(shown != NULL, "configuration: no memory");
     memcpy(shown, text, strlen(text));
     cddpi_text_clean(shown, room, false);
     fputs(shown, file);
@@ -201,9 +199,7 @@ cddp_status cddpi_trainer_dry_run(const struct cddpi_config *config, FILE *file)
     char *text = cddpi_config_text(config, false);
     cddp_status status;
 
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "configuration: no memory");
     status = put_clean(text, file);
     free(text);
     CDDPI_TRY(status);

@@ -56,8 +56,8 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
  * 0's are saved, so these are evaluated. */
 static cddp_status share_buffers(struct cddpi_trainer *trainer)
 {
-    for (size_t i = 0; i < trainer->models.buffer_count; i++) {
-        const cddp_param *buffer = &trainer->models.buffers[i];
+    for (size_t i = 0; i < trainer->buffers.count; i++) {
+        const cddp_param *buffer = &trainer->buffers.list[i];
 
         CDDPI_TRY(cddp_broadcast(trainer->replicas.group, buffer->data,
                                  cddpi_elements(buffer->dims, buffer->shape), buffer->type, 0,

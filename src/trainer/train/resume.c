@@ -226,9 +226,7 @@ static cddp_status share_model(struct cddpi_trainer *trainer)
     cddp_param *model = cddpi_trainer_model_tensors(trainer);
     cddp_status status;
 
-    if (model == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
-    }
+    CDDPI_TRY_MEMORY(model != NULL, "train.resume: no memory");
     status = broadcast_tensors(trainer->replicas.group, model,
                                cddpi_trainer_model_tensor_count(trainer));
     cddpi_free(model);

@@ -179,9 +179,7 @@ static cddp_status find_in(struct cddpi_trainer *trainer, const char *named, cha
     char *inside = cddpi_format("%s/checkpoints", named);
     cddp_status status;
 
-    if (inside == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
-    }
+    CDDPI_TRY_MEMORY(inside != NULL, "train.resume: no memory");
     status = cddpi_trainer_find_newest_in(trainer, inside, out);
     cddpi_free(inside);
     CDDPI_TRY(status);
@@ -206,9 +204,7 @@ cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
     size_t length;
 
     *out = NULL;
-    if (named == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
-    }
+    CDDPI_TRY_MEMORY(named != NULL, "train.resume: no memory");
     length = strlen(named);
     while (length > 1 && named[length - 1] == '/') { /* a shell's completion appends these */
         named[--length] = '\0';

@@ -187,9 +187,7 @@ static cddp_status make_fresh(const char *wanted, char **out_path, DIR **out_hel
                                  : cddpi_format("%s.recovered-%d", wanted, number);
         int error_number = 0;
 
-        if (path == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", wanted);
-        }
+        CDDPI_TRY_MEMORY(path != NULL, "%s: no memory", wanted);
         if (cddpi_file_mkdirat(AT_FDCWD, path) != 0) {
             error_number = errno;
         } else if (cddpi_run_dir_hold(path, out_held) == CDDP_OK && *out_held != NULL) {

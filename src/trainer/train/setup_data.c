@@ -5,6 +5,7 @@
 #include "base/memory_left.h"
 #include "data/files/paths.h"
 #include "data/tokenizer/tokenizer.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 #include "nn/weights/weights.h"
 #include "train/model_spec.h"
@@ -285,7 +286,7 @@ static uint64_t synthetic_count(const struct cddpi_config *config, bool test)
  * for all its ranks, before any rank allocates. Collective in @p group. */
 static cddp_status check_synthetic_memory(const struct cddpi_config *config, cddp_group *group)
 {
-    int ranks = group != NULL ? cddp_group_local_world_size(group) : 1;
+    int ranks = group != NULL ? cddpi_group_local_world_size(group) : 1;
     uint64_t bytes = 0;
     cddp_status status = CDDP_OK;
 
@@ -299,7 +300,7 @@ static cddp_status check_synthetic_memory(const struct cddpi_config *config, cdd
         bytes = __builtin_add_overflow(bytes, part, &bytes) ? UINT64_MAX : bytes;
     }
     bytes = __builtin_mul_overflow(bytes, (uint64_t)ranks, &bytes) ? UINT64_MAX : bytes;
-    if ((group == NULL || cddp_group_local_rank(group) == 0) &&
+    if ((group == NULL || cddpi_group_local_rank(group) == 0) &&
         cddpi_memory_need(bytes,
                           "%llu synthetic samples to train on and %llu to evaluate on, in each of "
                           "%d rank%s of this machine",

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "ddp/copies.h"
+#include "group/group_info.h"
 #include "nn/weights/weights.h"
 #include "train/batch_sizes.h"
 #include "train/device/device_step.h"
@@ -112,8 +113,8 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
 static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(trainer->config, trainer->model, text);
-    size_t *counts = cddpi_zalloc_array(trainer->models.param_count, sizeof *counts);
-    size_t *order = cddpi_zalloc_array(trainer->models.param_count + 1, sizeof *order);
+    size_t *counts = cddpi_zalloc_array(trainer->params.count, sizeof *counts);
+    size_t *order = cddpi_zalloc_array(trainer->params.count + 1, sizeof *order);
     struct cddpi_ddp_copies copies = {cddpi_model_copy_type(trainer->model), counts,
                                       .follows = trainer->engine->remakes_shards,
                                       .reduce_late = trainer->config->ddp.shard_optimizer &&
@@ -127,12 +128,12 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
     }
     trainer->engine->ready_order(trainer, order);
     options.ready_order = order;
-    for (size_t i = 0; trainer->models.count == 1 && i < trainer->models.param_count; i++) {
+    for (size_t i = 0; trainer->models.count == 1 && i < trainer->params.count; i++) {
         counts[i] = cddpi_model_param_copy_count(trainer->model, i);
     }
-    status = cddpi_ddp_create_with_copies(
-        trainer->replicas.group, trainer->models.params, trainer->models.param_count,
-        trainer->models.buffers, trainer->models.buffer_count, &options, &copies, &trainer->ddp);
+    status = cddpi_ddp_create_with_copies(trainer->replicas.group, trainer->params.list,
+                                          trainer->params.count, trainer->buffers.list,
+                                          trainer->buffers.count, &options, &copies, &trainer->ddp);
     cddpi_free(counts);
     cddpi_free(order);
     return status;
@@ -140,13 +141,11 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
 
 cddp_status cddpi_trainer_bind_params(struct cddpi_trainer *trainer)
 {
-    void **data = cddpi_zalloc_array(2 * trainer->models.param_count + 1, sizeof *data);
-    void **copies = data != NULL ? data + trainer->models.param_count : NULL;
+    void **data = cddpi_zalloc_array(2 * trainer->params.count + 1, sizeof *data);
+    void **copies = data != NULL ? data + trainer->params.count : NULL;
 
-    if (data == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
-    }
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    CDDPI_TRY_MEMORY(data != NULL, "ddp: no memory");
+    for (size_t i = 0; i < trainer->params.count; i++) {
         data[i] = cddp_ddp_param(trainer->ddp, i);
         copies[i] = cddpi_ddp_param_copy(trainer->ddp, i);
     }
@@ -160,8 +159,7 @@ cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
     char *text = cddpi_config_text(trainer->config, true);
     cddp_status status;
 
-    trainer->step.grads = cddpi_zalloc_array(trainer->models.param_count,
-                                             sizeof *trainer->step.grads);
+    trainer->step.grads = cddpi_zalloc_array(trainer->params.count, sizeof *trainer->step.grads);
     if (text == NULL || trainer->step.grads == NULL) {
         cddpi_free(text);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory");
@@ -169,7 +167,7 @@ cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
     status = create_ddp(trainer, text);
     cddpi_free(text);
     CDDPI_TRY(status);
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         trainer->step.grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
     trainer->engine->bind_grads(trainer);
@@ -179,16 +177,14 @@ cddp_status cddpi_trainer_build_ddp(struct cddpi_trainer *trainer)
 cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
 {
     struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(trainer->config);
-    bool *decays = cddpi_zalloc_array(trainer->models.param_count, sizeof *decays);
+    bool *decays = cddpi_zalloc_array(trainer->params.count, sizeof *decays);
     cddp_status status;
 
-    if (decays == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory");
-    }
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    CDDPI_TRY_MEMORY(decays != NULL, "optimizer: no memory");
+    for (size_t i = 0; i < trainer->params.count; i++) {
         decays[i] = trainer->engine->param_decays(trainer, i);
     }
-    status = cddpi_optim_create(&spec, trainer->models.params, decays, trainer->models.param_count,
+    status = cddpi_optim_create(&spec, trainer->params.list, decays, trainer->params.count,
                                 trainer->config->ddp.shard_optimizer ? trainer->replicas.group
                                                                      : NULL,
                                 trainer->ddp, &trainer->step.optim);
@@ -204,7 +200,7 @@ cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
     cddpi_loss_scale_init(&trainer->step.loss_scale);
     if (cddpi_device_is_async(trainer->device)) {
         CDDPI_TRY(cddpi_optim_to_device(trainer->step.optim, trainer->device,
-                                        cddp_group_timeout_ms(trainer->group)));
+                                        cddpi_group_timeout_ms(trainer->group)));
         CDDPI_TRY(cddpi_device_step_create(trainer, scales, &trainer->step.device));
         cddpi_model_bind_loss_scale(trainer->model,
                                     cddpi_device_step_loss_scale(trainer->step.device));
@@ -237,7 +233,7 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .max_count = (int)most,
         .threads = loader_threads(
             config->data.threads,
-            trainer->group != NULL ? cddp_group_local_world_size(trainer->group) : 1),
+            trainer->group != NULL ? cddpi_group_local_world_size(trainer->group) : 1),
         .prefetch = config->data.prefetch,
         .device = trainer->device,
     };

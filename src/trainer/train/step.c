@@ -98,7 +98,7 @@ cddp_status cddpi_trainer_bind_again(struct cddpi_trainer *trainer)
     if (trainer->cursor.step > trainer->plan.first_step) {
         return CDDP_OK;
     }
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         trainer->step.grads[i] = cddp_ddp_grad(trainer->ddp, i);
     }
     trainer->engine->bind_grads(trainer);

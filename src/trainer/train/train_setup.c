@@ -184,7 +184,7 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
     }
     status = cddpi_user_path(path, &expanded);
     if (status == CDDP_OK) {
-        status = cddpi_arrivals_open(expanded, trainer->models.params, trainer->models.param_count,
+        status = cddpi_arrivals_open(expanded, trainer->params.list, trainer->params.count,
                                      &trainer->records.arrivals);
     }
     cddpi_free(expanded);
@@ -288,9 +288,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     struct cddpi_trainer *trainer = cddpi_zalloc(sizeof *trainer);
 
     *out = trainer;
-    if (trainer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");
-    }
+    CDDPI_TRY_MEMORY(trainer != NULL, "trainer: no memory");
     trainer->config = config;
     trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;

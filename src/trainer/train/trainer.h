@@ -46,12 +46,15 @@ struct cddpi_trainer_model {
     struct cddpi_trainer *trainer;
 };
 
-/* The models on this rank, and their tensors one after the other. */
+struct cddpi_trainer_tensors {
+    const cddp_param *list;
+    size_t count;
+};
+
+/* The models on this rank. */
 struct cddpi_trainer_models {
     struct cddpi_trainer_model list[CDDPI_TRAINER_CHUNKS];
     int count;
-    const cddp_param *params, *buffers;
-    size_t param_count, buffer_count;
     void **host_copy; /* on a device: copies of parameters and buffers (host_copy.h) */
     int heads;        /* gpt2: attention heads; 0: another model */
     int predictions;  /* per sample: the tokens of a sequence; 1 for an image */
@@ -74,7 +77,7 @@ struct cddpi_trainer_data {
 
 /* What a step uses besides the models. */
 struct cddpi_trainer_step {
-    void **grads; /* param_count pointers into the buckets; final after the first step */
+    void **grads; /* params.count pointers into the buckets; final after the first step */
     struct cddpi_optim *optim;
     struct cddpi_device_step *device;   /* NULL: on the processor */
     struct cddpi_step_graphs *graphs;   /* NULL: steps are never replayed */
@@ -124,7 +127,8 @@ struct cddpi_trainer {
                                    and optimizer; NULL: no more */
     struct cddpi_trainer_data data;
     struct cddpi_trainer_models models;
-    struct cddpi_model *model; /* the first of models */
+    struct cddpi_trainer_tensors params, buffers; /* of all models, one after the other */
+    struct cddpi_model *model;                    /* the first of models */
     cddp_ddp *ddp;
     struct cddpi_trainer_plan plan;
 

@@ -79,7 +79,8 @@ cddp_status cuda_adopt(struct cddpi_device *device, void *stream)
     }
     (void)cudaEventDestroy(event); /* streams that already wait for it are not affected */
     CDDPI_TRY(status);
-    self->streams[CDDPI_STREAM_COMPUTE] = stream;
+    /* another thread may ask for it */
+    __atomic_store_n(&self->streams[CDDPI_STREAM_COMPUTE], (cudaStream_t)stream, __ATOMIC_RELEASE);
     status = self->adopted ? CDDP_OK : CUDA_CHECK(device, cudaStreamDestroy(before));
     self->adopted = true;
     return status;
@@ -87,7 +88,8 @@ cddp_status cuda_adopt(struct cddpi_device *device, void *stream)
 
 void *cuda_compute_stream(struct cddpi_device *device)
 {
-    return cuda_device_of(device)->streams[CDDPI_STREAM_COMPUTE];
+    return __atomic_load_n(&cuda_device_of(device)->streams[CDDPI_STREAM_COMPUTE],
+                           __ATOMIC_ACQUIRE);
 }
 
 void cuda_streams_close(struct cuda_device *device)

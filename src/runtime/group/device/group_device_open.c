@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "group/engine/handles.h"
@@ -88,9 +89,7 @@ static cddp_status share(struct cddpi_group_device *dev, size_t bytes, void **ou
         }
         status = cddpi_agree(group, own);
     }
-    if (mine.fd >= 0) {
-        close(mine.fd);
-    }
+    cddpi_fd_close(&mine.fd);
     cddpi_free(offers);
     if (status != CDDP_OK) {
         if (block != NULL && block->memory != NULL) {

@@ -219,7 +219,9 @@ cddp_status cddpi_pending_fail(struct cddpi_group_device *dev, const struct cddp
         return status;
     }
     cddpi_pending_title(pending, title, sizeof title);
-    return cddpi_group_device_fail_call(dev, cddpi_fail_prefix(status, "%s", title));
+    (void)cddpi_fail_prefix(status, "%s", title);
+    cddpi_error_during(title);
+    return cddpi_group_device_fail_call(dev, status);
 }
 
 void cddpi_group_device_add_captured(struct cddpi_group_device *dev,

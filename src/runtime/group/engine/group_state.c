@@ -21,26 +21,6 @@ int cddp_group_world_size(const cddp_group *group)
     return cddpi_group_may_ask(group, "group_world_size") ? group->world_size : 0;
 }
 
-int cddp_group_local_rank(const cddp_group *group)
-{
-    return cddpi_group_may_ask(group, "group_local_rank") ? group->local_rank : -1;
-}
-
-int cddp_group_local_world_size(const cddp_group *group)
-{
-    return cddpi_group_may_ask(group, "group_local_world_size") ? group->local_world_size : 0;
-}
-
-uint32_t cddp_group_generation(const cddp_group *group)
-{
-    return cddpi_group_may_ask(group, "group_generation") ? group->generation : 0;
-}
-
-uint32_t cddp_group_timeout_ms(const cddp_group *group)
-{
-    return cddpi_group_may_ask(group, "group_timeout_ms") ? group->timeout_ms : 0;
-}
-
 int cddpi_group_rank_of_job(const cddp_group *group, int rank)
 {
     return group->ranks_of_job != NULL && rank >= 0 ? group->ranks_of_job[rank] : rank;
@@ -60,6 +40,7 @@ void cddpi_group_end(cddp_group *group, cddp_status status, struct cddpi_failure
     if (failure->culprit < 0 && status != CDDP_ERR_MISMATCH) { /* a mismatch has no culprit */
         failure->culprit = cddpi_group_rank_of_job(group, group->rank);
     }
+    atomic_store_explicit(&group->ended, true, memory_order_release);
     group->backend->ops->abort(group->backend, failure);
 }
 

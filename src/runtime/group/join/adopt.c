@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "group/group.h"
 #include "group/join/group_agree.h"
@@ -41,9 +42,7 @@ static bool is_private(uintptr_t from, uintptr_t to)
                strstr(line, "[stack") == NULL;
         from = end;
     }
-    if (maps != NULL) {
-        fclose(maps);
-    }
+    cddpi_stream_close(maps);
     return good && from >= to;
 }
 

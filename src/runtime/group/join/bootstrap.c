@@ -40,16 +40,11 @@ struct arrival {
     bool encrypts;  /* CDDP_ENCRYPT=1 */
 };
 
-static const struct cddpi_field arrival_fields[] = {
-    CDDPI_FIELD_OF_TEXT(struct arrival, place.machine),
-    CDDPI_FIELD_OF_TEXT(struct arrival, place.network),
-    CDDPI_FIELD_OF_NUMBER(struct arrival, has_token, 0, 1),
-    CDDPI_FIELD_OF_NUMBER(struct arrival, encrypts, 0, 1),
-    {.type = CDDPI_FIELD_END},
-};
-
-static const struct cddpi_message_form arrival_form = {
-    CDDPI_MESSAGE_ARRIVAL, sizeof(struct arrival), ARRIVAL_BYTES, arrival_fields};
+CDDPI_MESSAGE_FORM(cddpi_arrival_form, ARRIVAL, struct arrival, ARRIVAL_BYTES,
+                   CDDPI_TEXT(struct arrival, place.machine),
+                   CDDPI_TEXT(struct arrival, place.network),
+                   CDDPI_NUMBER(struct arrival, has_token, 0, 1),
+                   CDDPI_NUMBER(struct arrival, encrypts, 0, 1));
 
 /* What rank 0 sends to all others, without encryption. */
 struct bootstrap_offer {
@@ -59,15 +54,10 @@ struct bootstrap_offer {
     char job[256];
 };
 
-static const struct cddpi_field offer_fields[] = {
-    CDDPI_FIELD_OF_BYTES(struct bootstrap_offer, at),
-    CDDPI_FIELD_OF_TEXT(struct bootstrap_offer, token),
-    CDDPI_FIELD_OF_TEXT(struct bootstrap_offer, job),
-    {.type = CDDPI_FIELD_END},
-};
-
-static const struct cddpi_message_form offer_form = {
-    CDDPI_MESSAGE_OFFER, sizeof(struct bootstrap_offer), OFFER_BYTES, offer_fields};
+CDDPI_MESSAGE_FORM(cddpi_offer_form, OFFER, struct bootstrap_offer, OFFER_BYTES,
+                   CDDPI_BYTES(struct bootstrap_offer, at),
+                   CDDPI_TEXT(struct bootstrap_offer, token),
+                   CDDPI_TEXT(struct bootstrap_offer, job));
 
 static cddp_status fail_with(const cddp_bootstrap *bootstrap, const char *what, int code)
 {
@@ -127,13 +117,14 @@ static cddp_status exchange_arrivals(const cddp_bootstrap *bootstrap,
 
     read_place(&own.place);
     arrivals = cddpi_zalloc_array((size_t)bootstrap->world_size, sizeof *arrivals);
-    status = arrivals != NULL ? cddpi_message_pack(&arrival_form, &own, block, sizeof block)
+    status = arrivals != NULL ? cddpi_message_pack(&cddpi_arrival_form, &own, block, sizeof block)
                               : cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
     *out = arrivals;
     CDDPI_TRY(cddpi_agree_and_gather_by(&exchange, status, block, sizeof block, &all));
     for (int rank = 0; rank < bootstrap->world_size && status == CDDP_OK; rank++) {
-        status = cddpi_message_unpack(&arrival_form, (uint8_t *)all + (size_t)rank * sizeof block,
-                                      sizeof block, &arrivals[rank]);
+        status = cddpi_message_unpack(&cddpi_arrival_form,
+                                      (uint8_t *)all + (size_t)rank * sizeof block, sizeof block,
+                                      &arrivals[rank]);
         if (status != CDDP_OK) {
             (void)cddpi_fail_prefix(status, "joining: what rank %d sends", rank);
         }
@@ -260,7 +251,7 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
     if (env->rank == 0) {
         status = serve_store(env, is_local, find_without_token(all, env->world_size), &offer);
         if (status == CDDP_OK) {
-            status = cddpi_message_pack(&offer_form, &offer, block, sizeof block);
+            status = cddpi_message_pack(&cddpi_offer_form, &offer, block, sizeof block);
         }
     }
     CDDPI_TRY(cddpi_agree_by(&exchange, status));
@@ -269,7 +260,7 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
     if (code != 0) {
         return fail_with(bootstrap, "broadcast", code);
     }
-    status = cddpi_message_unpack(&offer_form, block, sizeof block, &offer);
+    status = cddpi_message_unpack(&cddpi_offer_form, block, sizeof block, &offer);
     if (status == CDDP_OK && !cddpi_tcp_offer_is_valid(&offer.at)) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "it is damaged");
     }

@@ -197,9 +197,7 @@ cddp_status cddpi_agree_and_gather_by(const struct cddpi_exchange *exchange, cdd
 
     get_own(mine, &failure);
     record = cddpi_zalloc(sizeof failure.status + bytes);
-    if (record == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to tell others %zu bytes", bytes);
-    }
+    CDDPI_TRY_MEMORY(record != NULL, "no memory to tell others %zu bytes", bytes);
     memcpy(record, &failure.status, sizeof failure.status);
     if (mine == CDDP_OK) {
         memcpy(record + sizeof failure.status, own, bytes);

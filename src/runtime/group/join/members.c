@@ -21,31 +21,19 @@ enum { POLL_MS = 20, STALE_MS = 1000, GRACE_MS = 2000 };
 #define RUN struct cddpi_host_run
 #define HOSTS struct cddpi_member_hosts
 
-static const struct cddpi_field member_fields[] = {
-    CDDPI_FIELD_OF_NUMBER(MEMBER, world_size, 1, INT32_MAX),
-    CDDPI_FIELD_OF_TEXT(MEMBER, host_id),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_member_form = {CDDPI_MESSAGE_MEMBER, sizeof(MEMBER),
-                                                     sizeof(MEMBER) + 64, member_fields};
+CDDPI_MESSAGE_FORM(cddpi_member_form, MEMBER, MEMBER, sizeof(MEMBER) + 64,
+                   CDDPI_NUMBER(MEMBER, world_size, 1, INT32_MAX), CDDPI_TEXT(MEMBER, host_id));
 
 static const struct cddpi_field run_fields[] = {
-    CDDPI_FIELD_OF_NUMBER(RUN, host, 0, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(RUN, ranks, 1, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(RUN, hosts, 1, INT32_MAX),
+    CDDPI_NUMBER(RUN, host, 0, INT32_MAX),
+    CDDPI_NUMBER(RUN, ranks, 1, INT32_MAX),
+    CDDPI_NUMBER(RUN, hosts, 1, INT32_MAX),
     {.type = CDDPI_FIELD_END},
 };
 
-static const struct cddpi_field hosts_fields[] = {
-    CDDPI_FIELD_OF_NUMBER(HOSTS, world_size, 1, INT32_MAX),
-    CDDPI_FIELD_OF_U64(HOSTS, nonce),
-    CDDPI_FIELD_OF_LIST(HOSTS, runs, count, INT32_MAX, run_fields),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_member_hosts_form = {
-    CDDPI_MESSAGE_MEMBER_HOSTS, sizeof(HOSTS), CDDP_STORE_VALUE_BYTES, hosts_fields};
+CDDPI_MESSAGE_FORM(cddpi_member_hosts_form, MEMBER_HOSTS, HOSTS, CDDP_STORE_VALUE_BYTES,
+                   CDDPI_NUMBER(HOSTS, world_size, 1, INT32_MAX), CDDPI_U64(HOSTS, nonce),
+                   CDDPI_LIST(HOSTS, runs, count, INT32_MAX, run_fields));
 
 cddp_status cddpi_members_fail_sizes(int rank, int size, int size_of_0)
 {
@@ -107,9 +95,7 @@ static cddp_status take_members(struct cddpi_members *members)
     struct cddpi_member_values values;
     cddp_status status;
 
-    if (firsts == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
-    }
+    CDDPI_TRY_MEMORY(firsts != NULL, "joining: no memory");
     status = cddpi_rendezvous_await_members(rendezvous,
                                             (struct cddpi_member_check){check_sizes, members},
                                             rendezvous->deadline_ns, &values);
@@ -142,9 +128,7 @@ static cddp_status give_members(struct cddpi_members *members)
     cddp_status status;
 
     answer.runs = cddpi_zalloc_array((size_t)answer.world_size, sizeof *answer.runs);
-    if (answer.runs == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory");
-    }
+    CDDPI_TRY_MEMORY(answer.runs != NULL, "joining: no memory");
     randombytes_buf(&members->nonce, sizeof members->nonce);
     answer.nonce = members->nonce;
     for (int rank = 0; rank < answer.world_size;) {
@@ -272,9 +256,7 @@ static cddp_status place_self(struct cddpi_members *members)
     int world_size = members->env->world_size;
 
     members->locals = cddpi_zalloc_array((size_t)world_size, sizeof *members->locals);
-    if (members->locals == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", world_size);
-    }
+    CDDPI_TRY_MEMORY(members->locals != NULL, "joining: no memory for %d ranks", world_size);
     members->host = members->host_of[rank];
     members->host_count = 0;
     members->local_size = 0;
@@ -299,9 +281,7 @@ cddp_status cddpi_members_gather(const struct cddpi_launch_env *env,
     cddp_status status;
 
     members.host_of = cddpi_zalloc_array((size_t)env->world_size, sizeof *members.host_of);
-    if (members.host_of == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "joining: no memory for %d ranks", env->world_size);
-    }
+    CDDPI_TRY_MEMORY(members.host_of != NULL, "joining: no memory for %d ranks", env->world_size);
     if (rendezvous != NULL) {
         CDDPI_TRY_GOTO(fail, status, exchange_hosts(&members));
     }

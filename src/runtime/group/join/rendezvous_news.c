@@ -14,15 +14,9 @@ enum { MISSING_BYTES = 256, SAYS_BYTES = 400 };
 
 #define REFUSAL struct cddpi_refusal
 
-static const struct cddpi_field refusal_fields[] = {
-    CDDPI_FIELD_OF_NUMBER(REFUSAL, status, CDDP_ERR_BROKEN, -1),
-    CDDPI_FIELD_OF_NUMBER(REFUSAL, rank, -1, INT32_MAX),
-    CDDPI_FIELD_OF_TEXT(REFUSAL, text),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_refusal_form = {CDDPI_MESSAGE_REFUSAL, sizeof(REFUSAL),
-                                                      sizeof(REFUSAL) + 64, refusal_fields};
+CDDPI_MESSAGE_FORM(cddpi_refusal_form, REFUSAL, REFUSAL, sizeof(REFUSAL) + 64,
+                   CDDPI_NUMBER(REFUSAL, status, CDDP_ERR_BROKEN, -1),
+                   CDDPI_NUMBER(REFUSAL, rank, -1, INT32_MAX), CDDPI_TEXT(REFUSAL, text));
 
 /* List the ranks without a member key, as "1, 3" ("": all have one), and what sets the number of
  * ranks, as "; that there are 2 is what options says: RANK=0, WORLD_SIZE=2". */

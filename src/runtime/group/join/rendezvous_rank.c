@@ -17,16 +17,8 @@ enum { KEY_BYTES = 32, LOOK_MS = 2000 };
 
 #define WHO struct cddpi_who
 
-static const struct cddpi_field who_fields[] = {
-    CDDPI_FIELD_OF_NUMBER(WHO, pid, 1, INT32_MAX),
-    CDDPI_FIELD_OF_U64(WHO, start),
-    CDDPI_FIELD_OF_TEXT(WHO, host),
-    CDDPI_FIELD_OF_TEXT(WHO, place),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_who_form = {CDDPI_MESSAGE_WHO, sizeof(WHO), sizeof(WHO) + 64,
-                                                  who_fields};
+CDDPI_MESSAGE_FORM(cddpi_who_form, WHO, WHO, sizeof(WHO) + 64, CDDPI_NUMBER(WHO, pid, 1, INT32_MAX),
+                   CDDPI_U64(WHO, start), CDDPI_TEXT(WHO, host), CDDPI_TEXT(WHO, place));
 
 void cddpi_rendezvous_place(char out[CDDPI_PROCESS_PLACE_BYTES])
 {

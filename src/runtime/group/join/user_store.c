@@ -82,7 +82,7 @@ static cddp_status make_store(cddp_group *group)
 
     if (env == NULL) {
         status = cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank,
-                                 "group_store: no memory for %zu bytes", sizeof *env);
+                                 "group_store_create: no memory for %zu bytes", sizeof *env);
     }
     CDDPI_TRY_GOTO(out, status, cddpi_agree(group, status));
     env->timeout_ms = group->timeout_ms;
@@ -104,19 +104,24 @@ out:
     return status;
 }
 
-cddp_status cddp_group_store(cddp_group *group, cddp_store **out)
+cddp_status cddp_group_store_create(cddp_group *group, cddp_store **out)
 {
-    CDDPI_ENTER_GROUP(group, "group_store");
+    CDDPI_ENTER_GROUP(group, "group_store_create");
     if (out == NULL) {
-        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "group_store: out is NULL");
+        return cddpi_fail_rank(CDDP_ERR_ARGUMENT, group->rank, "group_store_create: out is NULL");
     }
     if (group->user_store == NULL) {
         cddp_status status = make_store(group);
 
         if (status != CDDP_OK) {
-            return cddpi_fail_prefix(status, "group_store");
+            return cddpi_fail_prefix(status, "group_store_create");
         }
     }
     *out = group->user_store;
     return CDDP_OK;
+}
+
+cddp_store *cddp_group_store(const cddp_group *group)
+{
+    return cddpi_group_may_ask(group, "group_store") ? group->user_store : NULL;
 }

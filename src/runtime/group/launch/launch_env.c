@@ -85,9 +85,7 @@ static cddp_status from_environment(struct cddpi_launch_env *env, bool has_rende
     struct cddpi_finding *finding = cddpi_zalloc(sizeof *finding);
     cddp_status status;
 
-    if (finding == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "join: no memory to look at the environment");
-    }
+    CDDPI_TRY_MEMORY(finding != NULL, "join: no memory to look at the environment");
     status = cddpi_launch_judge(false, finding);
     if (status != CDDP_OK) {
         (void)cddpi_fail_prefix(status, "join");

@@ -165,9 +165,7 @@ cddp_status cddpi_launch_node_read(const struct cddpi_launch_given *given,
         return CDDP_OK;
     }
     finding = cddpi_zalloc(sizeof *finding);
-    if (finding == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to look at the environment");
-    }
+    CDDPI_TRY_MEMORY(finding != NULL, "no memory to look at the environment");
     status = cddpi_launch_judge(true, finding);
     if (status == CDDP_OK) {
         snprintf(out->warning, sizeof out->warning, "%s", finding->warning);

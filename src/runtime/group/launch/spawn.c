@@ -5,7 +5,9 @@
 #include "base/alloc.h"
 #include "base/child.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "base/types.h"
 #include "store/server.h"
 
@@ -17,7 +19,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,7 +51,7 @@ static bool has_failed(const struct spawn *spawn, int r)
     const struct rank *rank = &spawn->ranks[r];
 
     /* a program that calls exit(0) early has not done its part, whatever its status */
-    return !atomic_load(&spawn->job.ends[r].returned) || spawn->job.ends[r].result != 0 ||
+    return !atomic_load(&spawn->job.ends[r].returned) || spawn->job.ends[r].result != CDDP_OK ||
            (rank->is_known && rank->status != 0);
 }
 
@@ -97,9 +98,8 @@ static cddp_status prepare(struct spawn *spawn)
 
     spawn->ranks = cddpi_zalloc_array(count, sizeof *spawn->ranks);
     spawn->polled = cddpi_zalloc_array(count, sizeof *spawn->polled);
-    if (spawn->ranks == NULL || spawn->polled == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "spawn: no memory for %zu ranks", count);
-    }
+    CDDPI_TRY_MEMORY(spawn->ranks != NULL && spawn->polled != NULL,
+                     "spawn: no memory for %zu ranks", count);
     for (size_t r = 0; r < count; r++) {
         spawn->polled[r].fd = -1;
     }
@@ -121,40 +121,22 @@ static cddp_status prepare(struct spawn *spawn)
     return cddpi_store_server_create(&options, &job->server);
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0) {
-        close(*fd);
-    }
-    *fd = -1;
-}
-
 static void release(struct spawn *spawn)
 {
     struct cddpi_spawn_job *job = &spawn->job;
 
     for (int r = 0; job->ends != NULL && r < job->world_size; r++) {
-        close_fd(&spawn->polled[r].fd);
+        cddpi_fd_close(&spawn->polled[r].fd);
     }
     cddpi_store_server_destroy(job->server);
-    close_fd(&job->gate[0]);
-    close_fd(&job->gate[1]);
-    close_fd(&job->master_fd);
+    cddpi_fd_close(&job->gate[0]);
+    cddpi_fd_close(&job->gate[1]);
+    cddpi_fd_close(&job->master_fd);
     if (job->ends != NULL) {
         (void)munmap(job->ends, (size_t)job->world_size * sizeof *job->ends);
     }
     cddpi_free(spawn->ranks);
     cddpi_free(spawn->polled);
-}
-
-static int open_pidfd(pid_t pid)
-{
-#ifdef SYS_pidfd_open
-    return (int)syscall(SYS_pidfd_open, pid, 0); /* a pidfd is always close-on-exec */
-#else
-    (void)pid;
-    return -1;
-#endif
 }
 
 /* Fork all ranks, while the server's thread is the only other thread, and idle; the ranks begin
@@ -176,21 +158,21 @@ static cddp_status start(struct spawn *spawn)
             return cddpi_child_fail(errno, name);
         }
         spawn->ranks[r].pid = pid;
-        spawn->polled[r] = (struct pollfd){open_pidfd(pid), POLLIN, 0};
+        spawn->polled[r] = (struct pollfd){cddpi_process_pidfd(pid), POLLIN, 0};
         spawn->left++;
     }
     return CDDP_OK;
 }
 
-/* Write one byte per rank; the pipe has room for CDDP_SPAWN_RANKS. */
+/* Write one byte per rank; the pipe has room for CDDP_MAX_SPAWN_RANKS. */
 static cddp_status open_gate(struct spawn *spawn)
 {
-    char bytes[CDDP_SPAWN_RANKS] = {0};
+    char bytes[CDDP_MAX_SPAWN_RANKS] = {0};
     size_t count = (size_t)spawn->job.world_size;
     bool whole = write(spawn->job.gate[1], bytes, count) == (ssize_t)count;
 
-    close_fd(&spawn->job.master_fd);
-    close_fd(&spawn->job.gate[1]);
+    cddpi_fd_close(&spawn->job.master_fd);
+    cddpi_fd_close(&spawn->job.gate[1]);
     return whole ? CDDP_OK : cddpi_fail_errno(CDDP_ERR_IO, errno, "spawn: letting the ranks begin");
 }
 
@@ -211,14 +193,11 @@ static cddp_status word(const struct spawn *spawn, int r)
     const struct rank *rank = &spawn->ranks[r];
     struct cddpi_spawn_end *end = &spawn->job.ends[r];
 
-    if (atomic_load(&end->returned) && end->result != 0) {
+    if (atomic_load(&end->returned) && end->result != CDDP_OK) {
         end->failure.text[sizeof end->failure.text - 1] = '\0';
-        if (end->failure.status != CDDP_OK) {
-            end->failure.is_fatal = 0; /* it broke what the rank had, and nothing here */
-            (void)cddpi_fail_again((cddp_status)end->failure.status, &end->failure);
-            return cddpi_fail_name((cddp_status)end->failure.status, r);
-        }
-        return cddpi_fail_rank(CDDP_ERR_PEER, r, "its function returned %d", end->result);
+        end->failure.is_fatal = 0; /* it broke what the rank had, and nothing here */
+        (void)cddpi_fail_again(end->result, &end->failure);
+        return cddpi_fail_name(end->result, r);
     }
     if (!rank->is_known) {
         return cddpi_fail_rank(CDDP_ERR_PEER, r,
@@ -244,7 +223,7 @@ static void take_end(struct spawn *spawn, int r, bool is_known, int status)
     spawn->ranks[r].is_known = is_known;
     spawn->ranks[r].status = status;
     spawn->left--;
-    close_fd(&spawn->polled[r].fd);
+    cddpi_fd_close(&spawn->polled[r].fd);
     if (!has_failed(spawn, r)) {
         snprintf(key, sizeof key, "ended/%d", r);
         tell(spawn, key, "0");
@@ -369,7 +348,7 @@ static cddp_status run(struct spawn *spawn, const cddp_spawn_options *options)
     if (status != CDDP_OK) {
         struct cddpi_failure failure = *cddpi_last_failure();
 
-        close_fd(&spawn->job.gate[1]);
+        cddpi_fd_close(&spawn->job.gate[1]);
         spawn->is_ending = true;
         signal_all(spawn, SIGKILL);
         await(spawn, 0, 0);
@@ -382,11 +361,11 @@ static cddp_status run(struct spawn *spawn, const cddp_spawn_options *options)
     return spawn->is_late ? word_late(spawn, options->timeout_ms) : CDDP_OK;
 }
 
-cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg, const cddp_spawn_options *options)
+cddp_status cddp_spawn(int nprocs, cddp_spawn_fn fn, void *state, const cddp_spawn_options *options)
 {
     cddp_spawn_options known = CDDP_SPAWN_OPTIONS_INIT;
     struct spawn spawn = {.job = {.fn = fn,
-                                  .arg = arg,
+                                  .state = state,
                                   .world_size = nprocs,
                                   .parent = getpid(),
                                   .gate = {-1, -1},
@@ -397,9 +376,9 @@ cddp_status cddp_spawn(cddp_spawn_fn fn, int nprocs, void *arg, const cddp_spawn
     if (fn == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "spawn: fn is NULL");
     }
-    if (nprocs < 1 || nprocs > CDDP_SPAWN_RANKS) {
+    if (nprocs < 1 || nprocs > CDDP_MAX_SPAWN_RANKS) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "spawn: %d processes: between 1 and %d", nprocs,
-                          CDDP_SPAWN_RANKS);
+                          CDDP_MAX_SPAWN_RANKS);
     }
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("spawn options", "CDDP_SPAWN_OPTIONS_INIT", options,

@@ -16,14 +16,14 @@ struct cddpi_store_server;
 /* How a rank's function ended; in memory that the parent and the ranks share. */
 struct cddpi_spawn_end {
     atomic_bool returned; /* the other fields are complete */
-    int result;
+    cddp_status result;
     struct cddpi_failure failure; /* the last failure of the rank's thread */
 };
 
 /* What the ranks need; created before the first fork. */
 struct cddpi_spawn_job {
     cddp_spawn_fn fn;
-    void *arg;
+    void *state;
     int world_size;
     pid_t parent;
     struct cddpi_store_server *server;

@@ -87,12 +87,12 @@ static void leave_thread(void *argument)
     _exit(1);
 }
 
-static int run_function(const struct cddpi_spawn_job *job, int rank)
+static cddp_status run_function(const struct cddpi_spawn_job *job, int rank)
 {
-    int result;
+    cddp_status result;
 
     pthread_cleanup_push(leave_thread, NULL);
-    result = job->fn(rank, job->arg);
+    result = job->fn(job->state, rank);
     pthread_cleanup_pop(0);
     return result;
 }
@@ -100,7 +100,7 @@ static int run_function(const struct cddpi_spawn_job *job, int rank)
 void cddpi_spawn_rank(const struct cddpi_spawn_job *job, int rank)
 {
     struct cddpi_spawn_end *end = &job->ends[rank];
-    int result;
+    cddp_status result;
 
     if (!cddpi_child_begin(job->parent, 0) || !pass_gate(job)) {
         _exit(127);
@@ -110,9 +110,9 @@ void cddpi_spawn_rank(const struct cddpi_spawn_job *job, int rank)
     cddpi_store_server_destroy(job->server); /* closes this process's copies of the descriptors */
     cddpi_error_clear();
     result = run_function(job, rank);
-    end->result = result;
+    end->result = result == CDDP_OK ? CDDP_OK : cddpi_fail_returned(result, CDDP_ERR_PEER);
     end->failure = *cddpi_last_failure();
     atomic_store(&end->returned, true);
     fflush(NULL);
-    _exit(result == 0 ? 0 : 1);
+    _exit(result == CDDP_OK ? 0 : 1);
 }

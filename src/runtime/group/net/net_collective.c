@@ -24,21 +24,18 @@ cddp_status cddpi_net_collective_open(struct net_backend *net)
 
     net->collective = collective;
     net->root_plans = cddpi_zalloc_array(hosts, sizeof *net->root_plans);
-    if (collective == NULL || net->root_plans == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu hosts", hosts);
-    }
+    CDDPI_TRY_MEMORY(collective != NULL && net->root_plans != NULL, "net: no memory for %zu hosts",
+                     hosts);
     collective->heads = cddpi_zalloc_array(local, sizeof *collective->heads);
     collective->others = cddpi_zalloc_array(hosts, sizeof *collective->others);
     collective->weights = cddpi_zalloc_array(size, sizeof *collective->weights);
     collective->factors = cddpi_zalloc_array(size, sizeof *collective->factors);
     collective->peers_in = cddpi_zalloc_array(local, sizeof *collective->peers_in);
     collective->peers_out = cddpi_zalloc_array(local, sizeof *collective->peers_out);
-    if (collective->heads == NULL || collective->others == NULL || collective->weights == NULL ||
-        collective->factors == NULL || collective->peers_in == NULL ||
-        collective->peers_out == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory for %zu ranks on %zu hosts", size,
-                          hosts);
-    }
+    CDDPI_TRY_MEMORY(collective->heads != NULL && collective->others != NULL &&
+                         collective->weights != NULL && collective->factors != NULL &&
+                         collective->peers_in != NULL && collective->peers_out != NULL,
+                     "net: no memory for %zu ranks on %zu hosts", size, hosts);
     return CDDP_OK;
 }
 

@@ -229,9 +229,7 @@ static cddp_status exchange_by_messages(struct net_exchange *exchange, unsigned 
     cddp_work **works = cddpi_zalloc_array((size_t)net->host_count, sizeof *works);
     cddp_status status = CDDP_OK;
 
-    if (works == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "split: no memory");
-    }
+    CDDPI_TRY_MEMORY(works != NULL, "split: no memory");
     for (int host = 0; host < net->host_count && status == CDDP_OK; host++) {
         if (host != net->host) {
             status = cddp_send(exchange->parent, all + (size_t)net->first[net->host] * bytes,

@@ -205,9 +205,7 @@ static cddp_status measure_link(struct net_backend *net, struct measured *out)
     int neighbour = net->host ^ 1;
     cddp_status status = CDDP_OK;
 
-    if (buffer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "net: no memory to measure the link");
-    }
+    CDDPI_TRY_MEMORY(buffer != NULL, "net: no memory to measure the link");
     memset(buffer, 0, 2 * (size_t)LARGE_BYTES);
     if (neighbour < net->host_count) {
         status = measure_pair(net, neighbour, buffer, out);

@@ -51,9 +51,7 @@ static cddp_status begin_message(struct net_backend *net, struct cddpi_group_op 
 {
     struct net_message *message = cddpi_zalloc(sizeof *message);
 
-    if (message == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", cddpi_kind_name(op->kind));
-    }
+    CDDPI_TRY_MEMORY(message != NULL, "%s: no memory", cddpi_kind_name(op->kind));
     net_state(op)->message = message;
     if (net->host_of[op->root] == net->host) {
         message->is_inside = true;

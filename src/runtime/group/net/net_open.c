@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "group/net/net_collective.h"
 #include "group/net/net_exchange.h"
@@ -37,9 +38,7 @@ void cddpi_net_release(struct net_backend *net)
     if (net->tree.parts != NULL) {
         cddpi_tree_fini(&net->tree);
     }
-    if (net->wake_fd >= 0) {
-        close(net->wake_fd);
-    }
+    cddpi_fd_close(&net->wake_fd);
     cddpi_wipe(net->token, sizeof net->token);
     cddpi_free(net->host_of);
     cddpi_free(net->local_of);

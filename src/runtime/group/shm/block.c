@@ -147,9 +147,7 @@ cddp_status cddpi_shm_attach(const struct cddpi_open_params *params, int fd, uin
     size_t bytes;
     void *memory;
 
-    if (shm == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "host: no memory for a group");
-    }
+    CDDPI_TRY_MEMORY(shm != NULL, "host: no memory for a group");
     pthread_mutex_init(&shm->segments_mutex, NULL);
     shm->base.ops = &cddpi_shm_ops;
     shm->rank = params->rank;

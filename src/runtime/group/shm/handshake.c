@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "group/join/group_agree.h"
 #include "group/join/rendezvous.h"
@@ -21,17 +22,10 @@ enum { GRACE_MS = 2000, POLL_MS = 20, STALE_MS = 1000, KEY_BYTES = 48 };
 
 #define BLOCK struct shm_block_place
 
-static const struct cddpi_field block_fields[] = {
-    CDDPI_FIELD_OF_U64(BLOCK, nonce),
-    CDDPI_FIELD_OF_U64(BLOCK, start_time),
-    CDDPI_FIELD_OF_NUMBER(BLOCK, pid, 1, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(BLOCK, fd, 0, INT32_MAX),
-    CDDPI_FIELD_OF_NUMBER(BLOCK, world_size, 1, INT32_MAX),
-    {.type = CDDPI_FIELD_END},
-};
-
-const struct cddpi_message_form cddpi_shm_block_form = {CDDPI_MESSAGE_SHARED_BLOCK, sizeof(BLOCK),
-                                                        sizeof(BLOCK) + 64, block_fields};
+CDDPI_MESSAGE_FORM(cddpi_shm_block_form, SHARED_BLOCK, BLOCK, sizeof(BLOCK) + 64,
+                   CDDPI_U64(BLOCK, nonce), CDDPI_U64(BLOCK, start_time),
+                   CDDPI_NUMBER(BLOCK, pid, 1, INT32_MAX), CDDPI_NUMBER(BLOCK, fd, 0, INT32_MAX),
+                   CDDPI_NUMBER(BLOCK, world_size, 1, INT32_MAX));
 
 struct handshake {
     const struct cddpi_members *members;
@@ -196,9 +190,7 @@ cddp_status cddpi_shm_open(const struct cddpi_members *members, struct cddpi_bac
     if (status == CDDP_OK && members->local_rank == 0 && !env->hosts_store && !env->removes_file) {
         cddpi_rendezvous_delete(handshake.rendezvous, handshake.reply);
     }
-    if (handshake.fd >= 0) {
-        close(handshake.fd);
-    }
+    cddpi_fd_close(&handshake.fd);
     CDDPI_TRY(status);
     *out = &shm->base;
     return CDDP_OK;
@@ -244,9 +236,7 @@ cddp_status cddpi_shm_split(cddp_group *group, const struct cddpi_open_params *p
         }
         status = cddpi_agree(group, own);
     }
-    if (mine.fd >= 0) {
-        close(mine.fd);
-    }
+    cddpi_fd_close(&mine.fd);
     cddpi_free(offers);
     if (status == CDDP_OK) {
         *out = backend != NULL ? &backend->base : NULL;

@@ -1,6 +1,7 @@
 /* segment.c - owns memory from cddp_group_alloc(): one memfd per rank, which all ranks map. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/process.h"
 #include "group/shm/shm.h"
 
@@ -112,20 +113,14 @@ cddp_status cddpi_shm_alloc_own(struct shm_backend *shm, struct cddpi_group_op *
     struct shm_segment *segment;
     cddp_status status;
 
-    if (allocation == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
-    }
+    CDDPI_TRY_MEMORY(allocation != NULL, "group_alloc: no memory");
     progress->scratch = allocation;
     allocation->fd = -1;
     segment = allocation->segment = cddpi_zalloc(sizeof *segment);
-    if (segment == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
-    }
+    CDDPI_TRY_MEMORY(segment != NULL, "group_alloc: no memory");
     segment->bytes = op->count > 0 ? op->count : 1;
     segment->at = cddpi_zalloc_array((size_t)shm->size, sizeof *segment->at);
-    if (segment->at == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "group_alloc: no memory");
-    }
+    CDDPI_TRY_MEMORY(segment->at != NULL, "group_alloc: no memory");
     status = cddpi_process_share("cddp-memory", bytes, &allocation->fd);
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "group_alloc");
@@ -184,9 +179,7 @@ void cddpi_shm_alloc_drop(struct cddpi_backend *backend, struct cddpi_group_op *
     if (allocation == NULL) {
         return;
     }
-    if (allocation->fd >= 0) {
-        close(allocation->fd);
-    }
+    cddpi_fd_close(&allocation->fd);
     segment_destroy(allocation->segment, shm->size);
     cddpi_free(allocation);
     progress->scratch = NULL;

@@ -167,9 +167,7 @@ static cddp_status open_solo(const struct cddpi_members *members, struct cddpi_b
     struct solo_backend *solo = cddpi_zalloc(sizeof *solo);
 
     (void)members;
-    if (solo == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "solo: no memory for a group");
-    }
+    CDDPI_TRY_MEMORY(solo != NULL, "solo: no memory for a group");
     solo->base.ops = &cpu_ops;
     *out = &solo->base;
     return CDDP_OK;
@@ -277,9 +275,7 @@ static cddp_status open_device(const struct cddpi_device_open_params *params,
 {
     struct solo_transport *transport = cddpi_zalloc(sizeof *transport);
 
-    if (transport == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "solo: no memory for a group");
-    }
+    CDDPI_TRY_MEMORY(transport != NULL, "solo: no memory for a group");
     transport->device = params->device;
     transport->base.ops = &device_ops;
     *out = &transport->base;

@@ -59,9 +59,7 @@ cddp_status cddpi_trace_open(cddp_group *group, uint64_t first, uint64_t last)
 {
     struct cddpi_trace *trace = cddpi_zalloc(sizeof *trace);
 
-    if (trace == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trace: no memory");
-    }
+    CDDPI_TRY_MEMORY(trace != NULL, "trace: no memory");
     trace->first = first;
     trace->last = last;
     cddpi_trace_close(group);

@@ -17,30 +17,22 @@
 /* because timeout(1) and service managers send two signals for one request */
 #define SAME_REQUEST_NS (INT64_C(200) * 1000000)
 
-/* Since when the process is requested to stop; 0: it is not. */
-static _Atomic int64_t requested_ns;
-
-/* Returns whether this is the first request. */
-static bool request(void)
-{
-    int64_t none = 0;
-
-    if (!atomic_compare_exchange_strong(&requested_ns, &none, cddpi_now_ns())) {
-        return false;
-    }
-    cddpi_launcher_report_begin();
-    return true;
-}
+static _Atomic bool is_requested;
+static _Atomic int64_t signalled_ns; /* the first signal that asks for the end; 0: none */
 
 static void ask_to_stop(int number)
 {
+    int64_t first_ns = 0;
+
+    cddp_stop_request();
     if (number == SIGUSR1) {
         cddpi_dump_request();
     }
-    /* SIGHUP never counts as a second request: when a terminal closes, the kernel and the shell
-     * both send one. SIGUSR1 and SIGUSR2 only announce a time limit. */
-    if (!request() && number != SIGHUP && number != SIGUSR1 && number != SIGUSR2 &&
-        cddpi_now_ns() - atomic_load(&requested_ns) >= SAME_REQUEST_NS) {
+    /* SIGUSR1 and SIGUSR2 only announce a time limit. SIGHUP never counts as a second request: when
+     * a terminal closes, the kernel and the shell both send one. */
+    if (number != SIGUSR1 && number != SIGUSR2 &&
+        !atomic_compare_exchange_strong(&signalled_ns, &first_ns, cddpi_now_ns()) &&
+        number != SIGHUP && cddpi_now_ns() - first_ns >= SAME_REQUEST_NS) {
         (void)signal(number, SIG_DFL);
         (void)raise(number); /* takes effect after the handler has returned */
     }
@@ -108,30 +100,25 @@ cddp_status cddp_stop_on_signals(const int *signals, size_t count)
 
 void cddp_stop_request(void)
 {
-    (void)request();
+    if (!atomic_exchange(&is_requested, true)) {
+        cddpi_launcher_report_begin();
+    }
 }
 
 bool cddp_stop_requested(void)
 {
-    return atomic_load(&requested_ns) != 0;
+    return atomic_load(&is_requested);
 }
 
-static cddp_status ask_all(cddp_group *group, uint8_t *asked)
-{
-    CDDPI_ENTER_GROUP(group, "should_stop");
-    return cddp_all_reduce(group, asked, asked, 1, CDDP_U8, CDDP_OP_MAX, NULL);
-}
-
-cddp_status cddp_should_stop(cddp_group *group, bool *out_stop)
+cddp_status cddp_group_should_stop(cddp_group *group, bool *out_stop)
 {
     uint8_t asked = cddp_stop_requested();
 
+    CDDPI_ENTER_GROUP(group, "group_should_stop");
     if (out_stop == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "should_stop: out is NULL");
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_should_stop: out is NULL");
     }
-    if (group != NULL) {
-        CDDPI_TRY(ask_all(group, &asked));
-    }
+    CDDPI_TRY(cddp_all_reduce(group, &asked, &asked, 1, CDDP_U8, CDDP_OP_MAX, NULL));
     *out_stop = asked != 0;
     return CDDP_OK;
 }

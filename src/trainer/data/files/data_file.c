@@ -18,9 +18,7 @@ void cddpi_growable_mapping_free(struct cddpi_growable_mapping *mapping)
     if (mapping->data != NULL) {
         munmap(mapping->data, mapping->bytes);
     }
-    if (mapping->fd >= 0) {
-        close(mapping->fd);
-    }
+    cddpi_fd_close(&mapping->fd);
     mapping->data = NULL;
     mapping->fd = -1;
 }

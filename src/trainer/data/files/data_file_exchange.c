@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 
 #include <errno.h>
@@ -165,9 +166,7 @@ static void look_at(const struct cddpi_content *content, uint64_t samples, struc
         out->bytes = (uint64_t)info.st_size;
         out->is_known = cddpi_hash_samples(NULL, fd, out->bytes, samples, &out->digest);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    cddpi_fd_close(&fd);
 }
 
 /* Compare what the ranks have seen.
@@ -228,7 +227,7 @@ cddp_status cddpi_agree_on_contents(cddp_group *group, const struct cddpi_conten
         return no_memory(group, count);
     }
     /* a number that is the same for all ranks of one machine */
-    if (cddp_group_local_world_size(group) > 1) {
+    if (cddpi_group_local_world_size(group) > 1) {
         cddpi_machine(machine);
     } else {
         snprintf(machine, sizeof machine, "rank %d", cddp_group_rank(group));

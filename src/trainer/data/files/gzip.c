@@ -283,9 +283,7 @@ cddp_status cddpi_gunzip(const char *path, const uint8_t *in, size_t in_bytes, b
     size_t bytes = 0;
     cddp_status status;
 
-    if (inflater == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the inflater", path);
-    }
+    CDDPI_TRY_MEMORY(inflater != NULL, "%s: no memory for the inflater", path);
     CDDPI_TRY_GOTO(done, status, find_limit(inflater, &input, size_of, &limit));
     CDDPI_TRY_GOTO(
         done, status,

@@ -17,9 +17,7 @@ static cddp_status append_path(struct cddpi_paths *paths, const char *name)
     char *copy = names != NULL ? cddpi_strdup(name) : NULL;
 
     paths->names = names != NULL ? names : paths->names;
-    if (copy == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its name", name);
-    }
+    CDDPI_TRY_MEMORY(copy != NULL, "%s: no memory for its name", name);
     names[paths->count++] = copy;
     return CDDP_OK;
 }
@@ -59,9 +57,7 @@ static cddp_status check_distinct(const struct cddpi_paths *paths)
     char **sorted = cddpi_zalloc_array(paths->count, sizeof *sorted);
     cddp_status status = CDDP_OK;
 
-    if (sorted == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", paths->names[0]);
-    }
+    CDDPI_TRY_MEMORY(sorted != NULL, "%s: no memory", paths->names[0]);
     memcpy(sorted, paths->names, paths->count * sizeof *sorted);
     qsort(sorted, paths->count, sizeof *sorted, compare);
     for (size_t i = 1; status == CDDP_OK && i < paths->count; i++) {

@@ -4,6 +4,7 @@
 #include "base/foreign.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 
 #include <stdio.h>
@@ -226,8 +227,8 @@ static cddp_status open_together(const struct idx_request *request, cddp_group *
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
     static const char *const names[] = {"samples", "channels", "height", "width", "classes"};
-    bool reads = cddp_group_local_rank(group) == 0;
-    bool shareable = cddp_group_local_world_size(group) > 1;
+    bool reads = cddpi_group_local_rank(group) == 0;
+    bool shareable = cddpi_group_local_world_size(group) > 1;
     struct cddpi_data_file_address addresses[CDDPI_EXCHANGED_FILES_MAX];
     struct cddpi_content read[CDDPI_EXCHANGED_FILES_MAX];
     struct cddpi_content own[CDDPI_EXCHANGED_FILES_MAX];
@@ -262,24 +263,30 @@ static cddp_status open_together(const struct idx_request *request, cddp_group *
     return cddpi_agree_on_contents(group, own, CDDPI_EXCHANGED_FILES_MAX, false);
 }
 
-static cddp_status shape_of(const char *path, const struct cddpi_data_file *file, int out[3])
+static cddp_status find_images(const char *path, const struct cddpi_data_file *file,
+                               int64_t out_shape[4], const uint8_t **out)
 {
     struct idx images;
 
     CDDPI_TRY(read_header(path, file, 3, 4, &images));
     CDDPI_TRY(check_sample(&images));
-    out[0] = images.dimensions == 4 ? (int)images.sizes[1] : 1;
-    out[1] = (int)images.sizes[images.dimensions - 2];
-    out[2] = (int)images.sizes[images.dimensions - 1];
+    out_shape[0] = images.sizes[0];
+    out_shape[1] = images.dimensions == 4 ? images.sizes[1] : 1;
+    out_shape[2] = images.sizes[images.dimensions - 2];
+    out_shape[3] = images.sizes[images.dimensions - 1];
+    *out = file->data + images.header_bytes;
     return CDDP_OK;
 }
 
-cddp_status cddpi_idx_image_shape(const char *path, int out[3])
+cddp_status cddpi_idx_open_images(const char *path, struct cddpi_data_file *file,
+                                  int64_t out_shape[4], const uint8_t **out)
 {
-    struct cddpi_data_file file = CDDPI_DATA_FILE_CLOSED;
+    cddp_status status;
 
-    CDDPI_TRY(cddpi_data_file_open(path, false, size_of_images, &file));
-    return cddpi_data_file_finish(&file, shape_of(path, &file, out));
+    *file = (struct cddpi_data_file)CDDPI_DATA_FILE_CLOSED;
+    CDDPI_TRY(cddpi_data_file_open(path, false, size_of_images, file));
+    status = find_images(path, file, out_shape, out);
+    return status == CDDP_OK ? CDDP_OK : cddpi_data_file_finish(file, status);
 }
 
 cddp_status cddpi_dataset_open_idx(const char *images_path, const char *labels_path, int classes,

@@ -6,6 +6,7 @@
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
 #include "data/formats/image_list.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 
 #include <string.h>
@@ -75,10 +76,8 @@ static cddp_status count_files(const struct cddpi_data_file *list, struct cddpi_
     files->offsets = cddpi_zalloc_array(count, sizeof *files->offsets);
     files->labels = cddpi_zalloc_array(count, sizeof *files->labels);
     files->firsts = cddpi_zalloc_array(classes, sizeof *files->firsts);
-    if (files->offsets == NULL || files->labels == NULL || files->firsts == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for the numbers of %zu files",
-                          files->root, count);
-    }
+    CDDPI_TRY_MEMORY(files->offsets != NULL && files->labels != NULL && files->firsts != NULL,
+                     "%s: no memory for the numbers of %zu files", files->root, count);
     files->count = count;
     return CDDP_OK;
 }
@@ -118,9 +117,7 @@ static cddp_status describe(const struct image_folder_request *request,
     if (files != NULL) {
         files->root = cddpi_strdup(request->root);
     }
-    if (files == NULL || files->root == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", request->root);
-    }
+    CDDPI_TRY_MEMORY(files != NULL && files->root != NULL, "%s: no memory", request->root);
     CDDPI_TRY(count_files(list, files));
     if (files->class_count > UINT16_MAX + 1) {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: there are %zu classes, but at most 65536 can be",
@@ -145,8 +142,8 @@ static cddp_status open_together(const struct image_folder_request *request, cdd
                                  struct cddpi_dataset_memory *memory, struct cddpi_dataset *out)
 {
     struct cddpi_data_file *list = &memory->files[0];
-    bool lists = cddp_group_local_rank(group) == 0;
-    bool shareable = cddp_group_local_world_size(group) > 1;
+    bool lists = cddpi_group_local_rank(group) == 0;
+    bool shareable = cddpi_group_local_world_size(group) > 1;
     struct cddpi_data_file_address address;
     struct cddpi_content content = {.path = request->root};
     bool found = false;

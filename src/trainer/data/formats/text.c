@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 
 #include <string.h>
@@ -196,8 +197,8 @@ static cddp_status make_together(const struct cddpi_paths *paths,
                                  const struct cddpi_tokenizer *tokenizer, cddp_group *group,
                                  struct cddpi_data_file *out)
 {
-    bool reads = cddp_group_local_rank(group) == 0;
-    bool shareable = cddp_group_local_world_size(group) > 1;
+    bool reads = cddpi_group_local_rank(group) == 0;
+    bool shareable = cddpi_group_local_world_size(group) > 1;
     struct cddpi_data_file_address address;
     struct cddpi_text text;
     bool found = false;
@@ -242,9 +243,8 @@ static cddp_status name_parts(struct cddpi_dataset_memory *memory, bool split)
     memory->labels[TRAIN] = cddpi_format("%s%s%s", first, others,
                                          split ? " without the end held back for tests" : "");
     memory->labels[TEST] = cddpi_format("%s%s: the end held back for tests", first, others);
-    if (memory->labels[TRAIN] == NULL || memory->labels[TEST] == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", first);
-    }
+    CDDPI_TRY_MEMORY(memory->labels[TRAIN] != NULL && memory->labels[TEST] != NULL, "%s: no memory",
+                     first);
     return CDDP_OK;
 }
 

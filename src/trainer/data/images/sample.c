@@ -209,9 +209,7 @@ cddp_status cddpi_image_sample(const struct cddpi_image_files *files,
     char *path = cddpi_format("%s/%s", files->root, name);
     cddp_status status;
 
-    if (path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", name);
-    }
+    CDDPI_TRY_MEMORY(path != NULL, "%s: no memory", name);
     status = make_pixels(path, use, key, tables, scratch, out);
     cddpi_free(path);
     return status;

@@ -32,10 +32,7 @@ cddp_status cddpi_encoder_create(const struct cddpi_tokenizer *tokenizer,
 {
     struct cddpi_encoder *encoder = cddpi_zalloc(sizeof *encoder);
 
-    if (encoder == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu bytes",
-                          sizeof *encoder);
-    }
+    CDDPI_TRY_MEMORY(encoder != NULL, "tokenizer: no memory for %zu bytes", sizeof *encoder);
     encoder->tokenizer = tokenizer;
     *out = encoder;
     return CDDP_OK;
@@ -62,10 +59,7 @@ static cddp_status reserve(struct cddpi_encoder *encoder, size_t more)
     }
     tokens = cddpi_grow(encoder->tokens, &encoder->token_room, encoder->count + more,
                         sizeof *tokens);
-    if (tokens == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu tokens",
-                          encoder->count + more);
-    }
+    CDDPI_TRY_MEMORY(tokens != NULL, "tokenizer: no memory for %zu tokens", encoder->count + more);
     encoder->tokens = tokens;
     return CDDP_OK;
 }
@@ -164,10 +158,8 @@ cddp_status cddpi_encoder_put(struct cddpi_encoder *encoder, const char *text, s
     }
     if (encoder->slots == NULL) {
         encoder->slots = cddpi_zalloc_array(SLOTS, sizeof *encoder->slots);
-        if (encoder->slots == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu bytes",
-                              SLOTS * sizeof *encoder->slots);
-        }
+        CDDPI_TRY_MEMORY(encoder->slots != NULL, "tokenizer: no memory for %zu bytes",
+                         SLOTS * sizeof *encoder->slots);
     }
     while (at < bytes) {
         size_t length = cddpi_word_length(text + at, bytes - at);

@@ -52,9 +52,7 @@ static cddp_status find_in_folder(const char *path, char **out)
     for (int i = 0; i < 3; i++) {
         char *file = cddpi_format("%s/%s", path, names[i]);
 
-        if (file == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a path", path);
-        }
+        CDDPI_TRY_MEMORY(file != NULL, "%s: no memory for a path", path);
         if (access(file, F_OK) == 0) {
             *out = file;
             return CDDP_OK;
@@ -274,10 +272,7 @@ cddp_status cddpi_tokenizer_open(const char *path, struct cddpi_tokenizer **out)
     struct cddpi_tokenizer *tokenizer = cddpi_zalloc(sizeof *tokenizer);
     cddp_status status;
 
-    if (tokenizer == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu bytes",
-                          sizeof *tokenizer);
-    }
+    CDDPI_TRY_MEMORY(tokenizer != NULL, "tokenizer: no memory for %zu bytes", sizeof *tokenizer);
     status = path[0] == '\0' ? open_bytes(tokenizer) : load_vocabulary(tokenizer, path);
     if (status != CDDP_OK) {
         cddpi_tokenizer_close(tokenizer);

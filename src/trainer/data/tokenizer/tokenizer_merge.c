@@ -33,9 +33,7 @@ cddp_status cddpi_merges_reserve(struct cddpi_tokenizer *tokenizer, size_t count
         slots *= 2;
     }
     tokenizer->merges = cddpi_zalloc_array(slots, sizeof *tokenizer->merges);
-    if (tokenizer->merges == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu merges", count);
-    }
+    CDDPI_TRY_MEMORY(tokenizer->merges != NULL, "tokenizer: no memory for %zu merges", count);
     tokenizer->merge_slots = slots;
     for (size_t i = 0; i < slots; i++) {
         tokenizer->merges[i].left = -1;

@@ -106,10 +106,7 @@ cddp_status cddpi_tokenizer_save(const struct cddpi_tokenizer *tokenizer, const 
     cddp_status status;
 
     json_decref(document);
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d tokens", path,
-                          tokenizer->count);
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "%s: no memory for %d tokens", path, tokenizer->count);
     status = cddpi_file_replace_line(path, text);
     free(text); /* allocated by jansson */
     return status;

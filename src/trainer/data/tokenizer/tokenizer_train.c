@@ -233,12 +233,10 @@ static cddp_status allocate(struct training *training)
         tokenizer->texts = cddpi_zalloc_array(tokens, CDDPI_TRAIN_TOKEN_MAX);
         tokenizer->text_starts = cddpi_zalloc_array(tokens + 1, sizeof *tokenizer->text_starts);
     }
-    if (tokenizer == NULL || tokenizer->texts == NULL || tokenizer->text_starts == NULL ||
-        training->symbols == NULL || training->lengths == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                          "tokenizer: no memory to learn %zu tokens from %zu words", tokens,
-                          counts->count);
-    }
+    CDDPI_TRY_MEMORY(
+        tokenizer != NULL && tokenizer->texts != NULL && tokenizer->text_starts != NULL &&
+            training->symbols != NULL && training->lengths != NULL,
+        "tokenizer: no memory to learn %zu tokens from %zu words", tokens, counts->count);
     training->pairs.before = is_before;
     training->pairs.argument = tokenizer;
     return CDDP_OK;

@@ -38,9 +38,7 @@ cddp_status cddpi_word_counts_create(struct cddpi_word_counts **out)
 {
     struct cddpi_word_counts *counts = cddpi_zalloc(sizeof *counts);
 
-    if (counts == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %zu bytes", sizeof *counts);
-    }
+    CDDPI_TRY_MEMORY(counts != NULL, "tokenizer: no memory for %zu bytes", sizeof *counts);
     counts->slots = cddpi_zalloc_array(SLOTS_MIN, sizeof *counts->slots);
     counts->slot_count = SLOTS_MIN;
     if (counts->slots == NULL) {

@@ -57,10 +57,8 @@ static cddp_status index_words(struct cddpi_tokenizer *tokenizer)
         count *= 2;
     }
     tokenizer->word_slots = cddpi_zalloc_array(count, sizeof *tokenizer->word_slots);
-    if (tokenizer->word_slots == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tokenizer: no memory for %d words",
-                          tokenizer->count);
-    }
+    CDDPI_TRY_MEMORY(tokenizer->word_slots != NULL, "tokenizer: no memory for %d words",
+                     tokenizer->count);
     tokenizer->word_slot_count = count;
     memset(tokenizer->word_slots, 0xff, count * sizeof *tokenizer->word_slots);
     for (int32_t token = 0; token < tokenizer->count; token++) {
@@ -102,9 +100,7 @@ static cddp_status check_element(const char *path, const json_t *root, const cha
 {
     bool same = expected != NULL && json_equal(json_object_get(root, name), expected);
 
-    if (expected == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to read it", path);
-    }
+    CDDPI_TRY_MEMORY(expected != NULL, "%s: no memory to read it", path);
     json_decref(expected);
     return same ? CDDP_OK
                 : cddpi_fail(CDDP_ERR_FORMAT,
@@ -227,9 +223,7 @@ cddp_status cddpi_word_level_load(struct cddpi_tokenizer *tokenizer, const char 
     }
     tokenizer->count = (int)json_object_size(vocab);
     words = cddpi_zalloc_array((size_t)tokenizer->count, sizeof *words);
-    if (words == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %d words", path, tokenizer->count);
-    }
+    CDDPI_TRY_MEMORY(words != NULL, "%s: no memory for %d words", path, tokenizer->count);
     status = take_words(tokenizer, path, vocab, words);
     cddpi_free(words);
     return status;

@@ -125,10 +125,8 @@ static cddp_status plan_blocks(struct cddpi_plan *plan, int index,
 
     state->block_count = (context + BLOCK - 1) / BLOCK;
     state->blocks = cddpi_zalloc_array(state->block_count, sizeof *state->blocks);
-    if (state->blocks == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu blocks",
-                          state->block_count);
-    }
+    CDDPI_TRY_MEMORY(state->blocks != NULL, "attention: no memory for %zu blocks",
+                     state->block_count);
     for (size_t i = 0; status == CDDP_OK && i < state->block_count; i++) {
         struct attention_bf16_block *block = &state->blocks[i];
 
@@ -155,9 +153,7 @@ cddp_status cddpi_attention_bf16_plan(struct cddpi_plan *plan, int index,
         return CDDP_OK;
     }
     state = cddpi_zalloc(sizeof *state);
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "attention: no memory for %zu bytes", sizeof *state);
-    }
+    CDDPI_TRY_MEMORY(state != NULL, "attention: no memory for %zu bytes", sizeof *state);
     *out = state;
     state->shape = *shape;
     status = plan_blocks(plan, index, state);

@@ -72,9 +72,7 @@ cddp_status cddpi_dnnl_get(struct cddpi_model *model, struct cddpi_dnnl **out)
         return CDDP_OK;
     }
     dnnl = cddpi_zalloc(sizeof *dnnl);
-    if (dnnl == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "oneDNN: no memory for %zu bytes", sizeof *dnnl);
-    }
+    CDDPI_TRY_MEMORY(dnnl != NULL, "oneDNN: no memory for %zu bytes", sizeof *dnnl);
     CDDPI_TRY_GOTO(fail, status,
                    cddpi_dnnl_check(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "engine"));
     CDDPI_TRY_GOTO(

@@ -28,10 +28,7 @@ static cddp_status grow_arena(struct cddpi_model *model, size_t bytes, int count
 
     (void)count;
     (void)training;
-    if (arena == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for %zu bytes of activations",
-                          bytes);
-    }
+    CDDPI_TRY_MEMORY(arena != NULL, "model: no memory for %zu bytes of activations", bytes);
     cddpi_model_forget_forward(model);
     cddpi_free(model->regions[CDDPI_REGION_BATCH].data);
     model->regions[CDDPI_REGION_BATCH] = (struct cddpi_region_memory){arena, bytes};

@@ -248,10 +248,8 @@ static cddp_status evaluate(struct cddpi_exec *exec)
     double *running = cddpi_zalloc_array(2 * layout.channels, sizeof *running);
     struct cddpi_norm_affine affine = affine_of(exec, running, running + layout.channels);
 
-    if (running == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                          "batch_norm: no memory for statistics of %zu channels", layout.channels);
-    }
+    CDDPI_TRY_MEMORY(running != NULL, "batch_norm: no memory for statistics of %zu channels",
+                     layout.channels);
     for (size_t c = 0; c < layout.channels; c++) {
         running[c] = (double)cddpi_exec_running(exec, 0)[c];
         running[layout.channels + c] = (double)cddpi_exec_running(exec, 1)[c];

@@ -21,9 +21,7 @@ static cddp_status make_places(struct cddpi_filters *filters, const dnnl_dim_t *
         total += filters->sizes[i];
     }
     places = cddpi_zalloc_array(total, sizeof *places);
-    if (places == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "filters: no memory for %zu places", total);
-    }
+    CDDPI_TRY_MEMORY(places != NULL, "filters: no memory for %zu places", total);
     for (int i = 0; i < CDDPI_FILTER_DIMS; i++) {
         filters->places[i] = places;
         places += filters->sizes[i];

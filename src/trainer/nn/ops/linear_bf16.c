@@ -121,9 +121,7 @@ cddp_status cddpi_linear_bf16_plan(struct cddpi_plan *plan, int index, void **ou
     struct cddpi_plan_mark mark = cddpi_plan_mark(plan);
     cddp_status status = CDDP_OK;
 
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
-    }
+    CDDPI_TRY_MEMORY(state != NULL, "linear: no memory for %zu bytes", sizeof *state);
     *out = state;
     state->rounded = plan->model->bf16 == CDDPI_BF16_ROUNDED;
     state->rows = (size_t)plan->count * cddpi_shape_rows(&op->in);

@@ -100,9 +100,7 @@ cddp_status cddpi_linear_grad_plan(struct cddpi_plan *plan, int index, void **ou
         return CDDP_OK;
     }
     state = cddpi_zalloc(sizeof *state);
-    if (state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "linear: no memory for %zu bytes", sizeof *state);
-    }
+    CDDPI_TRY_MEMORY(state != NULL, "linear: no memory for %zu bytes", sizeof *state);
     *out = state;
     status = plan_all(state, plan, index);
     if (status == CDDP_ERR_UNAVAILABLE) {

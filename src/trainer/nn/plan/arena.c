@@ -138,9 +138,7 @@ cddp_status cddpi_arena_place(struct cddpi_arena *arena)
     struct order *order = cddpi_zalloc_array((size_t)arena->count + 1, sizeof *order);
     size_t roots = 0;
 
-    if (order == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to plan %d buffers", arena->count);
-    }
+    CDDPI_TRY_MEMORY(order != NULL, "model: no memory to plan %d buffers", arena->count);
     for (int i = 0; i < arena->count; i++) {
         if (arena->buffers[i].root == i) {
             order[roots++] = (struct order){arena->buffers[i].bytes, i};

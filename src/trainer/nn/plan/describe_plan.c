@@ -46,9 +46,7 @@ static cddp_status measure(struct speeds *out)
     float *memory = cddpi_zalloc(2 * COPIED_BYTES);
     cddp_status status;
 
-    if (memory == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory to measure this machine");
-    }
+    CDDPI_TRY_MEMORY(memory != NULL, "model: no memory to measure this machine");
     status = measure_with(memory, out);
     cddpi_free(memory);
     return status;

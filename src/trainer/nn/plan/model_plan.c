@@ -390,9 +390,7 @@ cddp_status cddpi_plan_create(struct cddpi_model *model, int count, bool trainin
     const struct cddpi_graph *graph = &model->graph;
     cddp_status status;
 
-    if (plan == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory for a plan");
-    }
+    CDDPI_TRY_MEMORY(plan != NULL, "model: no memory for a plan");
     plan->model = model;
     plan->count = count;
     plan->training = training;

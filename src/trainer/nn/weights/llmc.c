@@ -2,6 +2,7 @@
  * embed, padded vocabulary), then 16 tensors without gaps, each for all blocks. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/foreign.h"
 #include "base/mapped_file.h"
 #include "base/replace.h"
@@ -109,9 +110,7 @@ static cddp_status map_file(struct cddpi_weights *weights, const char *path)
             weights->map_bytes = (size_t)info.st_size;
         }
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    cddpi_fd_close(&fd);
     return status;
 }
 
@@ -248,9 +247,7 @@ static cddp_status put_padding(const struct llmc_content *content, struct cddpi_
     void *zeros = cddpi_zalloc(bytes);
     cddp_status status;
 
-    if (zeros == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", writer->shown, bytes);
-    }
+    CDDPI_TRY_MEMORY(zeros != NULL, "%s: no memory for %zu bytes", writer->shown, bytes);
     status = cddpi_writer_put(writer, zeros, bytes);
     cddpi_free(zeros);
     return status;

@@ -77,10 +77,7 @@ cddp_status cddpi_weights_make_views(struct cddpi_weights *weights, const char *
 {
     weights->count = cddpi_gpt2_tensor_count(&weights->shape);
     weights->views = cddpi_zalloc_array(weights->count, sizeof *weights->views);
-    if (weights->views == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu tensors", path,
-                          weights->count);
-    }
+    CDDPI_TRY_MEMORY(weights->views != NULL, "%s: no memory for %zu tensors", path, weights->count);
     return CDDP_OK;
 }
 

@@ -92,9 +92,7 @@ static cddp_status take_config(struct cddpi_weights *weights, const char *path)
     json_t *config;
     cddp_status status = CDDP_OK;
 
-    if (name == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", path);
-    }
+    CDDPI_TRY_MEMORY(name != NULL, "%s: no memory for a name", path);
     config = read_json(name);
     if (is_integer(config, "n_embd", shape->embed) &&
         is_integer(config, "n_layer", shape->blocks)) {
@@ -120,9 +118,7 @@ static cddp_status take_state(struct cddpi_weights *weights, const char *path)
     json_t *document;
     json_int_t heads;
 
-    if (name == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", path);
-    }
+    CDDPI_TRY_MEMORY(name != NULL, "%s: no memory for a name", path);
     document = read_json(name);
     heads = json_integer_value(json_object_get(json_object_get(document, "state"), "heads"));
     if (heads > 0 && shape->embed % heads == 0) {
@@ -191,9 +187,7 @@ cddp_status cddpi_weights_open(const char *path, struct cddpi_weights **out)
     char *inside = NULL;
     cddp_status status = CDDP_OK;
 
-    if (weights == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "weights: no memory for a file");
-    }
+    CDDPI_TRY_MEMORY(weights != NULL, "weights: no memory for a file");
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         status = cddpi_weights_find_in_folder(path, &inside);
         path = inside;

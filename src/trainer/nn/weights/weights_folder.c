@@ -160,9 +160,7 @@ cddp_status cddpi_weights_find_in_folder(const char *folder, char **out)
         char *path = cddpi_format("%s/%s", folder, names[i]);
         struct stat info;
 
-        if (path == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", folder);
-        }
+        CDDPI_TRY_MEMORY(path != NULL, "%s: no memory for a name", folder);
         if (lstat(path, &info) == 0) { /* a broken link counts: opening it gives the error */
             *out = path;
             return CDDP_OK;
@@ -239,9 +237,7 @@ static cddp_status parse(int fd, const char *path, size_t bytes, json_t **out_ro
     json_error_t error;
     cddp_status status;
 
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, bytes);
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "%s: no memory for %zu bytes", path, bytes);
     status = read_bytes(fd, path, text, bytes);
     if (status == CDDP_OK) {
         *out_root = cddpi_json_load(text, bytes, JSON_REJECT_DUPLICATES, &error);

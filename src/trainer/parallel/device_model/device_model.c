@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "parallel/device_model/device_model_state.h"
 
 #include <string.h>
@@ -15,15 +16,13 @@ cddp_status cddpi_device_model_create(const struct cddpi_model_spec *spec, uint6
     struct cddpi_device_model *part = cddpi_zalloc(sizeof *part);
     cddp_status status;
 
-    if (part == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes", sizeof *part);
-    }
+    CDDPI_TRY_MEMORY(part != NULL, "parallel: no memory for %zu bytes", sizeof *part);
     part->device = cddpi_device_or_cpu(spec->device);
     CDDPI_TRY_GOTO(fail, status, cddpi_model_create(spec, seed, group, &part->model));
     if (cddpi_device_is_async(part->device)) {
         CDDPI_TRY_GOTO(fail, status,
                        cddpi_gpu_side_create(part, spec,
-                                             group != NULL ? cddp_group_timeout_ms(group)
+                                             group != NULL ? cddpi_group_timeout_ms(group)
                                                            : cddpi_env_timeout_ms()));
     }
     *out = part;

@@ -403,9 +403,8 @@ static cddp_status create_slots(struct cddpi_pipeline *pipeline, struct chunk *c
     for (int s = 0; chunk->slots != NULL && s < pipeline->slot_count; s++) {
         chunk->slots[s].in = cddpi_zalloc_array(chunk->in_count + 1, sizeof *chunk->slots[s].in);
         chunk->slots[s].out = cddpi_zalloc_array(chunk->out_count + 1, sizeof *chunk->slots[s].out);
-        if (chunk->slots[s].in == NULL || chunk->slots[s].out == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for its messages");
-        }
+        CDDPI_TRY_MEMORY(chunk->slots[s].in != NULL && chunk->slots[s].out != NULL,
+                         "pipeline: no memory for its messages");
     }
     return chunk->slots != NULL
                ? CDDP_OK
@@ -462,10 +461,7 @@ cddp_status cddpi_pipeline_create(const struct cddpi_model_spec *spec, uint64_t 
     struct cddpi_pipeline *pipeline = cddpi_zalloc(sizeof *pipeline);
     cddp_status status;
 
-    if (pipeline == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu bytes",
-                          sizeof *pipeline);
-    }
+    CDDPI_TRY_MEMORY(pipeline != NULL, "pipeline: no memory for %zu bytes", sizeof *pipeline);
     pipeline->shape = (struct cddpi_pipeline_shape){options->schedule,
                                                     cddp_group_world_size(options->group),
                                                     options->chunks, options->most_micro_batches};

@@ -117,10 +117,8 @@ static cddp_status place_action(struct cddpi_pipeline_action *actions, size_t co
     bool split = shape->schedule == CDDPI_PIPELINE_ZERO_BUBBLE;
     int *holds = cddpi_zalloc_array((size_t)shape->micro_batches, sizeof *holds);
 
-    if (holds == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d micro-batches",
-                          shape->micro_batches);
-    }
+    CDDPI_TRY_MEMORY(holds != NULL, "pipeline: no memory for %d micro-batches",
+                     shape->micro_batches);
     for (int chunk = 0; chunk < shape->chunks; chunk++) {
         for (int k = 0; k < (split ? 3 : 1); k++) { /* all places are free again after each */
             place_chunk(actions, count, chunk, &holding[k], holds);
@@ -174,9 +172,7 @@ cddp_status cddpi_pipeline_plan(const struct cddpi_pipeline_shape *shape, int ra
     most = (shape->schedule == CDDPI_PIPELINE_ZERO_BUBBLE ? 3 : 2) * (size_t)shape->chunks *
            (size_t)shape->micro_batches;
     actions = cddpi_zalloc_array(most, sizeof *actions);
-    if (actions == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu actions", most);
-    }
+    CDDPI_TRY_MEMORY(actions != NULL, "pipeline: no memory for %zu actions", most);
     count = order(shape, rank, actions);
     status = place_action(actions, count, shape);
     if (status != CDDP_OK) {

@@ -74,10 +74,9 @@ static cddp_status take_params(struct cddpi_placed *placed, int s)
     part->is_later = cddpi_zalloc_array(count + 1, sizeof *part->is_later);
     part->is_owner = cddpi_zalloc_array(count + 1, sizeof *part->is_owner);
     part->shares = cddpi_zalloc_array(count + 1, sizeof(float *));
-    if (part->numbers == NULL || part->is_later == NULL || part->is_owner == NULL ||
-        part->shares == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu parameters", count);
-    }
+    CDDPI_TRY_MEMORY(part->numbers != NULL && part->is_later != NULL && part->is_owner != NULL &&
+                         part->shares != NULL,
+                     "parallel: no memory for %zu parameters", count);
     for (size_t i = 0; i < count; i++) {
         size_t owner_index = 0;
         int owner = owner_before(placed, s, params[i].name, &owner_index);
@@ -126,10 +125,9 @@ static cddp_status join_tensors(struct cddpi_placed *placed)
     placed->buffers = cddpi_zalloc_array(buffers + 1, sizeof *placed->buffers);
     placed->grads = cddpi_zalloc_array(params + 1, sizeof *placed->grads);
     placed->ready_order = cddpi_zalloc_array(params + 1, sizeof *placed->ready_order);
-    if (placed->params == NULL || placed->buffers == NULL || placed->grads == NULL ||
-        placed->ready_order == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu parameters", params);
-    }
+    CDDPI_TRY_MEMORY(placed->params != NULL && placed->buffers != NULL && placed->grads != NULL &&
+                         placed->ready_order != NULL,
+                     "parallel: no memory for %zu parameters", params);
     for (int s = 0; s < placed->part_count; s++) {
         const cddp_param *own = cddpi_device_model_buffers(placed->parts[s].model, &count);
 
@@ -319,9 +317,8 @@ static cddp_status make_parts(struct cddpi_placed *placed, const struct cddpi_mo
         part->places = cddpi_zalloc_array(part->param_count + 1, sizeof *part->places);
         part->buffers = cddpi_zalloc_array((size_t)placed->slots * part->out_count + 1,
                                            sizeof *part->buffers);
-        if (part->places == NULL || part->buffers == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for a segment");
-        }
+        CDDPI_TRY_MEMORY(part->places != NULL && part->buffers != NULL,
+                         "parallel: no memory for a segment");
     }
     return CDDP_OK;
 }
@@ -348,9 +345,8 @@ static cddp_status copy_segments(struct cddpi_placed *placed,
 
     placed->parts = cddpi_zalloc_array(count, sizeof *placed->parts);
     placed->segments = cddpi_zalloc_array(count, sizeof *placed->segments);
-    if (placed->parts == NULL || placed->segments == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu segments", count);
-    }
+    CDDPI_TRY_MEMORY(placed->parts != NULL && placed->segments != NULL,
+                     "parallel: no memory for %zu segments", count);
     memcpy(placed->segments, options->segments, count * sizeof *placed->segments);
     placed->part_count = options->segment_count;
     return CDDP_OK;
@@ -363,9 +359,7 @@ cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec, uint64_t se
     struct cddpi_placed *placed = cddpi_zalloc(sizeof *placed);
     cddp_status status;
 
-    if (placed == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes", sizeof *placed);
-    }
+    CDDPI_TRY_MEMORY(placed != NULL, "parallel: no memory for %zu bytes", sizeof *placed);
     pthread_mutex_init(&placed->gate, NULL);
     placed->devices = options->devices;
     placed->timeout_ms = options->timeout_ms;

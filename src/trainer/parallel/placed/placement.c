@@ -20,10 +20,7 @@ cddp_status cddpi_placement_init(const struct cddpi_model_spec *spec, struct cdd
     *out = (struct cddpi_placement){.spec = spec};
     CDDPI_TRY(cddpi_model_layer_has_params(spec, 0, &has_params, &out->layers));
     out->devices = cddpi_zalloc_array((size_t)out->layers + 1, sizeof *out->devices);
-    if (out->devices == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory to place %d layers",
-                          out->layers);
-    }
+    CDDPI_TRY_MEMORY(out->devices != NULL, "parallel: no memory to place %d layers", out->layers);
     for (int i = 0; i < out->layers; i++) {
         out->devices[i] = -1;
     }
@@ -88,10 +85,7 @@ cddp_status cddpi_placement_segments(struct cddpi_placement *placement, struct c
 
     CDDPI_TRY(place_rest(placement));
     segments = cddpi_zalloc_array((size_t)placement->layers + 1, sizeof *segments);
-    if (segments == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %d layers",
-                          placement->layers);
-    }
+    CDDPI_TRY_MEMORY(segments != NULL, "parallel: no memory for %d layers", placement->layers);
     for (int i = 0; i < placement->layers; i++) {
         if (i == 0 || placement->devices[i] != placement->devices[i - 1]) {
             segments[count++] = (struct cddpi_segment){{i, i}, placement->devices[i]};
@@ -153,9 +147,7 @@ cddp_status cddpi_replicated_layers(const struct cddpi_model_spec *spec, char *c
 
     CDDPI_TRY(cddpi_model_layer_has_params(spec, 0, &has_params, &count));
     marked = cddpi_zalloc_array((size_t)count, sizeof *marked);
-    if (marked == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %d layers", count);
-    }
+    CDDPI_TRY_MEMORY(marked != NULL, "parallel: no memory for %d layers", count);
     all.first = count;
     for (int n = 0; n < name_count; n++) {
         CDDPI_TRY_GOTO(out, status, mark_layers(spec, names[n], marked, &all));
@@ -233,9 +225,7 @@ static cddp_status plan_in_order(const struct cddpi_placed_shape *shape,
 
     for (int d = 0; d < shape->device_count; d++) {
         plan->actions[d] = cddpi_zalloc_array(most, sizeof **plan->actions);
-        if (plan->actions[d] == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu actions", most);
-        }
+        CDDPI_TRY_MEMORY(plan->actions[d] != NULL, "parallel: no memory for %zu actions", most);
     }
     for (int m = 0; passes != CDDPI_PLACED_BACKWARD && m < shape->micro_batches; m++) {
         for (int s = 0; s < shape->segment_count; s++) {

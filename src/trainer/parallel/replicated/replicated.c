@@ -99,14 +99,10 @@ static cddp_status make_grads(struct cddpi_replica *replica)
     for (size_t i = 0; replica->grads != NULL && i < count; i++) {
         replica->grads[i] = cddpi_alloc_aligned(cddpi_elements(params[i].dims, params[i].shape) *
                                                 sizeof(float));
-        if (replica->grads[i] == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for a gradient of %s",
-                              params[i].name);
-        }
+        CDDPI_TRY_MEMORY(replica->grads[i] != NULL, "parallel: no memory for a gradient of %s",
+                         params[i].name);
     }
-    if (replica->grads == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu gradients", count);
-    }
+    CDDPI_TRY_MEMORY(replica->grads != NULL, "parallel: no memory for %zu gradients", count);
     cddpi_device_model_bind_grads(replica->model, replica->grads);
     return CDDP_OK;
 }
@@ -182,10 +178,7 @@ cddp_status cddpi_replicated_create(const struct cddpi_model_spec *spec, uint64_
     struct cddpi_replicated *replicated = cddpi_zalloc(sizeof *replicated);
     cddp_status status;
 
-    if (replicated == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes",
-                          sizeof *replicated);
-    }
+    CDDPI_TRY_MEMORY(replicated != NULL, "parallel: no memory for %zu bytes", sizeof *replicated);
     replicated->devices = devices;
     replicated->output_device = output_device;
     replicated->replicas = cddpi_zalloc_array((size_t)devices->count, sizeof *replicated->replicas);

@@ -251,7 +251,7 @@ static cddp_status run_steps(struct replicated_run *run,
 /* Scatter: a device's samples stay where they are in the batch's memory. */
 static cddp_status divide(struct cddpi_replicated *replicated, const struct cddpi_batch *batch)
 {
-    cddp_chunk chunks[CDDP_PARALLEL_DEVICES] = {{NULL, 0}};
+    cddp_chunk chunks[CDDP_MAX_PARALLEL_DEVICES] = {{NULL, 0}};
     size_t inputs = replicated->input_elements;
     size_t predictions = (size_t)cddpi_model_predictions(
         cddpi_device_model_inside(replicated->tail));

@@ -261,9 +261,8 @@ cddp_status cddpi_bench_expectation_init(struct cddpi_bench_expectation *expecta
     }
     expectation->sources = cddpi_zalloc_array(ranks, chunk);
     expectation->pointers = cddpi_zalloc_array(ranks, sizeof *expectation->pointers);
-    if (expectation->sources == NULL || expectation->pointers == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "--check: no memory for %zu bytes", ranks * chunk);
-    }
+    CDDPI_TRY_MEMORY(expectation->sources != NULL && expectation->pointers != NULL,
+                     "--check: no memory for %zu bytes", ranks * chunk);
     for (size_t r = 0; r < ranks; r++) {
         expectation->pointers[r] = (char *)expectation->sources + r * chunk;
     }

@@ -9,6 +9,7 @@
 #include "base/replace.h"
 #include "base/streams.h"
 #include "device/device.h"
+#include "group/group_info.h"
 #include "programs/bench/bench_measure.h"
 
 #include <errno.h>
@@ -48,7 +49,7 @@ static void print_head(const struct cddpi_bench *bench, int hosts)
     printf("# cddp-bench %s: %s, %d rank%s on %d host%s, backend %s%s%s, device %s%s%s\n",
            cddp_version(), options->collective->name, bench->world_size,
            bench->world_size == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s",
-           cddp_group_backend(bench->group), carrier != NULL ? ", carrier " : "",
+           cddpi_group_backend(bench->group), carrier != NULL ? ", carrier " : "",
            carrier != NULL ? carrier : "", bench->device->ops->name,
            !cddpi_bench_has_data(options->collective) ? ""
            : options->group_memory                    ? ", memory of the group"
@@ -72,7 +73,7 @@ static cddp_status begin_json(struct bench_report *report, int hosts)
         "{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:s, s:s?, s:s, s:s, s:b, s:O}", "program",
         "cddp-bench", "version", cddp_version(), "collective", options->collective->name, "type",
         type_name(options), "op", op_name(options), "root", root_of(options), "ranks",
-        bench->world_size, "hosts", hosts, "backend", cddp_group_backend(bench->group), "carrier",
+        bench->world_size, "hosts", hosts, "backend", cddpi_group_backend(bench->group), "carrier",
         cddpi_bench_carrier(bench), "device", bench->device->ops->name, "alloc",
         options->group_memory ? "group" : "malloc", "in_place", options->in_place ? 1 : 0, "rows",
         report->rows);
@@ -86,7 +87,7 @@ static cddp_status report_init(const struct cddpi_bench *bench, struct bench_rep
 {
     struct bench_report report = {.bench = bench};
     const char *json = bench->options->json;
-    int32_t hosts = cddp_group_local_rank(bench->group) == 0; /* each host has one such rank */
+    int32_t hosts = cddpi_group_local_rank(bench->group) == 0; /* each host has one such rank */
     cddp_status status = CDDP_OK;
 
     CDDPI_TRY(cddp_all_reduce(bench->group, &hosts, &hosts, 1, CDDP_I32, CDDP_OP_SUM, NULL));
@@ -162,9 +163,7 @@ static cddp_status report_end(struct bench_report *report, int64_t wrong)
     }
     (void)json_object_set_new(report->root, "wrong", wrong < 0 ? json_null() : json_integer(wrong));
     text = json_dumps(report->root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the figures");
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "no memory for the figures");
     if (strcmp(path, "-") == 0) {
         (void)puts(text);
     } else {

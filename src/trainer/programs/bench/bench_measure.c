@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "device/device.h"
+#include "group/group_info.h"
 #include "group/join/link.h"
 #include "group/on_device.h"
 #include "programs/bench/bench_collectives.h"
@@ -67,7 +68,7 @@ static int64_t choose_iterations(const struct cddpi_bench *bench, int64_t bytes)
 static cddp_status alloc_buffer(struct cddpi_bench *bench, void **out)
 {
     if (bench->options->group_memory) {
-        return cddp_group_alloc(bench->group, bench->room, out);
+        return cddp_group_alloc(bench->group, bench->room, 0, out);
     }
     return bench->device->ops->alloc(bench->device, bench->room, "cddp-bench's buffers", out);
 }
@@ -95,9 +96,8 @@ cddp_status cddpi_bench_init(struct cddpi_bench *bench)
     bench->room = (size_t)cddpi_bench_bytes(bench, options->max_bytes);
     bench->chunk = cddpi_alloc_aligned(chunk);
     bench->expected = cddpi_alloc_aligned(chunk);
-    if (bench->chunk == NULL || bench->expected == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes", 2 * chunk);
-    }
+    CDDPI_TRY_MEMORY(bench->chunk != NULL && bench->expected != NULL, "no memory for %zu bytes",
+                     2 * chunk);
     CDDPI_TRY(alloc_buffer(bench, &bench->in));
     if (options->in_place) {
         bench->out = bench->in;
@@ -148,7 +148,7 @@ static struct cddpi_bench_call make_call(const struct cddpi_bench *bench, int64_
 
 static cddp_status finish_device(const struct cddpi_bench *bench)
 {
-    return bench->device->ops->finish(bench->device, cddp_group_timeout_ms(bench->group));
+    return bench->device->ops->finish(bench->device, cddpi_group_timeout_ms(bench->group));
 }
 
 static cddp_status repeat_call(const struct cddpi_bench *bench, const struct cddpi_bench_call *call,
@@ -190,9 +190,7 @@ static cddp_status take_samples(struct cddpi_bench *bench, const struct cddpi_be
     if (count > bench->sample_room) {
         double *grown = cddpi_realloc(bench->samples, (size_t)count * sizeof *grown);
 
-        if (grown == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %lld samples", (long long)count);
-        }
+        CDDPI_TRY_MEMORY(grown != NULL, "no memory for %lld samples", (long long)count);
         bench->samples = grown;
         bench->sample_room = count;
     }

@@ -5,6 +5,7 @@
 #include "base/choices.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/types.h"
 
 #include <string.h>
 
@@ -45,9 +46,7 @@ CDDPI_OPTION_TABLE("cddp-bench", OPTION_MAP);
 #define DASHED(id, name, letter, argument, text) "--" name,
 static const char *const names[OPTION_COUNT] = {OPTION_MAP(DASHED)};
 
-#define COUNT_TYPE(name, value, bytes, text) +1
-#define COUNT_OP(name, value, text) +1
-enum { TYPES = CDDP_TYPE_MAP(COUNT_TYPE), OPS = CDDP_OP_MAP(COUNT_OP), MAX_COUNT = 1000000000 };
+enum { MAX_COUNT = 1000000000 };
 _Static_assert(CDDPI_BENCH_WORDS >= 2 * OPTION_COUNT + 1, "all options and the collective");
 
 static const int64_t max_bytes = (int64_t)1 << 44;
@@ -112,19 +111,19 @@ static cddp_status read_sizes(const char *const *values, struct cddpi_bench_opti
 
 static cddp_status read_type(const char *const *values, struct cddpi_bench_options *options)
 {
-    const char *types[TYPES];
-    const char *ops[OPS];
+    const char *types[CDDPI_TYPES];
+    const char *ops[CDDPI_OPS];
     int type = (int)options->type;
     int op = (int)options->op;
 
-    for (int i = 0; i < TYPES; i++) {
+    for (int i = 0; i < CDDPI_TYPES; i++) {
         types[i] = cddp_type_name((cddp_type)i);
     }
-    for (int i = 0; i < OPS; i++) {
+    for (int i = 0; i < CDDPI_OPS; i++) {
         ops[i] = cddp_op_name((cddp_op)i);
     }
-    CDDPI_TRY(cddpi_option_word(&table, values, OPTION_TYPE, types, TYPES, &type));
-    CDDPI_TRY(cddpi_option_word(&table, values, OPTION_OP, ops, OPS, &op));
+    CDDPI_TRY(cddpi_option_word(&table, values, OPTION_TYPE, types, CDDPI_TYPES, &type));
+    CDDPI_TRY(cddpi_option_word(&table, values, OPTION_OP, ops, CDDPI_OPS, &op));
     options->type = (cddp_type)type;
     options->op = (cddp_op)op;
     return CDDP_OK;

@@ -86,9 +86,7 @@ cddp_status cddpi_documents_open(const struct cddpi_documents_options *options,
     struct cddpi_documents *documents = cddpi_zalloc(sizeof *documents);
     cddp_status status;
 
-    if (documents == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu bytes", sizeof *documents);
-    }
+    CDDPI_TRY_MEMORY(documents != NULL, "no memory for %zu bytes", sizeof *documents);
     documents->fd = -1;
     documents->options = *options;
     documents->separator_bytes = options->separator != NULL ? strlen(options->separator) : 0;
@@ -167,10 +165,8 @@ static cddp_status fill_buffer(struct cddpi_documents *documents)
     if (left > documents->room / 2) {
         char *larger = cddpi_realloc(documents->buffer, documents->room * 2);
 
-        if (larger == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes",
-                              path_of(documents, documents->next_path - 1), documents->room * 2);
-        }
+        CDDPI_TRY_MEMORY(larger != NULL, "%s: no memory for %zu bytes",
+                         path_of(documents, documents->next_path - 1), documents->room * 2);
         documents->buffer = larger;
         documents->room *= 2;
     }

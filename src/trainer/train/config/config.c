@@ -39,9 +39,7 @@ static cddp_status store_key(const struct cddpi_config_source *source,
     }
     cddpi_config_place(source, setting, where);
     copy = cddpi_strdup(where);
-    if (copy == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
-    }
+    CDDPI_TRY_MEMORY(copy != NULL, "configuration: no memory for %s", key->path);
     cddpi_free(config->where[key - cddpi_config_keys]);
     config->where[key - cddpi_config_keys] = copy;
     return CDDP_OK;
@@ -140,9 +138,7 @@ static cddp_status read_scalar(const struct cddpi_config_source *source,
     config_t parsed;
     cddp_status status;
 
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "configuration: no memory for %s", key->path);
     config_init(&parsed);
     root = cddpi_config_parse(&parsed, text) == CONFIG_TRUE ? config_root_setting(&parsed) : NULL;
     setting = root != NULL && config_setting_length(root) == 1 ? config_setting_get_elem(root, 0)
@@ -214,9 +210,7 @@ static cddp_status resolve_run_dir(struct cddpi_config *config)
     } else if (cddpi_user_path(forced, &folder) != CDDP_OK) {
         return cddpi_fail_prefix(CDDP_ERR_CONFIG, "CDDP_RUN_DIR");
     }
-    if (folder == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
-    }
+    CDDPI_TRY_MEMORY(folder != NULL, "configuration: no memory");
     cddpi_free(config->train.run_dir);
     config->train.run_dir = folder;
     return CDDP_OK;
@@ -383,9 +377,7 @@ static cddp_status load(const char *path, const char *text, char *const *overrid
     cddp_status status;
 
     config.path = cddpi_strdup(path != NULL ? path : CDDPI_CONFIG_TEXT);
-    if (config.path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory");
-    }
+    CDDPI_TRY_MEMORY(config.path != NULL, "configuration: no memory");
     CDDPI_TRY_GOTO(fail, status, read_defaults(&config));
     if (path != NULL) {
         CDDPI_TRY_GOTO(fail, status, read_file(path, &config));

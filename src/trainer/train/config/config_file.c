@@ -244,9 +244,7 @@ static cddp_status check_file(struct include_walk *walk, const char *from, int l
     int wide;
     cddp_status status;
 
-    if (path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", from);
-    }
+    CDDPI_TRY_MEMORY(path != NULL, "%s: no memory", from);
     if (name[0] == '/' && folder_bytes > 0 && JOINS_ALL) {
         status = cddpi_fail(CDDP_ERR_CONFIG,
                             "%s:%d: %.*s: give an included file relative to the folder %.*s", from,

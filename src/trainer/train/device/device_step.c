@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "train/engines/engine.h"
 
@@ -48,9 +49,7 @@ static cddp_status make_times(struct cddpi_device_step *step, struct device_step
     const struct cddpi_device_ops *ops = step->device->ops;
 
     times->begun = cddpi_zalloc_array((size_t)step->max_marks, sizeof *times->begun);
-    if (times->begun == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %d marks", step->max_marks);
-    }
+    CDDPI_TRY_MEMORY(times->begun != NULL, "trainer: no memory for %d marks", step->max_marks);
     for (int i = 0; i < step->max_marks; i++) {
         CDDPI_TRY(ops->event_create(step->device, true, &times->begun[i]));
     }
@@ -75,13 +74,11 @@ static void drop_times(struct cddpi_device_step *step, struct device_step_times 
  * sharded optimizer, ranks all-gather these copies (ddp/copies.h). */
 static cddp_status bind_copies(const struct cddpi_trainer *trainer)
 {
-    void **copies = cddpi_zalloc_array(trainer->models.param_count, sizeof *copies);
+    void **copies = cddpi_zalloc_array(trainer->params.count, sizeof *copies);
 
-    if (copies == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu parameters",
-                          trainer->models.param_count);
-    }
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    CDDPI_TRY_MEMORY(copies != NULL, "optimizer: no memory for %zu parameters",
+                     trainer->params.count);
+    for (size_t i = 0; i < trainer->params.count; i++) {
         copies[i] = cddpi_model_param_copy(trainer->model, i);
     }
     cddpi_optim_device_copies(trainer->step.optim, cddpi_model_copy_type(trainer->model), copies);
@@ -117,9 +114,7 @@ cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
     struct cddpi_device_step *step = cddpi_zalloc(sizeof *step);
     cddp_status status;
 
-    if (step == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu bytes", sizeof *step);
-    }
+    CDDPI_TRY_MEMORY(step != NULL, "trainer: no memory for %zu bytes", sizeof *step);
     *step = (struct cddpi_device_step){
         .trainer = trainer, .device = trainer->device, .scales = scales, .max_marks = 2 * forwards};
     status = init_step(step);
@@ -160,7 +155,7 @@ cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step)
                         sizeof scale));
     CDDPI_TRY(ops->copy(step->device, CDDPI_STREAM_COMPUTE, &step->scalars->good_steps, &good_steps,
                         sizeof good_steps));
-    return ops->finish(step->device, cddp_group_timeout_ms(step->trainer->group));
+    return ops->finish(step->device, cddpi_group_timeout_ms(step->trainer->group));
 }
 
 /* Compute the factor for the gradients, and whether they are finite. */
@@ -332,7 +327,7 @@ cddp_status cddpi_device_step_take(struct cddpi_device_step *step, struct cddpi_
                           "trainer: the results of all updates are collected already");
     }
     CDDPI_TRY(step->device->ops->wait(step->device, step->copied[slot],
-                                      cddp_group_timeout_ms(trainer->group)));
+                                      cddpi_group_timeout_ms(trainer->group)));
     *out = (struct cddpi_step_result){0};
     CDDPI_TRY(take_times(step, &step->times[slot], out));
     step->got++;

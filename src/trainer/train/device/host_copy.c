@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "parallel/parallel_memory.h"
 
 #include <string.h>
@@ -11,14 +12,13 @@
 /* Parameters come first, then buffers. */
 static const cddp_param *tensor_at(const struct cddpi_trainer *trainer, size_t i)
 {
-    return i < trainer->models.param_count
-               ? &trainer->models.params[i]
-               : &trainer->models.buffers[i - trainer->models.param_count];
+    return i < trainer->params.count ? &trainer->params.list[i]
+                                     : &trainer->buffers.list[i - trainer->params.count];
 }
 
 static size_t tensor_count(const struct cddpi_trainer *trainer)
 {
-    return trainer->models.param_count + trainer->models.buffer_count;
+    return trainer->params.count + trainer->buffers.count;
 }
 
 static void destroy_copy(struct cddpi_trainer *trainer)
@@ -69,7 +69,7 @@ void cddpi_trainer_destroy_host_copy(struct cddpi_trainer *trainer)
 static cddp_status copy_all(struct cddpi_trainer *trainer, bool fetch)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
-    uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
+    uint32_t timeout_ms = cddpi_group_timeout_ms(trainer->group);
 
     CDDPI_TRY(create_copy(trainer));
     /* A copy to unpinned memory waits for all earlier work without a deadline, so wait here with

@@ -87,10 +87,7 @@ cddp_status cddpi_prefetcher_create(struct cddpi_data_loader *loader, struct cdd
     struct cddpi_prefetcher *prefetcher = cddpi_zalloc(sizeof *prefetcher);
     cddp_status status = CDDP_OK;
 
-    if (prefetcher == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "prefetcher: no memory for %zu bytes",
-                          sizeof *prefetcher);
-    }
+    CDDPI_TRY_MEMORY(prefetcher != NULL, "prefetcher: no memory for %zu bytes", sizeof *prefetcher);
     *prefetcher = (struct cddpi_prefetcher){
         .loader = loader, .model = model, .device = cddpi_device_or_cpu(device)};
     prefetcher->timeout_ms = cddpi_env_timeout_ms();

@@ -70,9 +70,7 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
         return CDDP_OK;
     }
     graphs = cddpi_zalloc(sizeof *graphs);
-    if (graphs == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu bytes", sizeof *graphs);
-    }
+    CDDPI_TRY_MEMORY(graphs != NULL, "trainer: no memory for %zu bytes", sizeof *graphs);
     graphs->trainer = trainer;
     graphs->choice.always = setting == CDDPI_GRAPH_ALWAYS;
     *out = graphs;

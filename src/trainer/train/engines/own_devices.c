@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "train/telemetry/train_report.h"
 
 #include <string.h>
@@ -86,7 +87,7 @@ void cddpi_own_devices_add_param(const struct cddpi_trainer *trainer, size_t ind
 
     if (cddpi_device_is_async(devices->cores[device].device)) {
         device = devices->count;
-        all[device].parameters += cddpi_tensors_bytes(&trainer->models.params[index], 1);
+        all[device].parameters += cddpi_tensors_bytes(&trainer->params.list[index], 1);
     }
     cddpi_trainer_add_param_memory(trainer, index, &all[device]);
 }
@@ -144,20 +145,20 @@ static int find_name(char *const *names, int count, const char *name)
 
 /* The devices' names, from parallel.devices or train.devices, or else from parallel.placement. */
 struct device_names {
-    char *values[CDDP_PARALLEL_DEVICES];
+    char *values[CDDP_MAX_PARALLEL_DEVICES];
     int count;
 };
 
 static cddp_status add_name(const struct cddpi_config *config, const char *key, const char *name,
                             struct device_names *out)
 {
-    if (out->count == CDDP_PARALLEL_DEVICES) {
-        return cddpi_config_fail(config, key, "names more than %d devices", CDDP_PARALLEL_DEVICES);
+    if (out->count == CDDP_MAX_PARALLEL_DEVICES) {
+        return cddpi_config_fail(config, key, "names more than %d devices",
+                                 CDDP_MAX_PARALLEL_DEVICES);
     }
     out->values[out->count] = cddpi_strdup(name);
-    if (out->values[out->count] == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for the names of devices");
-    }
+    CDDPI_TRY_MEMORY(out->values[out->count] != NULL,
+                     "parallel: no memory for the names of devices");
     out->count++;
     return CDDP_OK;
 }
@@ -233,8 +234,8 @@ cddp_status cddpi_own_devices_open(const struct cddpi_config *config, const cddp
     }
     if (group != NULL) {
         place = (struct cddpi_devices_place){cddp_group_rank(group), cddp_group_world_size(group),
-                                             cddp_group_local_rank(group),
-                                             cddp_group_local_world_size(group)};
+                                             cddpi_group_local_rank(group),
+                                             cddpi_group_local_world_size(group)};
     }
     status = cddpi_devices_open((const char *const *)names.values, names.count, &place, out);
     if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {

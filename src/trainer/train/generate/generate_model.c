@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/group_info.h"
 #include "train/generate/text_reader.h"
 
 #include <cddp/process.h>
@@ -93,7 +94,7 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
 {
     const char *prompt = trainer->config->train.generate_prompt;
     int64_t began = cddpi_now_ns();
-    int64_t half_ms = cddp_group_timeout_ms(trainer->group) / 2;
+    int64_t half_ms = cddpi_group_timeout_ms(trainer->group) / 2;
     struct cddpi_generated generated = {0};
     char heading[96];
     char *text;

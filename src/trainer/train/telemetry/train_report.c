@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "group/group_info.h"
 #include "report/metrics.h"
 #include "report/report_page.h"
 #include "train/engines/engine.h"
@@ -19,7 +20,7 @@
 void cddpi_trainer_add_param_memory(const struct cddpi_trainer *trainer, size_t index,
                                     struct cddpi_held_memory *out)
 {
-    out->gradients += cddpi_tensors_bytes(&trainer->models.params[index], 1);
+    out->gradients += cddpi_tensors_bytes(&trainer->params.list[index], 1);
     out->optimizer += cddpi_optim_state_bytes(trainer->step.optim, index);
 }
 
@@ -92,11 +93,8 @@ cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
         return CDDP_OK;
     }
     all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
-    if (all == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                          "trainer: no memory to describe the devices of %d ranks",
-                          trainer->world_size);
-    }
+    CDDPI_TRY_MEMORY(all != NULL, "trainer: no memory to describe the devices of %d ranks",
+                     trainer->world_size);
     memcpy(own.unique, trainer->device->unique, sizeof own.unique);
     own.flops = cddpi_peak_flops(trainer->device->title,
                                  (enum cddpi_precision)trainer->config->train.precision);
@@ -144,8 +142,8 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     }
     (void)gethostname(host, sizeof host - 1);
     for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        for (size_t i = 0; i < each->models.param_count; i++) {
-            parameters += cddpi_elements(each->models.params[i].dims, each->models.params[i].shape);
+        for (size_t i = 0; i < each->params.count; i++) {
+            parameters += cddpi_elements(each->params.list[i].dims, each->params.list[i].shape);
         }
     }
     line = json_pack(
@@ -153,7 +151,7 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         "kind", "run", "step", (json_int_t)trainer->cursor.step, "epoch",
         (json_int_t)trainer->cursor.epoch, "version", cddp_version(), "job",
         cddpi_env(CDDPI_ENV_JOB), "world_size", trainer->world_size, "backend",
-        cddp_group_backend(trainer->group), "device", trainer->device->title, "host", host,
+        cddpi_group_backend(trainer->group), "device", trainer->device->title, "host", host,
         "threads", threads, "products", cddpi_model_matmul_note(trainer->model), "seed",
         (json_int_t)config->train.seed, "batch_size", (json_int_t)config->train.batch_size,
         "accumulate", (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,

@@ -87,9 +87,7 @@ static cddp_status allocate(const struct cddpi_carrier_params *params, struct mp
     struct mpi_carrier *carrier = cddpi_zalloc(sizeof *carrier);
     size_t hosts = (size_t)params->host_count;
 
-    if (carrier == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "MPI: no memory for a carrier");
-    }
+    CDDPI_TRY_MEMORY(carrier != NULL, "MPI: no memory for a carrier");
     carrier->base.ops = &cddpi_mpi_carrier_ops;
     carrier->params = *params;
     carrier->comm = MPI_COMM_NULL;

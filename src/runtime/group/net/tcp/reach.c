@@ -2,6 +2,7 @@
 #include "group/net/tcp/address.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -121,9 +122,7 @@ cddp_status cddpi_tcp_reachable(const struct tcp_offer *peer, uint32_t timeout_m
         status = fail_unreachable(peer, order, count, attempts, timeout_ms);
     }
     for (int i = 0; i < count; i++) {
-        if (attempts[i].fd >= 0) {
-            close(attempts[i].fd);
-        }
+        cddpi_fd_close(&attempts[i].fd);
     }
     return status;
 }

@@ -116,9 +116,8 @@ static cddp_status prepare_alone(struct tcp_carrier *tcp)
     CDDPI_TRY(read_settings(tcp));
     tcp->offers = cddpi_zalloc_array(ranks, sizeof *tcp->offers);
     tcp->pairs = cddpi_zalloc_array(ranks, sizeof *tcp->pairs);
-    if (tcp->offers == NULL || tcp->pairs == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "tcp: no memory for %zu ranks", ranks);
-    }
+    CDDPI_TRY_MEMORY(tcp->offers != NULL && tcp->pairs != NULL, "tcp: no memory for %zu ranks",
+                     ranks);
     CDDPI_TRY(make_descriptors(tcp));
     CDDPI_TRY(cddpi_tcp_offer_make(&tcp->own));
     CDDPI_TRY(start_listening(tcp));

@@ -5,6 +5,7 @@
 #include "base/shape.h"
 #include "base/streams.h"
 #include "ddp/copies.h"
+#include "group/group_info.h"
 #include "train/batch_sizes.h"
 #include "train/checkpoint.h"
 #include "train/engines/gan/gan_state.h"
@@ -88,9 +89,7 @@ static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count
     void *memory = NULL;
     cddp_status status;
 
-    if (values == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu labels", count);
-    }
+    CDDPI_TRY_MEMORY(values != NULL, "trainer: no memory for %zu labels", count);
     for (size_t i = 0; i < count; i++) {
         values[i] = value;
     }
@@ -100,7 +99,7 @@ static cddp_status make_labels(const struct cddpi_trainer *trainer, size_t count
     CDDPI_TRY_GOTO(
         end, status,
         ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, memory, values, count * sizeof *values));
-    status = ops->finish(trainer->device, cddp_group_timeout_ms(trainer->group));
+    status = ops->finish(trainer->device, cddpi_group_timeout_ms(trainer->group));
 end:
     cddpi_free(values);
     return status;
@@ -112,20 +111,17 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
     size_t elements = 0;
     float *next;
 
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
-        elements += elements_of(&trainer->models.params[i]);
+    for (size_t i = 0; i < trainer->params.count; i++) {
+        elements += elements_of(&trainer->params.list[i]);
     }
-    gan->unwanted_grads = cddpi_zalloc_array(trainer->models.param_count,
-                                             sizeof *gan->unwanted_grads);
-    if (gan->unwanted_grads == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu parameters",
-                          trainer->models.param_count);
-    }
+    gan->unwanted_grads = cddpi_zalloc_array(trainer->params.count, sizeof *gan->unwanted_grads);
+    CDDPI_TRY_MEMORY(gan->unwanted_grads != NULL, "trainer: no memory for %zu parameters",
+                     trainer->params.count);
     CDDPI_TRY(make_floats(trainer, elements, &gan->unwanted));
     next = gan->unwanted;
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         gan->unwanted_grads[i] = next;
-        next += elements_of(&trainer->models.params[i]);
+        next += elements_of(&trainer->params.list[i]);
     }
     return CDDP_OK;
 }
@@ -140,9 +136,7 @@ static cddp_status allocate_gan(const struct cddpi_trainer *trainer, struct cddp
     size_t labels = room + (size_t)config->train.eval_batch_size;
 
     gan->ids = cddpi_zalloc_array(labels, sizeof *gan->ids);
-    if (gan->ids == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory for %zu samples", labels);
-    }
+    CDDPI_TRY_MEMORY(gan->ids != NULL, "trainer: no memory for %zu samples", labels);
     for (size_t i = 0; i < labels; i++) {
         gan->ids[i] = i;
     }

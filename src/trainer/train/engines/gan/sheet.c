@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "base/replace.h"
+#include "group/group_info.h"
 #include "train/engines/gan/gan_state.h"
 
 #include <string.h>
@@ -83,9 +84,7 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const float *
                               sheet.shown == 3 ? "ppm" : "pgm");
     cddp_status status;
 
-    if (path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", folder);
-    }
+    CDDPI_TRY_MEMORY(path != NULL, "%s: no memory", folder);
     sheet.width = CDDPI_GAN_SHEET_SIDE * (sheet.side + GAP) + GAP;
     status = cddpi_folder_make(folder);
     status = status == CDDP_OK ? cddpi_file_replace(path, put_sheet, &sheet) : status;
@@ -97,7 +96,7 @@ static cddp_status write_file(const struct cddpi_trainer *trainer, const float *
 static cddp_status generate_images(struct cddpi_trainer *trainer, size_t bytes, float *out)
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
-    uint32_t timeout_ms = cddp_group_timeout_ms(trainer->group);
+    uint32_t timeout_ms = cddpi_group_timeout_ms(trainer->group);
     CDDPI_TRY(cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, cddpi_gan_of(trainer)->ids, COUNT));
     CDDPI_TRY(cddpi_gan_forward(trainer, COUNT, false));
     /* A copy to unpinned memory has no deadline. */

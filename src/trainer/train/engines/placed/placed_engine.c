@@ -128,14 +128,13 @@ static bool param_decays(const struct cddpi_trainer *trainer, size_t index)
 
 static void ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
-    memcpy(out, cddpi_placed_ready_order(model_of(trainer)),
-           trainer->models.param_count * sizeof *out);
+    memcpy(out, cddpi_placed_ready_order(model_of(trainer)), trainer->params.count * sizeof *out);
 }
 
 static void add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
 {
     cddpi_placed_add_memory(model_of(trainer), all);
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         cddpi_own_devices_add_param(trainer, i, cddpi_placed_param_device(model_of(trainer), i),
                                     all);
     }

@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "group/group_info.h"
 #include "parallel/divide.h"
 #include "train/batch_sizes.h"
 #include "train/engines/placed/placed_engine.h"
@@ -204,7 +205,7 @@ static cddp_status create_segments(struct cddpi_trainer *trainer,
         .schedule = (enum cddpi_pipeline_schedule)config->parallel.schedule,
         .micro_batches = placed->pipelined ? (int)cddpi_trainer_micro_batches(config) : 1,
         .group = trainer->group,
-        .timeout_ms = cddp_group_timeout_ms(trainer->group),
+        .timeout_ms = cddpi_group_timeout_ms(trainer->group),
     };
 
     CDDPI_TRY(check_gpus(config, placed));
@@ -234,9 +235,7 @@ cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
                           "not the same in every run, and is not written down; unset it");
     }
     placed = cddpi_zalloc(sizeof *placed);
-    if (placed == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes", sizeof *placed);
-    }
+    CDDPI_TRY_MEMORY(placed != NULL, "parallel: no memory for %zu bytes", sizeof *placed);
     trainer->engine_state = placed;
     placed->pipelined = config->parallel.micro_batches > 1;
     status = find_placement(config, spec, trainer->group, samples, &placed->own.devices, &segments,
@@ -252,8 +251,8 @@ cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
             .model = cddpi_placed_model(placed->model, s), .trainer = trainer};
     }
     trainer->model = trainer->models.list[0].model;
-    trainer->models.params = cddpi_placed_params(placed->model, &trainer->models.param_count);
-    trainer->models.buffers = cddpi_placed_buffers(placed->model, &trainer->models.buffer_count);
+    trainer->params.list = cddpi_placed_params(placed->model, &trainer->params.count);
+    trainer->buffers.list = cddpi_placed_buffers(placed->model, &trainer->buffers.count);
     return CDDP_OK;
 }
 

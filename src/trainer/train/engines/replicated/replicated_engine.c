@@ -97,10 +97,8 @@ static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model
     struct cddpi_replicated *replicated;
 
     trainer->engine_state = cddpi_zalloc(sizeof(struct replicated_engine));
-    if (trainer->engine_state == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for %zu bytes",
-                          sizeof(struct replicated_engine));
-    }
+    CDDPI_TRY_MEMORY(trainer->engine_state != NULL, "parallel: no memory for %zu bytes",
+                     sizeof(struct replicated_engine));
     CDDPI_TRY(create_replicas(trainer, spec));
     replicated = model_of(trainer);
     cddpi_replicated_trace(replicated, trainer->group);
@@ -110,8 +108,8 @@ static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model
                                                                .trainer = trainer};
     }
     trainer->model = models[0];
-    trainer->models.params = cddpi_replicated_params(replicated, &trainer->models.param_count);
-    trainer->models.buffers = cddpi_replicated_buffers(replicated, &trainer->models.buffer_count);
+    trainer->params.list = cddpi_replicated_params(replicated, &trainer->params.count);
+    trainer->buffers.list = cddpi_replicated_buffers(replicated, &trainer->buffers.count);
     return CDDP_OK;
 }
 
@@ -194,13 +192,13 @@ static bool param_decays(const struct cddpi_trainer *trainer, size_t index)
 static void ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
     memcpy(out, cddpi_replicated_ready_order(model_of(trainer)),
-           trainer->models.param_count * sizeof *out);
+           trainer->params.count * sizeof *out);
 }
 
 static void add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
 {
     cddpi_replicated_add_memory(model_of(trainer), all);
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         cddpi_own_devices_add_param(trainer, i, 0, all);
     }
 }

@@ -57,8 +57,8 @@ cddp_status cddpi_single_create_model(struct cddpi_trainer *trainer,
                                  &trainer->model));
     trainer->models.list[0] = (struct cddpi_trainer_model){trainer->model, 0, trainer};
     trainer->models.count = 1;
-    trainer->models.params = cddpi_model_params(trainer->model, &trainer->models.param_count);
-    trainer->models.buffers = cddpi_model_buffers(trainer->model, &trainer->models.buffer_count);
+    trainer->params.list = cddpi_model_params(trainer->model, &trainer->params.count);
+    trainer->buffers.list = cddpi_model_buffers(trainer->model, &trainer->buffers.count);
     return CDDP_OK;
 }
 
@@ -178,9 +178,7 @@ static cddp_status read_weights(const struct cddpi_trainer *trainer)
     cddp_param *tensors = cddpi_trainer_model_tensors(trainer);
     cddp_status status;
 
-    if (tensors == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model: no memory");
-    }
+    CDDPI_TRY_MEMORY(tensors != NULL, "model: no memory");
     status = trainer->models.heads > 0
                  ? cddpi_weights_load(path, trainer->models.heads, tensors, count)
                  : cddp_safetensors_load(path, tensors, count);
@@ -208,9 +206,7 @@ cddp_status cddpi_single_list_tensors(struct cddpi_trainer *trainer,
     *out = (struct cddpi_snapshot_params){.model = NULL};
     out->model = cddpi_trainer_model_tensors(trainer);
     out->model_count = cddpi_trainer_model_tensor_count(trainer);
-    if (out->model == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-    }
+    CDDPI_TRY_MEMORY(out->model != NULL, "checkpoint: no memory");
     CDDPI_TRY_GOTO(fail, status, cddpi_checkpoint_add_optimizer(out, tensors, count));
     if (cddpi_checkpoint_has_scale(trainer)) {
         tensors = cddpi_loss_scale_tensors(&trainer->step.loss_scale, &count);
@@ -293,7 +289,7 @@ void cddpi_single_add_memory(const struct cddpi_trainer *trainer, struct cddpi_h
     for (int m = 0; m < trainer->models.count; m++) {
         cddpi_held_memory_add_model(all, trainer->models.list[m].model);
     }
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
+    for (size_t i = 0; i < trainer->params.count; i++) {
         cddpi_trainer_add_param_memory(trainer, i, all);
     }
 }

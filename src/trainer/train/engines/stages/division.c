@@ -117,9 +117,7 @@ cddp_status cddpi_stages_divide(const struct cddpi_config *config,
     struct cddpi_stage_memory *memory = cddpi_zalloc_array((size_t)stages, sizeof *memory);
     cddp_status status;
 
-    if (memory == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", stages);
-    }
+    CDDPI_TRY_MEMORY(memory != NULL, "pipeline: no memory for %d stages", stages);
     status = divide(config, spec, samples, memory, stages, out);
     cddpi_free(memory);
     return status;
@@ -295,9 +293,7 @@ cddp_status cddpi_stages_describe(const struct cddpi_config *config,
     int layers = 0;
     cddp_status status;
 
-    if (ranges == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", stages);
-    }
+    CDDPI_TRY_MEMORY(ranges != NULL, "pipeline: no memory for %d stages", stages);
     CDDPI_TRY_GOTO(end, status, cddpi_model_measure_layers(spec, samples, &costs, &layers));
     CDDPI_TRY_GOTO(end, status, cddpi_stages_divide(config, spec, samples, ranges));
     if (!cddpi_config_names_stages(config) && config->parallel.balance == CDDPI_BALANCE_TIME) {

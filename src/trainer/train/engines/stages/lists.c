@@ -68,7 +68,7 @@ static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_
 {
     size_t done = 0;
 
-    CDDPI_TRY(allocate_list(out, trainer->models.param_count + trainer->models.buffer_count, 0));
+    CDDPI_TRY(allocate_list(out, trainer->params.count + trainer->buffers.count, 0));
     for (int buffers = 0; buffers < 2; buffers++) {
         for (int c = 0; c < trainer->models.count; c++) {
             const struct cddpi_model *model = trainer->models.list[c].model;
@@ -156,9 +156,7 @@ static cddp_status receive_list(cddp_group *group, int stage, struct cddpi_stage
     CDDPI_TRY(cddp_recv(group, head, 2, CDDP_I64, stage, NULL));
     CDDPI_TRY(allocate_list(out, (size_t)head[0], (size_t)head[1]));
     lines = cddpi_zalloc_array(out->count + 1, sizeof *lines);
-    if (lines == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for lists");
-    }
+    CDDPI_TRY_MEMORY(lines != NULL, "pipeline: no memory for lists");
     if (out->count > 0) {
         CDDPI_TRY_GOTO(end, status,
                        cddp_recv(group, lines, out->count * sizeof *lines, CDDP_U8, stage, NULL));
@@ -266,9 +264,7 @@ static cddp_status create_steps(struct cddpi_trainer *trainer)
     size_t params = stages->order[CDDPI_STAGES_MODEL_FILE].params;
 
     stages->steps = cddpi_zalloc_array(params + 1, sizeof *stages->steps);
-    if (stages->steps == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory for %zu numbers", params);
-    }
+    CDDPI_TRY_MEMORY(stages->steps != NULL, "checkpoint: no memory for %zu numbers", params);
     for (size_t i = 0; i < order->count; i++) {
         if (cddpi_stages_is_steps(&order->tensors[i])) {
             order->tensors[i].shape[0] = (int64_t)params;
@@ -289,9 +285,8 @@ static cddp_status make_order(struct cddpi_trainer *trainer, enum cddpi_stages_f
     }
     order->tensors = cddpi_zalloc_array(most + 1, sizeof *order->tensors);
     order->places = cddpi_zalloc_array(most + 1, sizeof *order->places);
-    if (order->tensors == NULL || order->places == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu tensors", most);
-    }
+    CDDPI_TRY_MEMORY(order->tensors != NULL && order->places != NULL,
+                     "pipeline: no memory for %zu tensors", most);
     if (file == CDDPI_STAGES_MODEL_FILE) {
         order_model(trainer, order);
         return CDDP_OK;

@@ -42,7 +42,7 @@ static bool stage_has(const struct cddpi_stages *stages, int stage, uint64_t has
 cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    int64_t most = (int64_t)trainer->models.param_count;
+    int64_t most = (int64_t)trainer->params.count;
     uint64_t *own;
     cddp_status status;
 
@@ -54,17 +54,17 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
         cddpi_free(own);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu names", stages->most);
     }
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
-        own[i] = hash_of(&trainer->models.params[i]);
+    for (size_t i = 0; i < trainer->params.count; i++) {
+        own[i] = hash_of(&trainer->params.list[i]);
     }
     status = cddp_all_gather(stages->group, own, stages->tied, stages->most, CDDP_I64, NULL);
     cddpi_free(own);
-    stages->is_tied = cddpi_zalloc_array(trainer->models.param_count + 1, sizeof *stages->is_tied);
+    stages->is_tied = cddpi_zalloc_array(trainer->params.count + 1, sizeof *stages->is_tied);
     if (status == CDDP_OK && stages->is_tied == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu names", stages->most);
     }
-    for (size_t i = 0; status == CDDP_OK && i < trainer->models.param_count; i++) {
-        uint64_t hash = hash_of(&trainer->models.params[i]);
+    for (size_t i = 0; status == CDDP_OK && i < trainer->params.count; i++) {
+        uint64_t hash = hash_of(&trainer->params.list[i]);
         int owners = 0;
 
         for (int stage = 0; stage < stages->count; stage++) {
@@ -80,7 +80,7 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
 void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    size_t end = trainer->models.param_count;
+    size_t end = trainer->params.count;
     size_t i = 0;
 
     cddpi_single_ready_order(trainer, out);
@@ -88,8 +88,8 @@ void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out)
         size_t param = out[i];
 
         if (stages->is_tied[param]) {
-            memmove(&out[i], &out[i + 1], (trainer->models.param_count - i - 1) * sizeof *out);
-            out[trainer->models.param_count - 1] = param;
+            memmove(&out[i], &out[i + 1], (trainer->params.count - i - 1) * sizeof *out);
+            out[trainer->params.count - 1] = param;
             end--;
         } else {
             i++;
@@ -111,7 +111,7 @@ static int first_owner(const struct cddpi_stages *stages, uint64_t hash)
 static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64_t hash)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    const cddp_param *param = &trainer->models.params[index];
+    const cddp_param *param = &trainer->params.list[index];
     size_t count = cddpi_elements(param->dims, param->shape);
     float *sum = trainer->step.grads[index];
     float *part = NULL;
@@ -122,10 +122,7 @@ static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64
             continue;
         }
         part = part != NULL ? part : cddpi_zalloc_array(count, sizeof *part);
-        if (part == NULL) {
-            return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for the gradient of %s",
-                              param->name);
-        }
+        CDDPI_TRY_MEMORY(part != NULL, "pipeline: no memory for the gradient of %s", param->name);
         status = cddp_recv(stages->group, part, count, CDDP_F32, stage, NULL);
         for (size_t i = 0; status == CDDP_OK && i < count; i++) {
             sum[i] += part[i];
@@ -142,7 +139,7 @@ static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64
 
 static cddp_status give_part(struct cddpi_trainer *trainer, size_t index, int owner)
 {
-    const cddp_param *param = &trainer->models.params[index];
+    const cddp_param *param = &trainer->params.list[index];
     size_t count = cddpi_elements(param->dims, param->shape);
     cddp_group *group = cddpi_stages_of(trainer)->group;
 
@@ -154,8 +151,8 @@ static cddp_status sum_tied(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
 
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
-        uint64_t hash = hash_of(&trainer->models.params[i]);
+    for (size_t i = 0; i < trainer->params.count; i++) {
+        uint64_t hash = hash_of(&trainer->params.list[i]);
         int owner = first_owner(stages, hash);
 
         if (stages->is_tied[i]) {
@@ -170,17 +167,14 @@ static cddp_status sum_tied(struct cddpi_trainer *trainer)
 cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double *known, double *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
-    void **grads = cddpi_zalloc_array(trainer->models.param_count + 1, sizeof *grads);
+    void **grads = cddpi_zalloc_array(trainer->params.count + 1, sizeof *grads);
     double squares;
     cddp_status status;
 
     (void)known; /* it includes parameters that other stages share */
-    if (grads == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu gradients",
-                          trainer->models.param_count);
-    }
-    for (size_t i = 0; i < trainer->models.param_count; i++) {
-        bool is_later = first_owner(stages, hash_of(&trainer->models.params[i])) < stages->stage;
+    CDDPI_TRY_MEMORY(grads != NULL, "pipeline: no memory for %zu gradients", trainer->params.count);
+    for (size_t i = 0; i < trainer->params.count; i++) {
+        bool is_later = first_owner(stages, hash_of(&trainer->params.list[i])) < stages->stage;
 
         grads[i] = is_later ? NULL : trainer->step.grads[i]; /* an earlier stage counts it */
     }

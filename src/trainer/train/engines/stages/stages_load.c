@@ -113,10 +113,8 @@ static cddp_status send_tensor(const struct cddpi_trainer *trainer, int file, in
     cddp_status status;
 
     tensor.data = cddpi_alloc_aligned(bytes + 1);
-    if (tensor.data == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %s of stage %d", tensor.name,
-                          stage);
-    }
+    CDDPI_TRY_MEMORY(tensor.data != NULL, "pipeline: no memory for %s of stage %d", tensor.name,
+                     stage);
     if (file == CDDPI_STAGES_OPTIMIZER_FILE && cddpi_stages_is_steps(&tensor)) {
         cddpi_stages_move_steps(trainer, stage, tensor.data, false);
         status = CDDP_OK;

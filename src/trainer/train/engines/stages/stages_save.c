@@ -109,9 +109,7 @@ static cddp_status join_stage(const struct cddpi_trainer *trainer, int stage, si
         return CDDP_OK;
     }
     numbers = cddpi_zalloc_array(cddpi_stages_bytes_of(tensor) + 1, 1);
-    if (numbers == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-    }
+    CDDPI_TRY_MEMORY(numbers != NULL, "checkpoint: no memory");
     status = fetch_tensor(stages, stage, CDDPI_STAGES_OPTIMIZER_FILE, index, numbers);
     if (status == CDDP_OK) {
         cddpi_stages_move_steps(trainer, stage, numbers, true);
@@ -167,10 +165,8 @@ static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *
         return cddpi_writer_put(writer, tensor->data, bytes);
     }
     data = cddpi_alloc_aligned(bytes + 1);
-    if (data == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory for %s of stage %d",
-                          tensor->name, place->stage);
-    }
+    CDDPI_TRY_MEMORY(data != NULL, "checkpoint: no memory for %s of stage %d", tensor->name,
+                     place->stage);
     status = fetch_tensor(written->stages, place->stage, written->file, place->index, data);
     if (status == CDDP_OK) {
         status = cddpi_writer_put(writer, data, bytes);

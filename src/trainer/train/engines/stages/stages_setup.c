@@ -25,9 +25,7 @@ static cddp_status join(struct cddpi_trainer *trainer)
                           "schedule, which is not written down; unset it");
     }
     stages = cddpi_zalloc(sizeof *stages);
-    if (stages == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu bytes", sizeof *stages);
-    }
+    CDDPI_TRY_MEMORY(stages != NULL, "pipeline: no memory for %zu bytes", sizeof *stages);
     trainer->engine_state = stages;
     stages->count = count;
     stages->stage = trainer->rank % count;
@@ -50,9 +48,7 @@ static cddp_status divide_model(struct cddpi_trainer *trainer)
     bool named = cddpi_config_names_stages(config);
 
     stages->ranges = cddpi_zalloc_array((size_t)count, sizeof *stages->ranges);
-    if (stages->ranges == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", count);
-    }
+    CDDPI_TRY_MEMORY(stages->ranges != NULL, "pipeline: no memory for %d stages", count);
     if (named || trainer->rank == 0) {
         CDDPI_TRY(cddpi_stages_divide(config, &stages->spec, samples, stages->ranges));
     }
@@ -93,13 +89,11 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer)
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     size_t first = 0;
 
-    stages->params = join_tensors(trainer, false, &trainer->models.param_count);
-    stages->buffers = join_tensors(trainer, true, &trainer->models.buffer_count);
-    if (stages->params == NULL || stages->buffers == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %zu parameters",
-                          trainer->models.param_count);
-    }
-    if (trainer->models.param_count == 0) {
+    stages->params = join_tensors(trainer, false, &trainer->params.count);
+    stages->buffers = join_tensors(trainer, true, &trainer->buffers.count);
+    CDDPI_TRY_MEMORY(stages->params != NULL && stages->buffers != NULL,
+                     "pipeline: no memory for %zu parameters", trainer->params.count);
+    if (trainer->params.count == 0) {
         return cddpi_config_fail(trainer->config,
                                  trainer->config->parallel.stages.count > 0 ? "parallel.stages"
                                                                             : "parallel.pipeline",
@@ -107,8 +101,8 @@ static cddp_status list_tensors(struct cddpi_trainer *trainer)
                                  "that learns",
                                  trainer->rank);
     }
-    trainer->models.params = stages->params;
-    trainer->models.buffers = stages->buffers;
+    trainer->params.list = stages->params;
+    trainer->buffers.list = stages->buffers;
     for (int m = 0; m < trainer->models.count; m++) {
         size_t count;
 
@@ -187,9 +181,7 @@ static cddp_status create_pipeline(struct cddpi_trainer *trainer,
     bool *recompute = cddpi_zalloc_array((size_t)count, sizeof *recompute);
     cddp_status status;
 
-    if (recompute == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d stages", count);
-    }
+    CDDPI_TRY_MEMORY(recompute != NULL, "pipeline: no memory for %d stages", count);
     for (int s = 0; s < count; s++) {
         recompute[s] = is_recomputed(config, s);
     }

@@ -1,0 +1,256 @@
+/* train_predict.c - implements cddp-train --predict: the classes of images that are in no data set.
+ */
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/folder.h"
+#include "base/streams.h"
+#include "data/files/data_file.h"
+#include "infer/infer.h"
+#include "programs/train_infer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+enum { BATCH = 64, NAME_BYTES = 64 };
+
+struct predictor {
+    const struct cddpi_config *config;
+    cddp_model *model;
+    struct cddpi_dataset classes; /* of a folder of images: their names; else closed */
+    size_t sample_bytes;
+    int64_t shape[4]; /* of a batch */
+    uint8_t *images;
+    float *outputs; /* of a batch */
+    char **names;   /* of files */
+    size_t count, room;
+    FILE *file;
+};
+
+/* The name of class @p number, if its folder still is there to tell, else the number. */
+static const char *class_name(const struct predictor *all, size_t number, char room[NAME_BYTES])
+{
+    const struct cddpi_image_files *files = all->classes.files;
+
+    if (files == NULL || number >= files->class_count) {
+        snprintf(room, NAME_BYTES, "%zu", number);
+    } else {
+        const char *path = files->names + files->offsets[files->firsts[number]];
+
+        snprintf(room, NAME_BYTES, "%.*s", (int)strcspn(path, "/"), path);
+    }
+    return room;
+}
+
+/* A single output is the probability of class 1. */
+static void print_prediction(const struct predictor *all, const char *name, const float *row)
+{
+    size_t classes = (size_t)all->model->data.classes;
+    size_t best = 0;
+    float value;
+    char room[NAME_BYTES];
+
+    for (size_t c = 1; c < classes; c++) {
+        best = row[c] > row[best] ? c : best;
+    }
+    value = row[best];
+    if (classes == 1 && all->config->model.loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY) {
+        best = value >= 0.5F ? 1 : 0;
+        value = best == 1 ? value : 1 - value;
+    }
+    cddpi_say(all->file, "%s\t%s\t%.4f\n", name, class_name(all, best, room), (double)value);
+}
+
+/* Compute and print @p count images, the first of which is image @p first of all. */
+static cddp_status predict(struct predictor *all, uint8_t *images, size_t first, size_t count)
+{
+    const cddp_tensor in = {.type = CDDP_U8,
+                            .dims = 4,
+                            .shape = {(int64_t)count, all->shape[1], all->shape[2], all->shape[3]},
+                            .data = images};
+    const cddp_param out = {.type = CDDP_F32,
+                            .dims = 2,
+                            .shape = {(int64_t)count, all->model->data.classes},
+                            .data = all->outputs};
+
+    CDDPI_TRY(cddp_model_forward(all->model, &in, 1, &out, 1));
+    for (size_t i = 0; i < count; i++) {
+        char number[NAME_BYTES];
+        const char *name = all->names != NULL ? all->names[first + i] : number;
+
+        snprintf(number, sizeof number, "%zu", first + i);
+        print_prediction(all, name, all->outputs + i * (size_t)all->model->data.classes);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status predict_idx(struct predictor *all, const char *path)
+{
+    struct cddpi_data_file file;
+    const uint8_t *images = NULL;
+    int64_t shape[4];
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_idx_open_images(path, &file, shape, &images));
+    if (memcmp(shape + 1, all->shape + 1, 3 * sizeof *shape) != 0) {
+        status = cddpi_fail(CDDP_ERR_FORMAT,
+                            "%s: images of %lld x %lld x %lld, but the model takes %lld x %lld x "
+                            "%lld",
+                            path, (long long)shape[1], (long long)shape[2], (long long)shape[3],
+                            (long long)all->shape[1], (long long)all->shape[2],
+                            (long long)all->shape[3]);
+        goto end;
+    }
+    status = CDDP_OK;
+    for (size_t first = 0; first < (size_t)shape[0] && status == CDDP_OK; first += BATCH) {
+        size_t left = (size_t)shape[0] - first;
+        size_t count = left < BATCH ? left : BATCH;
+
+        memcpy(all->images, images + first * all->sample_bytes, count * all->sample_bytes);
+        status = cddpi_data_file_check(&file);
+        status = status == CDDP_OK ? predict(all, all->images, first, count) : status;
+    }
+end:
+    return cddpi_data_file_finish(&file, status);
+}
+
+static cddp_status predict_files(struct predictor *all)
+{
+    for (size_t first = 0; first < all->count; first += BATCH) {
+        size_t left = all->count - first;
+        size_t count = left < BATCH ? left : BATCH;
+
+        for (size_t i = 0; i < count; i++) {
+            CDDPI_TRY(cddp_model_read_image(all->model, all->names[first + i],
+                                            all->images + i * all->sample_bytes,
+                                            all->sample_bytes));
+        }
+        CDDPI_TRY(predict(all, all->images, first, count));
+    }
+    return CDDP_OK;
+}
+
+static cddp_status add_name(struct predictor *all, char *name)
+{
+    char **names = name != NULL ? cddpi_grow(all->names, &all->room, all->count + 1, sizeof *names)
+                                : NULL;
+
+    if (names == NULL) {
+        cddpi_free(name);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "predict: no memory for names");
+    }
+    all->names = names;
+    all->names[all->count++] = name;
+    return CDDP_OK;
+}
+
+static bool is_image_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot != NULL && (strcasecmp(dot, ".png") == 0 || strcasecmp(dot, ".jpg") == 0 ||
+                           strcasecmp(dot, ".jpeg") == 0);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static cddp_status list_folder(struct predictor *all, const char *path)
+{
+    const char *name = "";
+    DIR *dir;
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_folder_open(path, &dir));
+    while ((status = cddpi_folder_next(dir, path, &name)) == CDDP_OK && name != NULL) {
+        if (is_image_name(name)) {
+            status = add_name(all, cddpi_format("%s/%s", path, name));
+        }
+        if (status != CDDP_OK) {
+            break;
+        }
+    }
+    closedir(dir);
+    if (status == CDDP_OK && all->count == 0) {
+        return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: the folder has no JPEG or PNG file", path);
+    }
+    if (status == CDDP_OK) {
+        qsort(all->names, all->count, sizeof *all->names, compare_names);
+    }
+    return status;
+}
+
+static bool begins_as_image(const struct cddpi_data_file *file)
+{
+    return file->bytes > 1 && ((file->data[0] == 0x89 && file->data[1] == 'P') ||
+                               (file->data[0] == 0xFF && file->data[1] == 0xD8));
+}
+
+/* Predict what is at @p path: a folder of images, an image, else an IDX file. */
+static cddp_status predict_path(struct predictor *all, const char *path)
+{
+    struct cddpi_data_file file = CDDPI_DATA_FILE_CLOSED;
+    struct stat info;
+    bool is_image;
+
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        CDDPI_TRY(list_folder(all, path));
+        return predict_files(all);
+    }
+    CDDPI_TRY(cddpi_data_file_open_plain(path, &file));
+    is_image = begins_as_image(&file);
+    CDDPI_TRY(cddpi_data_file_finish(&file, CDDP_OK));
+    if (!is_image) {
+        return predict_idx(all, path);
+    }
+    CDDPI_TRY(add_name(all, cddpi_strdup(path)));
+    return predict_files(all);
+}
+
+static cddp_status prepare(struct predictor *all)
+{
+    const struct cddpi_config *config = all->config;
+    cddp_model_value in = CDDP_MODEL_VALUE_INIT;
+
+    if (all->model->kind != CDDPI_INFER_IMAGES) {
+        return cddpi_config_fail(config, "model.type",
+                                 "only models that give images classes predict");
+    }
+    CDDPI_TRY(cddp_model_get_input(all->model, 0, &in));
+    memcpy(all->shape, in.shape, sizeof all->shape);
+    all->sample_bytes = (size_t)(in.shape[1] * in.shape[2] * in.shape[3]);
+    all->images = cddpi_zalloc_array(BATCH, all->sample_bytes);
+    all->outputs = cddpi_zalloc_array(BATCH * (size_t)all->model->data.classes,
+                                      sizeof *all->outputs);
+    if (all->images == NULL || all->outputs == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "predict: no memory for %d images", BATCH);
+    }
+    if (config->data.type == CDDPI_DATA_IMAGE_FOLDER &&
+        cddpi_dataset_open_image_folder(config->data.train.values[0], config->data.size, NULL, NULL,
+                                        &all->classes) != CDDP_OK) {
+        all->classes.files = NULL; /* classes keep their numbers */
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_train_predict(const struct cddpi_config *config, const char *path, FILE *file)
+{
+    struct predictor all = {.config = config, .file = file};
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_train_open_model(config, true, &all.model));
+    status = prepare(&all);
+    status = status == CDDP_OK ? predict_path(&all, path) : status;
+    for (size_t i = 0; i < all.count; i++) {
+        cddpi_free(all.names[i]);
+    }
+    cddpi_free(all.names);
+    cddpi_free(all.images);
+    cddpi_free(all.outputs);
+    cddpi_dataset_close(&all.classes);
+    cddp_model_close(all.model);
+    return status;
+}

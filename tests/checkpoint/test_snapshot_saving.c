@@ -1,0 +1,216 @@
+/* test_snapshot_saving.c - snapshots that a thread writes while the trainer goes on. */
+#include "base/file.h"
+#include "support/disk.h"
+#include "support/snapshot.h"
+
+#include <cddp/process.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+static atomic_bool is_held;
+static atomic_int operations_left;
+
+/* The writer waits before its next operation on a file. */
+static int wait_while_held(const char *operation)
+{
+    (void)operation;
+    while (atomic_load(&is_held)) {
+        support_sleep_ms(1);
+    }
+    return 0;
+}
+
+static int die_at_the_last(const char *operation)
+{
+    (void)operation;
+    if (atomic_fetch_sub(&operations_left, 1) == 1) {
+        raise(SIGKILL);
+    }
+    return 0;
+}
+
+static void hold(void)
+{
+    atomic_store(&is_held, true);
+    cddpi_file_set_hook(wait_while_held);
+}
+
+static void let_go(void)
+{
+    atomic_store(&is_held, false);
+}
+
+static cddp_saving *start(struct trainer *trainer, uint64_t step, float mark)
+{
+    cddp_saving *saving = NULL;
+
+    set_trainer(trainer, step, mark);
+    assert_int_equal(cddp_snapshot_write(folder, &trainer->snapshot, NULL, &saving), CDDP_OK);
+    return saving;
+}
+
+static void tensors_may_change_once_the_call_has_returned(void **state)
+{
+    struct trainer trainer;
+    cddp_saving *saving;
+    bool done = true;
+
+    (void)state;
+    hold();
+    saving = start(&trainer, 5, 5);
+    assert_int_equal(cddp_saving_test(saving, &done), CDDP_OK);
+    assert_false(done);
+    memset(&trainer, 0x7f, sizeof trainer);
+    let_go();
+    assert_int_equal(cddp_saving_wait(saving), CDDP_OK);
+    assert_int_equal(cddp_saving_test(saving, &done), CDDP_OK);
+    assert_true(done);
+    assert_int_equal(cddp_saving_wait(saving), CDDP_OK);
+    cddp_saving_destroy(saving);
+    assert_found(5, 5);
+}
+
+static void *write_second(void *argument)
+{
+    atomic_store((atomic_bool *)argument, true);
+    return write_step(7, 7, 0) == CDDP_OK ? argument : NULL;
+}
+
+static void a_second_write_waits_for_the_first(void **state)
+{
+    static atomic_bool has_begun;
+    struct trainer trainer;
+    cddp_saving *saving;
+    pthread_t second;
+    void *written = NULL;
+    bool done = false;
+
+    (void)state;
+    hold();
+    saving = start(&trainer, 6, 6);
+    assert_int_equal(pthread_create(&second, NULL, write_second, &has_begun), 0);
+    while (!atomic_load(&has_begun)) {
+        support_sleep_ms(1);
+    }
+    let_go();
+    pthread_join(second, &written);
+    assert_ptr_equal(written, &has_begun);
+    assert_int_equal(cddp_saving_test(saving, &done), CDDP_OK); /* its turn is over */
+    assert_int_equal(cddp_saving_wait(saving), CDDP_OK);
+    cddp_saving_destroy(saving);
+    assert_true(exists("step-00000006"));
+    assert_found(7, 7);
+    cddp_saving_destroy(start(&trainer, 8, 8)); /* waits */
+    assert_found(8, 8);
+    assert_int_equal(count_hidden(), 0);
+}
+
+static int start_and_die(int rank, int world_size, void *argument)
+{
+    struct trainer trainer;
+    cddp_saving *saving = NULL;
+
+    (void)rank;
+    (void)world_size;
+    (void)argument;
+    set_trainer(&trainer, 200, 2);
+    cddpi_file_set_hook(die_at_the_last);
+    CHECK(cddp_snapshot_write(folder, &trainer.snapshot, NULL, &saving) == CDDP_OK);
+    CHECK(cddp_saving_wait(saving) == CDDP_OK);
+    return 0;
+}
+
+static void a_process_that_is_killed_at_any_moment_leaves_a_whole_snapshot(void **state)
+{
+    bool seen_new = false;
+    int status = -1;
+
+    (void)state;
+    for (int n = 1; status != 0; n++) {
+        char *skipped = NULL;
+        uint64_t step = 0;
+        int mark;
+
+        cddpi_file_set_hook(NULL);
+        assert_int_equal(write_step(100, 1, 1), CDDP_OK);
+        atomic_store(&operations_left, n);
+        (void)run_ranks_status(1, start_and_die, NULL, &status);
+        assert_true(status == 0 || WTERMSIG(status) == SIGKILL);
+        mark = found_mark(&step, &skipped);
+        cddpi_free(skipped);
+        assert_true(mark == 1 || mark == 2);
+        assert_true(mark == 2 || !seen_new); /* there is one moment at which it changes */
+        seen_new = mark == 2;
+        assert_int_equal(step, mark == 1 ? 100 : 200);
+        assert_true(n < 200);
+    }
+    assert_true(seen_new);
+}
+
+static char logged[4096];
+
+static void keep_line(void *state, const cddp_log_record *record)
+{
+    (void)state;
+    snprintf(logged, sizeof logged, "%s", record->line);
+}
+
+static void a_failure_is_told_by_wait_or_by_the_log(void **state)
+{
+    cddp_saving *saving = NULL;
+    struct trainer trainer;
+    char path[5000];
+    bool done = false;
+    FILE *file;
+
+    (void)state;
+    cddpi_file_set_hook(NULL);
+    snprintf(path, sizeof path, "%s/file", folder);
+    file = fopen(path, "we");
+    assert_non_null(file);
+    fclose(file);
+    set_trainer(&trainer, 1, 1);
+    for (int told = 0; told < 2; told++) {
+        assert_int_equal(cddp_snapshot_write(path, &trainer.snapshot, NULL, &saving), CDDP_OK);
+        logged[0] = '\0';
+        if (told == 1) {
+            assert_int_equal(cddp_saving_wait(saving), CDDP_ERR_IO);
+            assert_int_equal(cddp_saving_test(saving, &done), CDDP_ERR_IO);
+            assert_true(done);
+            assert_non_null(strstr(cddp_last_error(), path));
+        }
+        cddp_log_set_sink(keep_line, NULL);
+        cddp_saving_destroy(saving);
+        cddp_log_set_sink(NULL, NULL);
+        assert_int_equal(strstr(logged, "a snapshot was not written: ") != NULL, told == 0);
+    }
+    trainer.tensors[0].data = NULL; /* what the copy needs is checked at once */
+    assert_int_equal(cddp_snapshot_write(folder, &trainer.snapshot, NULL, &saving),
+                     CDDP_ERR_ARGUMENT);
+}
+
+static void flags_that_are_not_known_are_refused(void **state)
+{
+    cddp_snapshot_options options = {CDDP_SIZED(cddp_snapshot_options), .flags = 2};
+    struct trainer trainer;
+
+    (void)state;
+    set_trainer(&trainer, 1, 1);
+    assert_int_equal(cddp_snapshot_write(folder, &trainer.snapshot, &options, NULL),
+                     CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "flags 0x2 are not known to cddp "));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(tensors_may_change_once_the_call_has_returned),
+        IN_FOLDER(a_second_write_waits_for_the_first),
+        IN_FOLDER(a_process_that_is_killed_at_any_moment_leaves_a_whole_snapshot),
+        IN_FOLDER(a_failure_is_told_by_wait_or_by_the_log),
+        IN_FOLDER(flags_that_are_not_known_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
