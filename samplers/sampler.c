@@ -88,12 +88,12 @@ cddp_status cddp_sampler_set_epoch(cddp_sampler *sampler, uint64_t epoch)
 uint64_t cddp_sampler_at(const cddp_sampler *sampler, uint64_t position)
 {
     if (check(sampler, "sampler_at") != CDDP_OK) {
-        return 0;
+        return UINT64_MAX;
     }
     if (position >= sampler->count) {
         (void)cddpi_fail(CDDP_ERR_ARGUMENT, "sampler_at: position %llu of %llu",
                          (unsigned long long)position, (unsigned long long)sampler->count);
-        return 0;
+        return UINT64_MAX;
     }
     switch (sampler->order) {
     case CDDP_ORDER_RANDOM:

@@ -176,6 +176,7 @@ module cddp
             type(c_ptr), value :: sampler
             integer(c_int64_t), value :: epoch
         end function
+        ! -1: there is no such position.
         integer(c_int64_t) function cddp_sampler_at(sampler, position) &
             bind(c, name="cddp_sampler_at")
             import :: c_int64_t, c_ptr

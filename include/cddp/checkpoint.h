@@ -3,7 +3,8 @@
  *
  *  Any thread may call these functions, and several threads may read one cddp_safetensors at once.
  *  All calls may return CDDP_ERR_NO_MEMORY, and CDDP_ERR_ARGUMENT if a required argument is NULL.
- */
+ *
+ *  Collective: no, all of these. (cddp_ddp_save() and cddp_ddp_load() of ddp.h are.) */
 #ifndef CDDP_CHECKPOINT_H
 #define CDDP_CHECKPOINT_H
 

@@ -36,8 +36,8 @@
  *  rank starts them in the same order.
  *
  *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param_count(),
- *  cddp_ddp_param_name(), cddp_ddp_param() and cddp_ddp_spans(), since their results never change
- *  after cddp_ddp_create().
+ *  cddp_ddp_param_name(), cddp_ddp_param() and cddp_ddp_spans(): their results are constant between
+ *  two calls that return CDDP_CHANGED.
  *
  *  In a group on a device, gradients are in device memory, and no call waits for the device. The
  *  calls then refer to the compute stream: grad_ready(i) says that the work that completes gradient
@@ -131,16 +131,20 @@ typedef cddp_status (*cddp_hook_fn)(void *state, const cddp_bucket *bucket, int 
  *          of the group. */
 CDDP_CHECKED cddp_status cddp_bucket_scratch(const cddp_bucket *bucket, size_t bytes, void **out);
 
-/** The built-in hook that reduces a bucket as it is, which is the default. Its state is NULL. */
+/** The built-in hook that reduces a bucket as it is, which is the default. Its state is NULL.
+ *  Collective: ordered. */
 CDDP_API cddp_status cddp_hook_identity(void *, const cddp_bucket *, int, cddp_work **);
 /** The built-in hook that sends f32 buckets as bf16, accumulated in f32 and rounded once. It does
  *  not change buckets of other types. Its state is NULL. A step sends half the bytes of f32.
  *
  *  With a sharded optimizer, gradients are sent in 16 bits, too, but updated parameters are sent in
  *  their own type: the next update starts from them, and without rounding they stay equal on all
- *  ranks. Then a step sends 3/4 of the bytes of f32. */
+ *  ranks. Then a step sends 3/4 of the bytes of f32.
+ *
+ *  Collective: ordered. */
 CDDP_API cddp_status cddp_hook_bf16(void *, const cddp_bucket *, int, cddp_work **);
-/** Like cddp_hook_bf16(), but with f16. */
+/** Like cddp_hook_bf16(), but with f16.
+ *  Collective: ordered. */
 CDDP_API cddp_status cddp_hook_fp16(void *, const cddp_bucket *, int, cddp_work **);
 
 /** How gradients are reduced; zero means default. */
@@ -224,8 +228,10 @@ typedef struct cddp_ddp_options {
 CDDP_NO_TAIL(cddp_ddp_options, part_bytes);
 
 /** Check that all ranks have the same model and options, broadcast rank 0's @p params and
- *  @p buffers, and plan the buckets. Collective: every rank succeeds or every rank fails, with the
- *  same text.
+ *  @p buffers, and plan the buckets. Every rank succeeds, or every rank fails with the same status
+ *  and text.
+ *
+ *  Collective: yes.
  *  @param group    May be destroyed before the handle, which keeps it alive.
  *  @param params   Of CDDP_F32, CDDP_F64, CDDP_F16 or CDDP_BF16. At least one is not frozen. Names
  *                  are copied. The memory of `data` and `grad` outlives the handle and does not
@@ -243,8 +249,10 @@ CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *pa
                                          size_t param_count, const cddp_param *buffers,
                                          size_t buffer_count, const cddp_ddp_options *options,
                                          cddp_ddp **out);
-/** Release the handle, and the gradient memory that cddp allocated for it. Not collective. Waits
- *  for operations that the handle has started. */
+/** Release the handle, and the gradient memory that cddp allocated for it. Waits for operations
+ *  that the handle has started.
+ *
+ *  Collective: ordered. */
 CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
 
 /** Where the gradient of parameter @p index is: the caller's `grad`, or cddp's memory in a bucket,
@@ -253,7 +261,8 @@ CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
  *  It stays there until the handle is destroyed. Only with options.may_move_grads, cddp's memory
  *  may move once, with its contents, in the first cddp_ddp_wait(): then call this function again
  *  after it. While another thread is in a call on the handle, the result is NULL, and
- *  cddp_last_error() says why. Collective: no. */
+ *  cddp_last_error() says why.
+ *  Collective: no. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
 /** A step, as cddp_ddp_begin() begins it: what the coming backward belongs to. Zeros are the
@@ -432,7 +441,8 @@ typedef struct cddp_span {
 } cddp_span;
 
 /** How many parameters the handle has, including frozen ones: what cddp_ddp_create() was given.
- *  0 if @p ddp is no handle. Collective: no. */
+ *  0 if @p ddp is no handle.
+ *  Collective: no. */
 CDDP_API size_t cddp_ddp_param_count(const cddp_ddp *ddp);
 
 /** The name of parameter @p index. The handle owns the text. NULL if there is no such parameter.
@@ -440,20 +450,26 @@ CDDP_API size_t cddp_ddp_param_count(const cddp_ddp *ddp);
 CDDP_API const char *cddp_ddp_param_name(const cddp_ddp *ddp, size_t index);
 
 /** Where parameter @p index is: in the caller's `data`, or with shards in cddp's memory, 64-byte
- *  aligned. NULL if there is no such parameter. */
+ *  aligned. NULL if there is no such parameter.
+ *  Collective: no. */
 CDDP_API void *cddp_ddp_param(cddp_ddp *ddp, size_t index);
 
 /** The spans that rank @p rank updates, in the order of parameters. The spans of all ranks together
  *  contain each element once. The handle owns the array.
+ *  Collective: no.
  *  @param out_count  How many spans there are; may be 0.
  *  @return The spans; NULL without shards. */
 CDDP_API const cddp_span *cddp_ddp_spans(const cddp_ddp *ddp, int rank, size_t *out_count);
 
-/** Say that this rank has updated its spans. Collective, once after each update; does not wait.
+/** Say that this rank has updated its spans, once after each update. It waits only for parameters
+ *  of the call before, if nothing has waited for them yet.
+ *
+ *  Collective: yes.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (no shards), CDDP_ERR_INCOMPLETE (in the middle of a
  *          backward), CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_params_start(cddp_ddp *ddp);
 
+/* Collective: no, all of these. */
 /** Wait until parameter @p index has all ranks' updates. Call it before you read the parameter.
  *  cddp_ddp_begin() waits for all parameters.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_BROKEN, or an error of the group. */
@@ -463,8 +479,10 @@ CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
 
 /** Copy all parameters, with all ranks' updates, to the caller's memory (`data` in
  *  cddp_ddp_create()), so that the caller can save or evaluate them from there. The optimizer stays
- *  sharded, so after the next update the copy is out of date. Collective. Without shards there is
- *  nothing to copy.
+ *  sharded, so after the next update the copy is out of date. Without shards there is nothing to
+ *  copy.
+ *
+ *  Collective: yes.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_INCOMPLETE (in the middle of a backward),
  *          CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
@@ -496,8 +514,9 @@ CDDP_CHECKED cddp_status cddp_ddp_save(cddp_ddp *ddp, const char *path,
 CDDP_CHECKED cddp_status cddp_ddp_load(cddp_ddp *ddp, const char *path);
 
 /** Gather the state that a sharded optimizer keeps for one parameter (momentum ...) from all ranks,
- *  so that it can be saved. Collective. Loading needs no call: each rank copies its span from the
- *  whole state.
+ *  so that it can be saved. Loading needs no call: each rank copies its span from the whole state.
+ *
+ *  Collective: yes.
  *  @param index  A parameter that is not frozen.
  *  @param own    This rank's elements, as many as its span of the parameter has (see
  *                cddp_ddp_spans()); NULL if it has no span. In place: the span's part of @p out.
@@ -559,6 +578,7 @@ typedef struct cddp_ddp_stats {
     }
 CDDP_NO_TAIL(cddp_ddp_stats, total_transfer_ns);
 /** Get the cost of the last synchronised step.
+ *  Collective: no.
  *  @param out  Initialised with CDDP_DDP_STATS_INIT. Only fields within out->struct_size are
  *              written.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set); CDDP_ERR_BUSY (another thread is
@@ -587,6 +607,7 @@ typedef struct cddp_bucket_stats {
     }
 CDDP_NO_TAIL(cddp_bucket_stats, end_ns);
 /** Get the times of bucket @p bucket of the last synchronised step.
+ *  Collective: no.
  *  @param out  Initialised with CDDP_BUCKET_STATS_INIT. Only fields within out->struct_size are
  *              written.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (struct_size is not set, or there was no such bucket);

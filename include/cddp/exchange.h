@@ -13,8 +13,10 @@
 extern "C" {
 #endif
 
-/** Gather blocks of different lengths from all ranks (MPI_Allgatherv). Collective; the buffers may
- *  be in CPU memory or in device memory.
+/** Gather blocks of different lengths from all ranks (MPI_Allgatherv). The buffers may be in CPU
+ *  memory or in device memory.
+ *
+ *  Collective: yes.
  *  @param in      counts[rank] elements. In place: this rank's block in @p out.
  *  @param out     Every rank's block, in rank order: as many elements as all @p counts together.
  *  @param counts  How many elements each rank contributes, by rank; may be 0. The same on all
@@ -25,7 +27,9 @@ CDDP_CHECKED cddp_status cddp_all_gatherv(cddp_group *group, const void *in, voi
                                           const size_t *counts, cddp_type type, cddp_work **work);
 
 /** Gather bytes from all ranks; each rank may contribute a different number (PyTorch's
- *  all_gather_object). Collective; in CPU memory only.
+ *  all_gather_object), in CPU memory only.
+ *
+ *  Collective: yes.
  *  @param data       @p bytes bytes of this rank; NULL if there are none.
  *  @param out        New memory with every rank's bytes, in rank order and without gaps, then a NUL
  *                    byte, which does not count. Release with cddp_free().
@@ -36,7 +40,9 @@ CDDP_CHECKED cddp_status cddp_all_gather_bytes(cddp_group *group, const void *da
                                                void **out, size_t *out_bytes);
 
 /** Broadcast bytes whose length only rank @p root knows (PyTorch's broadcast_object_list).
- *  Collective; in CPU memory only.
+ *  In CPU memory only.
+ *
+ *  Collective: yes.
  *  @param data       @p bytes bytes on @p root; ignored on other ranks, where it may be NULL.
  *  @param out        New memory with the bytes (on @p root, too), then a NUL byte, which does not
  *                    count. Release with cddp_free().
@@ -63,6 +69,8 @@ typedef struct cddp_message {
 /** Start several messages at once. Ranks cannot deadlock, whatever the order of sends and recvs
  *  here and at the peers. Messages between the same two ranks are sent in the order of the array.
  *  If one message has a bad argument, none starts. See cddp_send() for everything else.
+ *
+ *  Collective: no.
  *  @param messages  @p count messages, borrowed for the call; their memory stays in use until the
  *                   messages are done.
  *  @param works     An array that receives @p count handles; NULL: the call waits until all are
@@ -73,6 +81,7 @@ CDDP_CHECKED cddp_status cddp_messages_start(cddp_group *group, const cddp_messa
 /** Create a key-value store (see store.h) for the caller, which only the ranks of this group share.
  *  It works with every launcher. Rank 0 serves the store, on loopback if all ranks are on one
  *  machine. If the group has a store already, the call returns that one.
+ *
  *  Collective: yes.
  *  @param out  The group owns the handle: do not close it. It is valid as long as the group. After
  *              rank 0 has destroyed its group, calls on the handle return CDDP_ERR_IO.

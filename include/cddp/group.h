@@ -43,9 +43,9 @@
  *
  *  cddp_group_get_info() returns the device and the stream, and cddp_group_set_stream() changes the
  *  stream. Calls make the group's device the current device of the calling thread. All buffers of
- * one operation are in the same kind of memory, on all ranks. On a device, sums are taken in the
- * order above only with options.deterministic; otherwise in the fastest order. cddp_barrier()
- * synchronises the ranks, not the work on their devices. */
+ *  one operation are in the same kind of memory, on all ranks. On a device, sums are taken in the
+ *  order above only with options.deterministic; otherwise in the fastest order. cddp_barrier()
+ *  synchronises the ranks, not the work on their devices. */
 #ifndef CDDP_GROUP_H
 #define CDDP_GROUP_H
 
@@ -95,11 +95,11 @@ typedef struct cddp_group_options {
     /** This process's rank among the ranks on its machine; ignored unless world_size and
      *  local_world_size are given. */
     int local_rank;
-    /** How many ranks are on this machine; 0: all of them. */
+    /** How many ranks are on this machine; 0: the ranks find out. */
     int local_world_size;
     /** The generation of the job, which grows with each restart; 0: $CDDP_GENERATION. */
     uint32_t generation;
-    /** Time limit for joining and for each collective; 0: $CDDP_TIMEOUT_MS, else 300000. */
+    /** Time limit for each collective; 0: $CDDP_TIMEOUT_MS, else 300000. */
     uint32_t timeout_ms;
     /** "cpu"; "cuda": the device is chosen by the local rank; "cuda:N": device N of those that this
      *  process sees. NULL: $CDDP_DEVICE, else cpu. */
@@ -107,8 +107,13 @@ typedef struct cddp_group_options {
     /** On a device: take sums in the order described at the top of this file, even if that is
      *  slower. */
     bool deterministic;
+    /** Keep the job when its members change: not yet possible, so true is CDDP_ERR_UNAVAILABLE. See
+     *  cddp_group_last_change(). */
+    bool elastic;
     /** Zero. */
-    uint8_t reserved[7];
+    uint8_t reserved[2];
+    /** Time limit for joining; 0: timeout_ms. */
+    uint32_t join_timeout_ms;
     /** On a CUDA device: the compute stream, a cudaStream_t of the caller (cudaStreamLegacy is
      *  allowed). It must outlive the group and all groups split from it. NULL: cddp makes a stream,
      *  which cddp_group_set_stream() can replace. Operations do not wait for kernels in any other
@@ -119,12 +124,14 @@ typedef struct cddp_group_options {
 /** The defaults of cddp_group_options. */
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, {0},    \
-            NULL                                                                                   \
+        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, false,  \
+            {0}, 0, NULL                                                                           \
     }
 CDDP_NO_TAIL(cddp_group_options, stream);
 
-/** Join the group. Collective: every rank succeeds or every rank fails.
+/** Join the group. Every rank succeeds or every rank fails.
+ *
+ *  Collective: yes.
  *
  *  Rank and world size come from the first of these that has them: the options; the environment of
  *  cddp-run; of torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT); of Open MPI; of
@@ -140,21 +147,23 @@ CDDP_NO_TAIL(cddp_group_options, stream);
 CDDP_CHECKED cddp_status cddp_group_create(const cddp_group_options *options, cddp_group **out);
 
 /** Two collectives of the caller, by which processes that can already exchange bytes (by MPI, say)
- *  form a group. Both functions return 0 or an error code, and are called only during the call that
- *  receives this struct. For MPI, cddp/mpi.h has them. */
+ *  form a group. They are called only during the call that receives this struct. A failure that
+ *  they word with cddp_fail() becomes the failure of that call. For MPI, cddp/mpi.h has them. */
 typedef struct cddp_bootstrap {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
     /** Passed to the functions; may be NULL. */
-    void *context;
+    void *state;
     /** In [0, world_size). */
     int rank;
     /** How many processes there are. */
     int world_size;
-    /** Copy rank 0's @p bytes bytes at @p data to every process's @p data. */
-    int (*broadcast)(void *context, void *data, size_t bytes);
-    /** Copy every process's @p bytes bytes at @p own to every @p out_all, in rank order. */
-    int (*all_gather)(void *context, const void *own, size_t bytes, void *out_all);
+    /** Copy rank 0's @p bytes bytes at @p data to every process's @p data.
+     *  May call: anything but calls on the group that is being made. */
+    cddp_status (*broadcast)(void *state, void *data, size_t bytes);
+    /** Copy every process's @p bytes bytes at @p own to every @p out_all, in rank order.
+     *  May call: anything but calls on the group that is being made. */
+    cddp_status (*all_gather)(void *state, const void *own, size_t bytes, void *out_all);
 
 } cddp_bootstrap;
 /** An empty cddp_bootstrap. */
@@ -165,8 +174,10 @@ typedef struct cddp_bootstrap {
 CDDP_NO_TAIL(cddp_bootstrap, all_gather);
 
 /** Join a group of exactly the processes that @p bootstrap connects, with the ranks that it gives
- *  them. The environment's ranks and sizes are ignored. Collective: every rank succeeds or every
- *  rank fails, unless a function of @p bootstrap fails.
+ *  them. The environment's ranks and sizes are ignored. Every rank succeeds or every rank fails,
+ *  unless a function of @p bootstrap fails.
+ *
+ *  Collective: yes.
  *
  *  The ranks meet in a store that rank 0 serves during this call: on loopback if all ranks are on
  *  one machine, else on all addresses. The store uses the job's token. If a rank has no token, rank
@@ -175,17 +186,19 @@ CDDP_NO_TAIL(cddp_bootstrap, all_gather);
  *  @param options  NULL for all defaults. rendezvous, rank and the sizes are not read. All ranks
  *                  need the same job, token, generation and timeout_ms.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.
- *  @return as cddp_group_create(); CDDP_ERR_PEER if a function of @p bootstrap failed;
+ *  @return as cddp_group_create(); what a function of @p bootstrap returned;
  *          CDDP_ERR_UNAVAILABLE if a rank reaches no address of rank 0's host. */
 CDDP_CHECKED cddp_status cddp_group_create_by(const cddp_bootstrap *bootstrap,
                                               const cddp_group_options *options, cddp_group **out);
 
-/** Leave the group. Not collective, and does not wait: peers that still need this rank get
- *  CDDP_ERR_PEER. Pending work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed.
- *  On a device, the call first waits for operations that were started without a work handle.
+/** Leave the group, without waiting: peers that still need this rank get CDDP_ERR_PEER. Pending
+ *  work ends with CDDP_ERR_CLOSED; its handles still have to be destroyed. On a device, the call
+ *  first waits for operations of this rank that were started without a work handle.
  *
  *  Handles may be destroyed in any order. If a cddp_ddp uses the group, the rank leaves when that
- *  is destroyed; until then, only calls on the group itself fail. */
+ *  is destroyed; until then, only calls on the group itself fail.
+ *
+ *  Collective: no. */
 CDDP_API void cddp_group_destroy(cddp_group *group);
 
 /** What a group can be used for. */
@@ -217,7 +230,7 @@ typedef struct cddp_group_info {
      *  share memory. */
     int host;
     /** The device of the group's memory and compute stream, numbered as for cudaSetDevice(); -1:
-     * the CPU. */
+     *  the CPU. */
     int device;
     /** The time limit of each collective. */
     uint32_t timeout_ms;
@@ -227,7 +240,7 @@ typedef struct cddp_group_info {
      *  memory. */
     const char *backend;
     /** The compute stream, a cudaStream_t: the caller's, or one that cddp made, which the caller
-     * may use, too. NULL for a group on the CPU. */
+     *  may use, too. NULL for a group on the CPU. */
     void *stream;
 
 } cddp_group_info;
@@ -236,6 +249,7 @@ typedef struct cddp_group_info {
     {                                                                                              \
         sizeof(cddp_group_info), 0, CDDP_GROUP_OPEN, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL            \
     }
+CDDP_NO_TAIL(cddp_group_info, stream);
 
 /** Get what the group is now. Any thread may call it, also after a failure, and in a forked child.
  *
@@ -244,17 +258,72 @@ typedef struct cddp_group_info {
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT; CDDP_ERR_CLOSED (the group was destroyed). */
 CDDP_CHECKED cddp_status cddp_group_get_info(const cddp_group *group, cddp_group_info *out);
 
-/* Collective: no, both of these. Any thread may call them, also in a forked child. They are
- * constant between two calls that return CDDP_CHANGED. */
+/* Collective: no, all of these. Any thread may call these two, also in a forked child. Their
+ * results are constant between two calls that return CDDP_CHANGED. */
 /** This process's rank, in [0, world_size). */
 CDDP_API int cddp_group_rank(const cddp_group *group);
 /** How many ranks the group has. */
 CDDP_API int cddp_group_world_size(const cddp_group *group);
 
+/** Translate ranks: the rank in @p group of the process that is rank @p rank in @p part. Both
+ *  belong to one job: they are split from one group, or one is that group. Any thread.
+ *
+ *  Collective: no.
+ *  @param part   NULL: @p rank is a rank of the job, such as the culprit of cddp_last_failure().
+ *  @param group  NULL: return the rank in the job.
+ *  @return -1: @p group does not have that process, or the arguments are wrong. */
+CDDP_API int cddp_group_translate(const cddp_group *part, int rank, const cddp_group *group);
+
+/** How the members of a group changed. */
+typedef struct cddp_group_change {
+    /** Set by the initialiser: tells cddp which fields the caller knows. */
+    size_t struct_size;
+    /** The generation of the group since the change. */
+    uint32_t generation;
+    /** This process's rank since the change. */
+    int rank;
+    /** How many ranks the group has since the change. */
+    int world_size;
+    /** How many ranks were lost. */
+    int lost;
+    /** How many ranks joined. */
+    int joined;
+    /** 0 */
+    uint32_t reserved;
+    /** The number of the step (cddp_step.number) that all ranks have to do again. */
+    uint64_t redo_step;
+
+} cddp_group_change;
+/** An empty cddp_group_change. */
+#define CDDP_GROUP_CHANGE_INIT                                                                     \
+    {                                                                                              \
+        sizeof(cddp_group_change), 0, 0, 0, 0, 0, 0, 0                                             \
+    }
+CDDP_NO_TAIL(cddp_group_change, redo_step);
+
+/** Get the last change of the group's members. Call it after a call has returned CDDP_CHANGED. In
+ *  this version no group changes: see cddp_group_options.elastic. Any thread.
+ *
+ *  Collective: no.
+ *  @param out  Begins as CDDP_GROUP_CHANGE_INIT. Unchanged on failure.
+ *  @return CDDP_OK; CDDP_ERR_NOT_FOUND (the members have not changed); CDDP_ERR_ARGUMENT;
+ *          CDDP_ERR_CLOSED (the group was destroyed). */
+CDDP_CHECKED cddp_status cddp_group_last_change(const cddp_group *group, cddp_group_change *out);
+
+/** Set the time limit of operations that start from now on, as cddp_group_options.timeout_ms does.
+ *  A longer one lets ranks wait for one that evaluates alone. Call it on every rank that waits: the
+ *  first rank whose limit passes breaks the group. Parts that were split off keep theirs, and so do
+ *  the first operations of NCCL, which connect the ranks.
+ *
+ *  Collective: no.
+ *  @param timeout_ms  CDDP_TIMEOUT_DEFAULT: $CDDP_TIMEOUT_MS, else 300000. */
+CDDP_CHECKED cddp_status cddp_group_set_timeout(cddp_group *group, uint32_t timeout_ms);
+
 /** Make @p stream the compute stream of this group and of all groups split from it. This is for
  *  trainers that learn their device from the group and create their streams afterwards. Work in
- *  @p stream starts after everything that the old compute stream holds now. Not collective, does
- *  not wait.
+ *  @p stream starts after everything that the old compute stream holds now. Does not wait.
+ *
+ *  Collective: no.
  *  @param stream  A cudaStream_t of the group's device (cudaStreamLegacy for the default stream).
  *                 It must stay valid until the group and all groups split from it are destroyed, or
  *                 until the next call of this function.
@@ -263,15 +332,19 @@ CDDP_API int cddp_group_world_size(const cddp_group *group);
 CDDP_CHECKED cddp_status cddp_group_set_stream(cddp_group *group, void *stream);
 
 /** Split the group: ranks with the same @p color form a new group, ordered by @p key, then by their
- *  rank in this group. Collective. A rank with a negative color joins no group and gets *out =
+ *  rank in this group. A rank with a negative color joins no group and gets *out =
  *  NULL. The new group has the same generation, timeout, backend and device. It may outlive this
  *  group, and is destroyed separately.
+ *
+ *  Collective: yes.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_UNAVAILABLE, or an error of
  *          this group. */
 CDDP_CHECKED cddp_status cddp_group_split(cddp_group *group, int color, int key, cddp_group **out);
 
 /** Break the group on purpose: pending and later calls fail on every rank. On the other ranks they
- *  fail with CDDP_ERR_PEER and the text "rank R: " and @p reason. Any thread. */
+ *  fail with CDDP_ERR_PEER and the text "rank R: " and @p reason. Any thread.
+ *
+ *  Collective: no. */
 CDDP_API void cddp_group_abort(cddp_group *group, const char *reason);
 
 /** Flag of cddp_group_alloc(): in CPU memory, even if the group is on a device. */
@@ -279,20 +352,26 @@ enum { CDDP_ALLOC_HOST = 1 };
 
 /** Allocate memory that the backend reduces fastest, 64-byte aligned and zeroed. With the host
  *  backend, all ranks share it, so collectives copy nothing. On a device it is device memory,
- *  zeroed in the compute stream. Every collective accepts pointers into the block.
- *  Collective: yes, with the same @p bytes and @p flags on every rank.
+ *  zeroed in the compute stream. Every collective accepts pointers into the block. @p bytes and
+ *  @p flags are the same on every rank.
+ *
+ *  Collective: yes.
  *  @param flags  0 or CDDP_ALLOC_HOST.
  *  @param out    Release with cddp_group_free(); blocks that are left are freed with the group.
  *  @return as a collective; CDDP_ERR_NO_MEMORY; CDDP_ERR_UNAVAILABLE (an unknown flag). */
 CDDP_CHECKED cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, uint32_t flags,
                                           void **out);
 /** Free @p memory from cddp_group_alloc(); NULL is accepted. Device memory is freed once the work
- * in its streams is done. Collective: ordered. */
+ *  in its streams is done.
+ *
+ *  Collective: ordered. */
 CDDP_API void cddp_group_free(cddp_group *group, void *memory);
 
-/* Collectives. `count` is in elements and may be 0. `in` and `out` may be the same pointer if both
- * have the same size. Any other overlap gives CDDP_ERR_ARGUMENT, and so does an address that is not
- * a multiple of the element's size. Ranks in arguments are ranks of this group. All return CDDP_OK;
+/* Collective: yes, all of these. With `work`, the call does not wait.
+ *
+ * `count` is in elements and may be 0. `in` and `out` may be the same pointer if both have the same
+ * size. Any other overlap gives CDDP_ERR_ARGUMENT, and so does an address that is not a multiple of
+ * the element's size. Ranks in arguments are ranks of this group. All return CDDP_OK;
  * CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (the group's device cannot do it), CDDP_ERR_STATE (a
  * forked child), CDDP_ERR_BUSY or CDDP_ERR_CLOSED, and nothing was done; CDDP_ERR_NO_MEMORY;
  * CDDP_ERR_MISMATCH, CDDP_ERR_PEER, CDDP_ERR_TIMEOUT, CDDP_ERR_DEVICE or CDDP_ERR_IO, and the group
@@ -369,18 +448,26 @@ CDDP_CHECKED cddp_status cddp_all_to_all(cddp_group *group, const void *in, void
  *     cddp_work_wait() blocks the calling thread until the peer has received the earlier pieces. So
  *     does a call without `work`;
  *   - a send waits if its receiver is 256 messages behind;
- *   - send and recv cannot be part of a CUDA graph that cddp captures: CDDP_ERR_UNAVAILABLE. */
+ *   - send and recv cannot be part of a CUDA graph that cddp captures: CDDP_ERR_UNAVAILABLE.
+ *
+ *  Collective: no. */
 CDDP_CHECKED cddp_status cddp_send(cddp_group *group, const void *data, size_t count,
                                    cddp_type type, int to, cddp_work **work);
-/** Receive @p count elements from rank @p from, which calls cddp_send(). */
+/** Receive @p count elements from rank @p from, which calls cddp_send().
+ *
+ *  Collective: no. */
 CDDP_CHECKED cddp_status cddp_recv(cddp_group *group, void *data, size_t count, cddp_type type,
                                    int from, cddp_work **work);
 
-/** Wait until every rank has called this function. */
+/** Wait until every rank has called this function.
+ *
+ *  Collective: yes. */
 CDDP_CHECKED cddp_status cddp_barrier(cddp_group *group, cddp_work **work);
 
 /** Check whether @p work is done, without waiting. Failed work is done, too: then the status is its
- *  error. */
+ *  error.
+ *
+ *  Collective: no. */
 CDDP_CHECKED cddp_status cddp_work_test(cddp_work *work, bool *out_done);
 
 /** Put everything that follows behind @p work. With CPU memory, the call returns when @p work is
@@ -402,7 +489,9 @@ CDDP_CHECKED cddp_status cddp_work_wait(cddp_work *work);
 CDDP_CHECKED cddp_status cddp_work_wait_host(cddp_work *work, uint32_t timeout_ms, bool *out_done);
 
 /** Release the handle. Waits for unfinished work first, but not for work on a device. NULL is
- *  accepted. */
+ *  accepted.
+ *
+ *  Collective: no. */
 CDDP_API void cddp_work_destroy(cddp_work *work);
 
 #ifdef __cplusplus

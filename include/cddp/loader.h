@@ -22,8 +22,8 @@ extern "C" {
 /** Batches of one data set, on one rank. */
 typedef struct cddp_loader cddp_loader;
 
-/** Loads a sample: writes sample_bytes bytes to @p out, which may still hold an earlier sample. The
- *  loader's threads call it, several at once.
+/** Loads a sample: writes all sample_bytes bytes to @p out, which is not cleared. The loader's
+ *  threads call it, several at once. May call: anything, but not on this loader.
  *  @param state  As in the options.
  *  @param index  The sample's index in the data set (not its position in the epoch), in
  *                [0, samples).
@@ -52,26 +52,32 @@ typedef struct cddp_loader_options {
     void *state;
     /** The order of an epoch. */
     cddp_order order;
-    /** Seed of the order. */
-    uint64_t seed;
-    /** 1: drop the samples at the end of the epoch that do not fill a batch. 0: the last batch is
-     *  smaller: cddp_step.samples weights its gradients. */
-    uint64_t drop_last;
     /** How many threads load samples; 0: 2. */
     int threads;
-    /** How many batches are loaded ahead; 0: 2. */
+    /** How many of this rank's batches (or micro-batches) are loaded ahead; 0: 2. */
     int ahead;
+    /** Drop the samples at the end of the epoch that do not fill a batch. false: the last batch is
+     *  smaller. */
+    bool drop_last;
+    /** Seed of the order. */
+    uint64_t seed;
+    /** M > 0: each global batch consists of M micro-batches of all ranks together, which divide its
+     *  positions as cddp_share_of() does. Rank r of N gets those of cddp_share_of(0, M, r, N), one
+     *  with each cddp_loader_next(): see cddp_step.micro_batches. 0: each rank gets its share of
+     * the batch at once. */
+    uint64_t micro_batches;
 
 } cddp_loader_options;
 /** The defaults of cddp_loader_options. */
 #define CDDP_LOADER_OPTIONS_INIT                                                                   \
     {                                                                                              \
-        sizeof(cddp_loader_options), NULL, 0, 0, 0, NULL, NULL, CDDP_ORDER_SEQUENTIAL, 0, 0, 0, 0  \
+        sizeof(cddp_loader_options), NULL, 0, 0, 0, NULL, NULL, CDDP_ORDER_SEQUENTIAL, 0, 0,       \
+            false, 0, 0                                                                            \
     }
-CDDP_NO_TAIL(cddp_loader_options, ahead);
+CDDP_NO_TAIL(cddp_loader_options, micro_batches);
 
-/** This rank's share of a global batch. The loader owns the memory; it is valid until the next call
- *  on the loader. */
+/** This rank's share of a global batch, or one of its micro-batches. The loader owns the memory,
+ *  which is valid until the next call on the loader. */
 typedef struct cddp_batch {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
@@ -79,14 +85,24 @@ typedef struct cddp_batch {
     const void *data;
     /** The samples' indices in the data set. */
     const uint64_t *indices;
-    /** How many samples; 0 if the batch has fewer samples than there are ranks and this rank gets
-     *  none. */
+    /** How many samples; 0 if there are fewer than ranks or micro-batches, and none for this one.
+     */
     uint64_t count;
-    /** How many samples all ranks have together. */
+    /** How many samples all ranks have together in the global batch. */
     uint64_t total;
-    /** The number of the batch, from 0 in each epoch. */
+    /** The number of the global batch, from 0 in each epoch. */
     uint64_t number;
-    /** The epoch has no further batch: `data` holds no samples. */
+    /** With options.micro_batches: the index of this micro-batch, among those of all ranks; equal
+     * to micro_batches if this rank has none of this global batch, and calls cddp_ddp_follow().
+     * Without it: 0. */
+    uint64_t micro_batch;
+    /** How many samples this rank has in the global batch: `count`, or that of all its
+     *  micro-batches. This is what cddp_step.samples wants. */
+    uint64_t samples;
+    /** How long this call waited for samples to be loaded, in nanoseconds. Much of the
+     *  time of a step: loading is too slow, so more threads or more `ahead` may help. */
+    uint64_t wait_ns;
+    /** True: the epoch is over, and there are no samples. */
     bool end;
     /** Zero. */
     uint8_t reserved[7];
@@ -95,37 +111,41 @@ typedef struct cddp_batch {
 /** An empty cddp_batch. */
 #define CDDP_BATCH_INIT                                                                            \
     {                                                                                              \
-        sizeof(cddp_batch), NULL, NULL, 0, 0, 0, false,                                            \
+        sizeof(cddp_batch), NULL, NULL, 0, 0, 0, 0, 0, 0, false,                                   \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
     }
 CDDP_NO_TAIL(cddp_batch, reserved);
 
-/** Create a loader and start its threads, which wait for cddp_loader_begin(). Not collective.
+/** Create a loader and start its threads, which wait for cddp_loader_begin().
+ *  Collective: no.
  *  @param out  Release with cddp_loader_destroy(), which accepts NULL.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY (also if a thread does not start),
  *          CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader **out);
 
-/** Release the loader; waits for samples that are being loaded. */
+/** Release the loader; waits for samples that are being loaded. Collective: no. */
 CDDP_API void cddp_loader_destroy(cddp_loader *loader);
 
 /** Begin epoch @p epoch at batch @p batch (0: the first), and start loading. The rest of an earlier
  *  epoch is dropped.
+ *  Collective: no.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (this process is a fork of the one that
  *          created @p loader), CDDP_ERR_BUSY, CDDP_ERR_CLOSED, CDDP_ERR_BROKEN (load has ended all
  *          threads). */
 CDDP_CHECKED cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batch);
 
-/** Wait until this rank's share of the next batch is loaded. The batch before may be overwritten.
+/** Wait until this rank's share of the next batch, or its next micro-batch, is loaded. The one
+ *  before may be overwritten.
+ *  Collective: no.
  *  @param out  Initialised with CDDP_BATCH_INIT.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (no epoch was begun), CDDP_ERR_BUSY,
  *          CDDP_ERR_CLOSED, CDDP_ERR_BROKEN, or the status that load returned. */
 CDDP_CHECKED cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out);
 
-/** How many batches an epoch has; 0 if @p loader is NULL. */
-CDDP_API uint64_t cddp_loader_batches(const cddp_loader *loader);
+/** How many global batches an epoch has; 0 if @p loader is NULL. Collective: no. */
+CDDP_API uint64_t cddp_loader_batch_count(const cddp_loader *loader);
 
 #ifdef __cplusplus
 }

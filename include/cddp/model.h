@@ -17,8 +17,7 @@
  *  CDDP_ERR_CLOSED (a closed handle), CDDP_ERR_STATE (in a fork, or called by a function that this
  *  model has called) and CDDP_ERR_NO_MEMORY. cddp_last_error() has the text, which names the file
  *  and the key of train.conf.
- *
- *  Collective: no, all of these. */
+ */
 #ifndef CDDP_MODEL_H
 #define CDDP_MODEL_H
 
@@ -66,6 +65,7 @@ CDDP_NO_TAIL(cddp_model_options, reserved);
     }
 
 /** Open a model for computing, not for training.
+ *  Collective: no.
  *  @param path     A run folder (runs/NAME): its newest complete checkpoint is used, and its
  *                  train.conf if the options name none. Or a checkpoint's folder, or a safetensors
  *                  file, each with a train.conf in the options. For model.type = "gpt2" also files
@@ -78,7 +78,8 @@ CDDP_NO_TAIL(cddp_model_options, reserved);
  *          device). */
 CDDP_CHECKED cddp_status cddp_model_open(const char *path, const cddp_model_options *options,
                                          cddp_model **out);
-/** Close @p model, which may be NULL, and free its memory. */
+/** Close @p model, which may be NULL, and free its memory.
+ *  Collective: no. */
 CDDP_API void cddp_model_close(cddp_model *model);
 
 /** In cddp_model_value.shape: the number of samples, which each call chooses. */
@@ -115,14 +116,18 @@ CDDP_NO_TAIL(cddp_model_value, std);
         }                                                                                          \
     }
 
-/** How many inputs the model has (every model of today has one); 0: not a model. Any thread. */
+/** How many inputs the model has (every model of today has one); 0: not a model. Any thread.
+ *  Collective: no. */
 CDDP_API size_t cddp_model_inputs(const cddp_model *model);
-/** How many outputs the model has (every model of today has one); 0: not a model. Any thread. */
+/** How many outputs the model has (every model of today has one); 0: not a model. Any thread.
+ *  Collective: no. */
 CDDP_API size_t cddp_model_outputs(const cddp_model *model);
-/** Describe input @p index. Any thread. */
+/** Describe input @p index. Any thread.
+ *  Collective: no. */
 CDDP_CHECKED cddp_status cddp_model_get_input(const cddp_model *model, size_t index,
                                               cddp_model_value *out);
-/** Describe output @p index. Any thread. */
+/** Describe output @p index. Any thread.
+ *  Collective: no. */
 CDDP_CHECKED cddp_status cddp_model_get_output(const cddp_model *model, size_t index,
                                                cddp_model_value *out);
 
@@ -153,11 +158,13 @@ CDDP_NO_TAIL(cddp_model_info, writes_text);
     {                                                                                              \
         sizeof(cddp_model_info), NULL, NULL, NULL, 0, 0, 0, 0, 0                                   \
     }
-/** Describe the model. Any thread. */
+/** Describe the model. Any thread.
+ *  Collective: no. */
 CDDP_CHECKED cddp_status cddp_model_get_info(const cddp_model *model, cddp_model_info *out);
 
 /** Compute a batch: what cddp-train's evaluation computes for these samples. Returns when it is
  *  done.
+ *  Collective: no.
  *  @param inputs        One tensor for each input, in order, with that type and shape; the first
  *                       number of the shape is the number of samples, from 0. Sequences of tokens
  *                       may be shorter than the context, but all of one length. The memory is the
@@ -173,6 +180,7 @@ CDDP_CHECKED cddp_status cddp_model_forward(cddp_model *model, const cddp_tensor
 /** Make one sample of the input "images" from a JPEG or PNG file, as cddp-train's evaluation of a
  *  folder of images does: the shorter side is resized, and the middle is cut out. For other data,
  *  the image is resized to the model's size. A model of one channel gets the brightness.
+ *  Collective: no.
  *  @param out    channels x height x width bytes, also for a model opened with `normalised`.
  *  @param bytes  The size of @p out, which must be just that.
  *  @return CDDP_OK; CDDP_ERR_NOT_FOUND, CDDP_ERR_IO; CDDP_ERR_FORMAT (damaged, or neither JPEG nor
@@ -209,6 +217,7 @@ CDDP_NO_TAIL(cddp_generate_options, top_k);
     }
 
 /** Continue @p prompt with a model of tokens.
+ *  Collective: no.
  *  @param prompt   Text; "" begins a new one. Without data.vocabulary or data.type = "text", texts
  *                  are numbers of tokens ("15 27 99"), here and in pieces.
  *  @param options  NULL: the defaults.

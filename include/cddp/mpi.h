@@ -17,19 +17,41 @@
 extern "C" {
 #endif
 
-/** cddp_bootstrap.broadcast by MPI. @p context points to the MPI_Comm. */
-static inline int cddp_mpi_broadcast(void *context, void *data, size_t bytes)
+/** MPI's error @p code as a status; its text becomes the failure of the call.
+ *
+ *  Collective: no. */
+static inline cddp_status cddp_mpi_status(int code)
 {
-    return bytes > INT_MAX ? MPI_ERR_COUNT
-                           : MPI_Bcast(data, (int)bytes, MPI_BYTE, 0, *(MPI_Comm *)context);
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0;
+
+    if (code == MPI_SUCCESS) {
+        return CDDP_OK;
+    }
+    return MPI_Error_string(code, text, &length) == MPI_SUCCESS ? cddp_fail(CDDP_ERR_PEER, text)
+                                                                : CDDP_ERR_PEER;
 }
 
-/** cddp_bootstrap.all_gather by MPI. @p context points to the MPI_Comm. */
-static inline int cddp_mpi_all_gather(void *context, const void *own, size_t bytes, void *out_all)
+/** cddp_bootstrap.broadcast by MPI. @p state points to the MPI_Comm.
+ *
+ *  Collective: yes. */
+static inline cddp_status cddp_mpi_broadcast(void *state, void *data, size_t bytes)
 {
-    return bytes > INT_MAX ? MPI_ERR_COUNT
-                           : MPI_Allgather(own, (int)bytes, MPI_BYTE, out_all, (int)bytes, MPI_BYTE,
-                                           *(MPI_Comm *)context);
+    return cddp_mpi_status(bytes > INT_MAX
+                               ? MPI_ERR_COUNT
+                               : MPI_Bcast(data, (int)bytes, MPI_BYTE, 0, *(MPI_Comm *)state));
+}
+
+/** cddp_bootstrap.all_gather by MPI. @p state points to the MPI_Comm.
+ *
+ *  Collective: yes. */
+static inline cddp_status cddp_mpi_all_gather(void *state, const void *own, size_t bytes,
+                                              void *out_all)
+{
+    return cddp_mpi_status(bytes > INT_MAX
+                               ? MPI_ERR_COUNT
+                               : MPI_Allgather(own, (int)bytes, MPI_BYTE, out_all, (int)bytes,
+                                               MPI_BYTE, *(MPI_Comm *)state));
 }
 
 /** Join a group of the processes in @p comm, with the same ranks. @p comm may be MPI_COMM_WORLD, or
@@ -46,17 +68,19 @@ static inline int cddp_mpi_all_gather(void *context, const void *own, size_t byt
  *  With $CDDP_COMM_THREAD=0, a group on the CPU has no such thread, so MPI_THREAD_SERIALIZED is
  *  enough. Then every call of cddp that uses the group, or a handle over it, counts as a call of
  *  MPI: no other thread may call MPI at the same time.
+ *
+ *  Collective: yes.
  *  @param comm     An intra-communicator.
  *  @param options  As for cddp_group_create_by(): NULL for all defaults.
  *  @param out      Release with cddp_group_destroy(), which accepts NULL.
  *  @return as cddp_group_create_by(). An error of MPI ends the program, unless @p comm has another
- *          error handler, such as MPI_ERRORS_RETURN: then CDDP_ERR_PEER with MPI's error code. */
+ *          error handler, such as MPI_ERRORS_RETURN: then CDDP_ERR_PEER with MPI's text. */
 __attribute__((warn_unused_result)) static inline cddp_status
 cddp_group_create_from_mpi(MPI_Comm comm, const cddp_group_options *options, cddp_group **out)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
 
-    bootstrap.context = &comm;
+    bootstrap.state = &comm;
     bootstrap.broadcast = cddp_mpi_broadcast;
     bootstrap.all_gather = cddp_mpi_all_gather;
     if (MPI_Comm_rank(comm, &bootstrap.rank) != MPI_SUCCESS ||

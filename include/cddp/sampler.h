@@ -32,6 +32,7 @@ typedef enum cddp_order {
 typedef struct cddp_sampler cddp_sampler;
 
 /** Create a sampler.
+ *  Collective: no.
  *  @param count  How many samples the data set has, > 0.
  *  @param out    Release with cddp_sampler_destroy(), which accepts NULL. With CDDP_ORDER_TORCH it
  *                keeps the permutation of one epoch in memory, 8 bytes per sample; the other orders
@@ -39,19 +40,21 @@ typedef struct cddp_sampler cddp_sampler;
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddp_sampler_create(cddp_order order, uint64_t count, uint64_t seed,
                                              cddp_sampler **out);
-/** Release the sampler; NULL is accepted. */
+/** Release the sampler; NULL is accepted. Collective: no. */
 CDDP_API void cddp_sampler_destroy(cddp_sampler *sampler);
 
 /** Set the epoch, which is 0 at first. Slow for CDDP_ORDER_TORCH, which draws the whole order here.
  *  No other thread may use the sampler meanwhile.
+ *  Collective: no.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT if @p sampler is NULL. */
 CDDP_CHECKED cddp_status cddp_sampler_set_epoch(cddp_sampler *sampler, uint64_t epoch);
 
-/** The index of the sample at @p position of the epoch, in [0, count). If @p position >= count, the
- *  result is 0, and cddp_last_error() has the reason. Several threads may call it at once. */
+/** The index of the sample at @p position of the epoch, in [0, count). If @p position >= count, or
+ *  @p sampler is NULL, the result is UINT64_MAX, and cddp_last_error() has the reason. Several
+ *  threads may call it at once. Collective: no. */
 CDDP_API uint64_t cddp_sampler_at(const cddp_sampler *sampler, uint64_t position);
 
-/** How many samples the data set has. Any thread. */
+/** How many samples the data set has; 0 if @p sampler is NULL. Any thread. Collective: no. */
 CDDP_API uint64_t cddp_sampler_count(const cddp_sampler *sampler);
 
 /** One rank's part of a global batch. A global batch is a contiguous range of positions, and so is
@@ -66,6 +69,7 @@ typedef struct cddp_share {
 
 /** Rank @p rank's share of the positions [first, first + count). The shares of all ranks are
  *  disjoint and together cover all positions. If count < world_size, some are empty. Any thread.
+ *  Collective: no.
  *  @param rank  In [0, world_size); otherwise the share is empty. */
 CDDP_API cddp_share cddp_share_of(uint64_t first, uint64_t count, int rank, int world_size);
 
@@ -73,12 +77,14 @@ CDDP_API cddp_share cddp_share_of(uint64_t first, uint64_t count, int rank, int 
 
 /** How many indices each rank gets: count / world_size, rounded up, or rounded down with
  *  @p drop_last. Any thread.
+ *  Collective: no.
  *  @param world_size  If it is not > 0, the result is 0. */
 CDDP_API uint64_t cddp_torch_shard_count(uint64_t count, int world_size, bool drop_last);
 
 /** Write the indices of rank @p rank in the sampler's epoch to @p out, which has room for
  *  cddp_torch_shard_count() indices. Any cddp_order works: CDDP_ORDER_TORCH is shuffle=True,
  *  CDDP_ORDER_SEQUENTIAL is shuffle=False.
+ *  Collective: no.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
 CDDP_CHECKED cddp_status cddp_torch_shard(const cddp_sampler *sampler, int rank, int world_size,
                                           bool drop_last, uint64_t *out);

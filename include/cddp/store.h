@@ -60,6 +60,7 @@ typedef struct cddp_store_options {
     }
 CDDP_NO_TAIL(cddp_store_options, reserved);
 
+/* Collective: no, all of these. A call waits only where its comment says so. */
 /** Connect, and prove knowledge of the token. If the TCP server does not listen yet, the call tries
  *  again until the deadline.
  *  @param out  Release with cddp_store_close(), which accepts NULL.

@@ -1,5 +1,7 @@
 /** @file
- *  types.h - element types, reduction operations, and descriptions of tensors. */
+ *  types.h - element types, reduction operations, and descriptions of tensors.
+ *
+ *  Collective: no, all of these. */
 #ifndef CDDP_TYPES_H
 #define CDDP_TYPES_H
 

@@ -2,6 +2,7 @@
  * smaller. What both know works, what the library does not know is refused, and nothing is dropped
  * in silence. */
 #include "support/test.h"
+#include "support/zero_model.h"
 
 #include <cddp/cddp.h>
 #include <cddp/parallel.h>
@@ -115,26 +116,33 @@ static cddp_status use_step(const void *from)
     return cddp_ddp_begin(ddp, from);
 }
 
-static int run_rank(int rank, void *argument)
+static cddp_status run_rank(void *state, int rank)
 {
-    (void)rank, (void)argument;
-    return 0;
+    (void)rank, (void)state;
+    return CDDP_OK;
 }
 
 static cddp_status use_spawn_options(const void *from)
 {
-    return cddp_spawn(run_rank, 1, NULL, from);
+    return cddp_spawn(1, run_rank, NULL, from);
 }
 
 static cddp_status use_snapshot(const void *from)
 {
-    return cddp_snapshot_write(folder, from, 0);
+    return cddp_snapshot_write(folder, from, NULL, NULL);
 }
 
-static int compute(const cddp_replica *replica, void *argument)
+static cddp_status use_snapshot_options(const void *from)
 {
-    (void)replica, (void)argument;
-    return 0;
+    cddp_snapshot what = CDDP_SNAPSHOT_INIT;
+
+    return cddp_snapshot_write(folder, &what, from, NULL);
+}
+
+static cddp_status compute(void *state, const cddp_replica *replica)
+{
+    (void)replica, (void)state;
+    return CDDP_OK;
 }
 
 static cddp_status use_data_parallel_options(const void *from)
@@ -153,8 +161,12 @@ static const cddp_ddp_options ddp_options = CDDP_DDP_OPTIONS_INIT;
 static const cddp_step step = {CDDP_SIZED(cddp_step), .samples = 1};
 static const cddp_spawn_options spawn_options = CDDP_SPAWN_OPTIONS_INIT;
 static const cddp_snapshot snapshot = {CDDP_SIZED(cddp_snapshot), .state_json = "{}"};
+static const cddp_snapshot_options snapshot_options = CDDP_SNAPSHOT_OPTIONS_INIT;
 static const cddp_data_parallel_options data_parallel_options = {
     CDDP_SIZED(cddp_data_parallel_options), .in = values, .rows = 4, .in_row_bytes = 4};
+
+static const cddp_model_options model_options = CDDP_MODEL_OPTIONS_INIT;
+static const cddp_generate_options generate_options = CDDP_GENERATE_OPTIONS_INIT;
 
 /* What a program passes to the library: the struct, a call that reads it, and where its last field
  * is. An older program does not have that field; 0: it would lack what the call must have. */
@@ -173,12 +185,15 @@ static const struct input {
     IN(cddp_group_options, group_options, stream),
     IN(cddp_bootstrap, bootstrap, struct_size),
     IN(cddp_store_options, store_options, timeout_ms),
-    IN(cddp_loader_options, loader_options, ahead),
+    IN(cddp_loader_options, loader_options, micro_batches),
     IN(cddp_ddp_options, ddp_options, part_bytes),
     IN(cddp_step, step, micro_batches),
     IN(cddp_spawn_options, spawn_options, grace_ms),
     IN(cddp_snapshot, snapshot, struct_size),
     IN(cddp_data_parallel_options, data_parallel_options, output_device),
+    IN(cddp_snapshot_options, snapshot_options, flags),
+    IN(cddp_model_options, model_options, struct_size),
+    IN(cddp_generate_options, generate_options, struct_size),
 };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
@@ -218,6 +233,8 @@ static const struct output {
     {"cddp_bucket_stats", sizeof(cddp_bucket_stats), fill_bucket_stats},
     {"cddp_batch", sizeof(cddp_batch), fill_batch},
     {"cddp_failure", sizeof(cddp_failure), fill_failure},
+    {"cddp_model_value", sizeof(cddp_model_value), fill_model_value},
+    {"cddp_model_info", sizeof(cddp_model_info), fill_model_info},
 };
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
 
@@ -432,6 +449,7 @@ static int set_up(void **state)
     (void)state;
     folder = support_mkdtemp();
     snprintf(url, sizeof url, "file://%s/store", folder);
+    open_zero_model(folder);
     return cddp_group_create(NULL, &group) == CDDP_OK &&
                    cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp) == CDDP_OK &&
                    cddp_ddp_begin(ddp, &step) == CDDP_OK &&
@@ -444,6 +462,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
+    close_zero_model();
     cddp_devices_destroy(devices);
     cddp_ddp_destroy(ddp);
     cddp_group_destroy(group);

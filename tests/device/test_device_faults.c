@@ -352,63 +352,6 @@ static void no_devices_come_with_the_reason(void **state)
         in_process(count_none, "no CUDA device is visible", WITH("CUDA_VISIBLE_DEVICES=-1")), 0);
 }
 
-static void answer(int fd)
-{
-    dprintf(fd, "two");
-}
-
-static void answer_and_hang(int fd)
-{
-    dprintf(fd, "two");
-    close(fd);
-    for (;;) {
-        pause();
-    }
-}
-
-static void hang(int fd)
-{
-    (void)fd;
-    for (;;) {
-        pause();
-    }
-}
-
-static void crash(int fd)
-{
-    (void)fd;
-    raise(SIGKILL);
-}
-
-static void leave(int fd)
-{
-    (void)fd;
-    _exit(3);
-}
-
-static void a_driver_that_hangs_or_crashes_when_it_is_asked_is_told(void **state)
-{
-    static const struct {
-        void (*probe)(int fd);
-        const char *text;
-    } cases[] = {{hang, "CUDA did not answer within 100 ms"},
-                 {answer_and_hang, "CUDA did not answer within 100 ms"},
-                 {crash, "CUDA crashed when it was asked: Killed"},
-                 {leave, "CUDA ended the process that asked it with status 3"}};
-    char *text = cddpi_probe_child(answer, SUPPORT_TIMEOUT_MS);
-
-    (void)state;
-    assert_non_null(text);
-    assert_string_equal(text, "two");
-    cddpi_free(text);
-    for (int i = 0; i < 4; i++) {
-        uint32_t limit_ms = i < 2 ? 100 : SUPPORT_TIMEOUT_MS;
-
-        assert_null(cddpi_probe_child(cases[i].probe, limit_ms));
-        assert_string_equal(cddp_last_error(), cases[i].text);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,7 +368,6 @@ int main(void)
         cmocka_unit_test(a_file_that_is_no_module_is_refused),
         cmocka_unit_test(looking_at_devices_leaves_the_process_fit_to_fork),
         cmocka_unit_test(no_devices_come_with_the_reason),
-        cmocka_unit_test(a_driver_that_hangs_or_crashes_when_it_is_asked_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,31 +68,34 @@ static void spoil(struct me *me, size_t head, size_t bytes, bool in_broadcast)
     }
 }
 
-static int all_gather(void *context, const void *own, size_t bytes, void *out_all)
+static cddp_status all_gather(void *state, const void *own, size_t bytes, void *out_all)
 {
-    struct me *me = context;
+    struct me *me = state;
 
     if (bytes > MOST_BYTES) {
-        return 2;
+        return CDDP_ERR_FORMAT;
     }
     look(me, own, bytes);
     memcpy(me->table->records[me->rank], own, bytes);
     spoil(me, sizeof(int32_t), bytes, false);
     if (!barrier(me)) {
-        return 3;
+        return CDDP_ERR_TIMEOUT;
     }
     for (int r = 0; r < me->world_size; r++) {
         memcpy((char *)out_all + (size_t)r * bytes, me->table->records[r], bytes);
     }
-    return barrier(me) ? 0 : 3;
+    return barrier(me) ? CDDP_OK : CDDP_ERR_TIMEOUT;
 }
 
-static int broadcast(void *context, void *data, size_t bytes)
+static cddp_status broadcast(void *state, void *data, size_t bytes)
 {
-    struct me *me = context;
+    struct me *me = state;
 
-    if (bytes > MOST_BYTES || me->table->breaks) {
-        return 15;
+    if (me->table->breaks) {
+        return me->rank == 0 ? cddp_fail(CDDP_ERR_IO, "the cable is out") : CDDP_ERR_IO;
+    }
+    if (bytes > MOST_BYTES) {
+        return CDDP_ERR_FORMAT;
     }
     if (me->rank == 0) {
         look(me, data, bytes);
@@ -100,17 +103,17 @@ static int broadcast(void *context, void *data, size_t bytes)
         spoil(me, 0, bytes, true);
     }
     if (!barrier(me)) {
-        return 3;
+        return CDDP_ERR_TIMEOUT;
     }
     memcpy(data, me->table->records[0], bytes);
-    return barrier(me) ? 0 : 3;
+    return barrier(me) ? CDDP_OK : CDDP_ERR_TIMEOUT;
 }
 
 static cddp_bootstrap bootstrap_of(struct me *me)
 {
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
 
-    bootstrap.context = me;
+    bootstrap.state = me;
     bootstrap.rank = me->rank;
     bootstrap.world_size = me->world_size;
     bootstrap.broadcast = broadcast;
@@ -270,12 +273,14 @@ static int broken_rank(int rank, int n, void *argument)
     cddp_bootstrap bootstrap = bootstrap_of(&me);
     cddp_group *group;
 
-    CHECK(cddp_group_create_by(&bootstrap, NULL, &group) == CDDP_ERR_PEER);
-    CHECK(strstr(cddp_last_error(), "the bootstrap's broadcast failed with code 15") != NULL);
+    CHECK(cddp_group_create_by(&bootstrap, NULL, &group) == CDDP_ERR_IO);
+    CHECK(strstr(cddp_last_error(),
+                 rank == 0 ? "joining: the cable is out"
+                           : "the bootstrap's broadcast returned -6 (CDDP_ERR_IO)") != NULL);
     return 0;
 }
 
-static void an_error_of_the_bootstrap_is_told_with_its_number(void **state)
+static void an_error_of_the_bootstrap_is_told_in_its_words(void **state)
 {
     struct table *table = table_create();
 
@@ -390,7 +395,7 @@ int main(void)
         cmocka_unit_test(a_token_of_the_users_is_never_sent),
         cmocka_unit_test(the_token_of_a_groups_store_follows_from_the_jobs_and_tells_nothing_of_it),
         cmocka_unit_test(ranks_of_several_hosts_find_an_address_that_they_reach),
-        cmocka_unit_test(an_error_of_the_bootstrap_is_told_with_its_number),
+        cmocka_unit_test(an_error_of_the_bootstrap_is_told_in_its_words),
         cmocka_unit_test(what_another_version_sends_is_refused_by_all_ranks_with_a_reason),
         cmocka_unit_test(all_ranks_fail_at_once_when_one_cannot_reach_the_store),
         cmocka_unit_test(addresses_that_do_not_answer_are_listed),

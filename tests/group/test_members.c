@@ -28,7 +28,7 @@ static int member_rank(int rank, int n, void *argument)
 {
     const struct layout *layout = argument;
     struct cddpi_launch_env env = {
-        .rank = rank, .world_size = n, .timeout_ms = SUPPORT_TIMEOUT_MS, .origin = "the test"};
+        .rank = rank, .world_size = n, .join_timeout_ms = SUPPORT_TIMEOUT_MS, .origin = "the test"};
     struct cddpi_rendezvous rendezvous;
     struct cddpi_members members;
     int local = 0;
@@ -82,7 +82,7 @@ static void open_rank_0(int world_size, struct rank_0 *out)
     cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
 
     *out = (struct rank_0){.env = {.world_size = world_size,
-                                   .timeout_ms = SUPPORT_TIMEOUT_MS,
+                                   .join_timeout_ms = SUPPORT_TIMEOUT_MS,
                                    .origin = "the test",
                                    .job = "test",
                                    .token = TOKEN}};

@@ -126,7 +126,7 @@ static cddp_status open_host(const struct job *job, int number, struct host *out
     out->net.inner = &out->inner;
     out->net.timeout_ms = SUPPORT_TIMEOUT_MS;
     snprintf(out->env.store, sizeof out->env.store, "%s", job->url);
-    out->env.timeout_ms = SUPPORT_TIMEOUT_MS;
+    out->env.join_timeout_ms = SUPPORT_TIMEOUT_MS;
     out->rendezvous.env = &out->env;
     out->rendezvous.deadline_ns = cddpi_deadline_ns(SUPPORT_TIMEOUT_MS);
     cddpi_net_exchange_init(&out->exchange, &out->net);

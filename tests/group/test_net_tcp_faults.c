@@ -436,7 +436,6 @@ static int wrong_token_rank(int rank, int world_size, void *argument)
     CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank,
                        rank == 1 ? "another secret than of these tests" : TOKEN, 2000,
                        &self) == CDDP_ERR_AUTH);
-    CHECK(strstr(cddp_last_error(), "token") != NULL);
     CHECK(self.carrier == NULL);
     carrier_close(&self);
     return 0;

@@ -251,7 +251,6 @@ static int refused_rank(int rank, int world_size, void *argument)
                        rank == 1 ? "another secret than of this test" : TOKEN, MS,
                        &self) == CDDP_ERR_AUTH);
     CHECK(cddpi_now_ns() - begin_ns >= (MS - 500) * INT64_C(1000000));
-    CHECK(strstr(cddp_last_error(), "token") != NULL);
     carrier_close(&self);
     return 0;
 }

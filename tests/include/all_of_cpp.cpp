@@ -53,7 +53,7 @@ static void reductions(cddp::group &group)
     group.broadcast(at_last, size - 1);
     CHECK(at_last == sum);
     auto shared = group.alloc<float>(5);
-    for (float &one : cddp::view(shared)) {
+    for (float &one : cddp::span<float>(shared)) {
         CHECK(one == 0.0f);
         one = 1.0f;
     }
@@ -113,7 +113,7 @@ static void refusals(cddp::group &group)
 {
     std::vector<float> two(2);
     std::vector<float> three(3);
-    cddp::model model;
+    cddp::params model;
 
     CHECK(status_of([&] { group.all_reduce(two, three, CDDP_OP_SUM); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { group.broadcast(two, 99); }) == CDDP_ERR_ARGUMENT);
@@ -135,7 +135,7 @@ static void gradients(cddp::group &group, const std::string &folder)
     std::vector<double> bias(2);
     std::vector<float> table(4, 1.0f);
     std::int64_t calls = 7 + group.rank();
-    cddp::model model;
+    cddp::params model;
 
     model.param("w", {2, 3}, weight, weight_grad).param("b", {2}, bias);
     model.frozen("table", {4}, table).buffer("calls", {}, calls);
@@ -199,7 +199,7 @@ static void shards(cddp::group &group)
     cddp_ddp_options how = cddp::ddp::options();
 
     how.shard = true;
-    cddp::ddp ddp(group, cddp::model().param("w", {10, 10}, weight), how);
+    cddp::ddp ddp(group, cddp::params().param("w", {10, 10}, weight), how);
     for (float &one : ddp.grad<float>(0)) {
         one = 2.0f;
     }
@@ -294,12 +294,14 @@ static void orders()
 static void ends(cddp::group group)
 {
     std::vector<float> weight(3);
-    auto ddp = std::make_unique<cddp::ddp>(group, cddp::model().param("w", {3}, weight));
+    auto ddp = std::make_unique<cddp::ddp>(group, cddp::params().param("w", {3}, weight));
     auto block = std::make_unique<cddp::memory<float>>(group.alloc<float>(3));
 
     CHECK(group.backend() != "" && group.timeout_ms() > 0 && group.device() == -1);
     CHECK(group.local_rank() == group.rank() && group.local_world_size() == group.world_size());
     CHECK(group.generation() == group.info().generation);
+    CHECK(group.translate(group, group.rank()) == group.rank());
+    group.set_timeout(CDDP_TIMEOUT_DEFAULT);
     CHECK(group.stream() == nullptr);
     CHECK(status_of([&] { group.set_stream(nullptr); }) == CDDP_ERR_ARGUMENT);
     group.barrier();

@@ -171,7 +171,7 @@ void batches(cddp::group &group)
         }
         std::memcpy(out, numbers, sizeof numbers);
     });
-    CHECK(loader.batches() == 3);
+    CHECK(loader.batch_count() == 3);
     loader.begin(0);
     std::int64_t own = 0;
     while (auto batch = loader.next()) {

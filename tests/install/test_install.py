@@ -60,8 +60,8 @@ def install(folder):
     return folder + option("prefix")
 
 
-def pkg_config(prefix, *words):
-    return run(PKG_CONFIG, f"--define-variable=prefix={prefix}", *words, "cddp",
+def pkg_config(prefix, *words, package="cddp"):
+    return run(PKG_CONFIG, f"--define-variable=prefix={prefix}", *words, package,
                env={"PKG_CONFIG_PATH": os.path.join(prefix, option("libdir"), "pkgconfig")}).stdout.split()
 
 
@@ -85,6 +85,23 @@ def shared_with_pkg_config(folder):
     expect("it needs libcddp.so by its soname", "[libcddp.so.0.2]" in needed, needed)
     expect("it needs no library of libcddp's", "sodium" not in needed and "jansson" not in needed, needed)
     check_program(program, prefix)
+
+
+def model_with_pkg_config(folder):
+    """An example that uses a trained model is linked with libcddp-model.so, which brings its libraries itself."""
+    skip_without(PKG_CONFIG)
+    prefix = install(folder)
+    program = os.path.join(folder, "classify")
+    lib = os.path.join(prefix, option("libdir"))
+    run(CC, "-std=c11", os.path.join(SOURCE, "examples", "infer", "classify.c"), "-o", program,
+        *pkg_config(prefix, "--cflags", "--libs", package="cddp-model"), f"-Wl,-rpath,{lib}")
+    needed = run(READELF, "-d", program).stdout
+    expect("it needs both libraries", "[libcddp.so.0.2]" in needed and "[libcddp-model.so.0.2]" in needed, needed)
+    expect("it needs nothing of theirs", "dnnl" not in needed and "libconfig" not in needed, needed)
+    needed = run(READELF, "-d", os.path.join(lib, "libcddp.so")).stdout
+    expect("libcddp.so needs nothing of the trainer's", "dnnl" not in needed and "libconfig" not in needed, needed)
+    said = run(program, folder, "no.png", ok=False).stderr
+    expect("it says what it misses", "is no run folder, so config_path or config_text must say" in said, said)
 
 
 def static_with_pkg_config(folder):

@@ -1,5 +1,6 @@
 /* test_loader_callback.c - batches that threads make by calling a caller's function: each rank gets
  * its share of each batch, in the sampler's order, for any number of threads. */
+#include "base/clock.h"
 #include "support/ddp_ranks.h"
 
 #include <cddp/cddp.h>
@@ -95,7 +96,7 @@ static int epochs_rank(int rank, int world_size, void *argument)
 
     CHECK(group != NULL);
     CHECK(cddp_loader_create(&options, &loader) == CDDP_OK);
-    CHECK(cddp_loader_batches(loader) == batches);
+    CHECK(cddp_loader_batch_count(loader) == batches);
     CHECK(cddp_sampler_create(scene->order, SAMPLES, 11, &sampler) == CDDP_OK);
     CHECK(cddp_loader_next(loader, &batch) == CDDP_ERR_STATE);
     for (uint64_t epoch = 0; epoch < 3; epoch++) {
@@ -134,6 +135,90 @@ static void each_rank_gets_its_share_in_the_samplers_order(void **state)
             assert_int_equal(meet(*state, world_sizes[w], epochs_rank, &scenes[s], NULL), 0);
         }
     }
+}
+
+/* Micro-batches divide the same positions, whatever the number of ranks. */
+static int micro_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    const uint64_t *m = meeting->argument; /* how many micro-batches */
+    struct scene scene = {.batch_size = 10, .order = CDDP_ORDER_RANDOM, .ahead = 3};
+    cddp_share own = cddp_share_of(0, *m, rank, world_size);
+    cddp_group *group = join_group(meeting, rank, world_size);
+    struct dataset dataset = {0};
+    cddp_loader_options options = options_of(&scene, group, &dataset);
+    cddp_batch batch = CDDP_BATCH_INIT;
+    cddp_sampler *sampler;
+    cddp_loader *loader;
+    uint64_t sum = 0;
+
+    options.micro_batches = *m;
+    CHECK(group != NULL && cddp_loader_create(&options, &loader) == CDDP_OK);
+    CHECK(cddp_sampler_create(scene.order, SAMPLES, 11, &sampler) == CDDP_OK);
+    CHECK(cddp_loader_batch_count(loader) == 11);
+    CHECK(cddp_loader_begin(loader, 0, 2) == CDDP_OK);
+    for (uint64_t b = 2; b < 11; b++) {
+        uint64_t total = b < 10 ? 10 : 3;
+        uint64_t samples = 0;
+
+        for (uint64_t i = 0; i < own.count || i == 0; i++) {
+            cddp_share share = {0, 0};
+
+            if (own.count > 0) {
+                share = cddp_share_of(b * 10, total, (int)(own.first + i), (int)*m);
+            }
+            CHECK(cddp_loader_next(loader, &batch) == CDDP_OK && !batch.end);
+            CHECK(batch.number == b && batch.total == total && batch.count == share.count);
+            CHECK(batch.micro_batch == (own.count > 0 ? own.first + i : *m));
+            for (uint64_t s = 0; s < share.count; s++) {
+                uint64_t index = cddp_sampler_at(sampler, share.first + s);
+
+                CHECK(batch.indices[s] == index);
+                CHECK(((const uint32_t *)batch.data)[s * WORDS] == index * 1000);
+            }
+            samples += batch.count;
+        }
+        CHECK(batch.samples == samples);
+        sum += samples;
+    }
+    CHECK(cddp_loader_next(loader, &batch) == CDDP_OK && batch.end);
+    CHECK(cddp_all_reduce(group, &sum, &sum, 1, CDDP_I64, CDDP_OP_SUM, NULL) == CDDP_OK);
+    CHECK(sum == SAMPLES - 20);
+    cddp_loader_destroy(loader);
+    cddp_sampler_destroy(sampler);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void micro_batches_divide_the_same_positions_on_any_number_of_ranks(void **state)
+{
+    static const uint64_t numbers[] = {1, 3, 8, 16};
+
+    for (int w = 0; w < WORLD_SIZES; w++) {
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+            assert_int_equal(meet(*state, world_sizes[w], micro_rank, &numbers[i], NULL), 0);
+        }
+    }
+}
+
+static void a_batch_says_how_long_it_was_waited_for(void **state)
+{
+    struct scene scene = {.batch_size = 10};
+    struct dataset dataset = {0};
+    cddp_loader_options options = options_of(&scene, NULL, &dataset);
+    cddp_batch batch = CDDP_BATCH_INIT;
+    cddp_loader *loader;
+    int64_t begin_ns;
+
+    (void)state;
+    assert_int_equal(cddp_loader_create(&options, &loader), CDDP_OK);
+    assert_int_equal(cddp_loader_begin(loader, 0, 0), CDDP_OK);
+    begin_ns = cddpi_now_ns();
+    assert_int_equal(cddp_loader_next(loader, &batch), CDDP_OK);
+    assert_in_range(batch.wait_ns, 1, (uint64_t)(cddpi_now_ns() - begin_ns));
+    cddp_loader_destroy(loader);
+    options.micro_batches = (uint64_t)INT32_MAX + 1;
+    assert_int_equal(cddp_loader_create(&options, &loader), CDDP_ERR_ARGUMENT);
 }
 
 /* Batches ahead are made before they are asked for, and no more than those. */
@@ -198,7 +283,7 @@ static int failing_rank(int rank, int world_size, void *argument)
     cddp_loader_destroy(loader);
     CHECK(cddp_loader_next(loader, &batch) == CDDP_ERR_CLOSED);
     CHECK(cddp_loader_next(NULL, &batch) == CDDP_ERR_ARGUMENT);
-    CHECK(cddp_loader_batches(NULL) == 0);
+    CHECK(cddp_loader_batch_count(NULL) == 0);
     cddp_loader_destroy(NULL);
     bad.load = NULL;
     CHECK(cddp_loader_create(&bad, &loader) == CDDP_ERR_ARGUMENT);
@@ -224,6 +309,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RANKS_TEST(each_rank_gets_its_share_in_the_samplers_order),
+        RANKS_TEST(micro_batches_divide_the_same_positions_on_any_number_of_ranks),
+        cmocka_unit_test(a_batch_says_how_long_it_was_waited_for),
         RANKS_TEST(so_many_batches_are_made_ahead_and_no_more),
         RANKS_TEST(a_sample_that_fails_is_an_error_of_its_batch),
     };

@@ -16,7 +16,7 @@ HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices
 # (function, argument): what is no misuse: NULL means the default, or everything goes.
 NULL_IS_FINE = {"work", "options", "metadata", "state", "reason", "stream", "buffers", "out_existed", "out_all",
                 "out_skipped", "allocator"}
-NULL_IS_FINE_FOR = {("cddp_snapshot_write", "out"), ("cddp_messages_start", "works"), ("cddp_broadcast_bytes", "out_bytes"), ("cddp_group_free", "memory"),
+NULL_IS_FINE_FOR = {("cddp_snapshot_write", "out"), ("cddp_group_translate", "part"), ("cddp_group_translate", "group"), ("cddp_messages_start", "works"), ("cddp_broadcast_bytes", "out_bytes"), ("cddp_group_free", "memory"),
                     ("cddp_store_list", "start"), ("cddp_store_compare_set", "out"), ("cddp_store_compare_set", "out_bytes"),
                     ("cddp_store_compare_set", "expected"), ("cddp_snapshot_read_state", "out_step")}
 HUGE = ["SIZE_MAX", "SIZE_MAX / 2 + 1", "SIZE_MAX / 8 + 1"]
@@ -82,7 +82,7 @@ def right(function, kind, argument):
         if base == f"cddp_{handle}**" and argument == "out":
             return f"&s->made.{handle}"
     special = {"cddp_bucket*": "s->bucket", "void**": "&s->memory", "char***": "&s->list", "float***": "&s->replicas",
-               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_group_info*": "&s->info", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
+               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_group_info*": "&s->info", "cddp_group_change*": "&s->change", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
                "int*": "&s->small", "cddp_spawn_fn": "no_rank"}
     if (function, argument) in RIGHT:
         return RIGHT[function, argument]
@@ -118,7 +118,7 @@ def wrong(function, kind, argument, names):
         if base == "cddp_message*":
             yield "misaligned inside", "s->odd_messages"
         if argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap") or base == "cddp_bucket*" or base in ("cddp_batch*", "cddp_ddp_stats*", "cddp_failure*",
-                                                                                                   "cddp_bucket_stats*", "cddp_group_info*"):
+                                                                                                   "cddp_bucket_stats*", "cddp_group_info*", "cddp_group_change*"):
             yield "of zeros", f"(void *)s->zeros"
         return
     if argument in ("count", "bytes", "param_count", "buffer_count", "model_count", "optimizer_count", "n", "rows", "row_bytes", "expected_bytes", "desired_bytes") and \

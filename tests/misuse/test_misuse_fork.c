@@ -83,6 +83,7 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_group_alloc(mine.group, 8, 0, &memory));
     FORK_GIVES(cddp_group_alloc(mine.group, 8, CDDP_ALLOC_HOST, &memory));
     FORK_GIVES(cddp_group_set_stream(mine.group, &memory));
+    FORK_GIVES(cddp_group_set_timeout(mine.group, 1));
     FORK_GIVES(cddp_work_test(mine.work, &done));
     FORK_GIVES(cddp_work_wait(mine.work));
     FORK_GIVES(cddp_work_wait_host(mine.work, 1, &done));

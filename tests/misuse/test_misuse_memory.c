@@ -21,14 +21,14 @@ static int check_leaks(void)
     return 0;
 }
 
-static int broadcast(void *context, void *data, size_t bytes)
+static cddp_status broadcast(void *state, void *data, size_t bytes)
 {
-    return cddp_broadcast(context, data, bytes, CDDP_U8, 0, NULL) == CDDP_OK ? 0 : 1;
+    return cddp_broadcast(state, data, bytes, CDDP_U8, 0, NULL);
 }
 
-static int all_gather(void *context, const void *own, size_t bytes, void *out_all)
+static cddp_status all_gather(void *state, const void *own, size_t bytes, void *out_all)
 {
-    return cddp_all_gather(context, own, out_all, bytes, CDDP_U8, NULL) == CDDP_OK ? 0 : 1;
+    return cddp_all_gather(state, own, out_all, bytes, CDDP_U8, NULL);
 }
 
 /* Another group of the ranks of @p group, which meet by it. */
@@ -39,7 +39,7 @@ static cddp_status join_by(cddp_group *group)
     cddp_group *other = NULL;
     cddp_status status;
 
-    bootstrap.context = group;
+    bootstrap.state = group;
     bootstrap.rank = cddp_group_rank(group);
     bootstrap.world_size = cddp_group_world_size(group);
     bootstrap.broadcast = broadcast;

@@ -56,6 +56,7 @@ struct scene {
     cddp_ddp_stats stats;
     cddp_bucket_stats times;
     cddp_group_info info;
+    cddp_group_change change;
     cddp_allocator allocator;
     const char *names[1];
     char path[4200], folder[4200];
@@ -122,18 +123,18 @@ static cddp_status no_sample(void *state, uint64_t index, void *out)
     return CDDP_OK;
 }
 
-static int no_broadcast(void *context, void *data, size_t bytes)
+static cddp_status no_broadcast(void *state, void *data, size_t bytes)
 {
-    (void)context;
+    (void)state;
     (void)data;
     (void)bytes;
-    return 5;
+    return CDDP_ERR_FORMAT;
 }
 
-static int no_all_gather(void *context, const void *own, size_t bytes, void *out)
+static cddp_status no_all_gather(void *state, const void *own, size_t bytes, void *out)
 {
     (void)own;
-    return no_broadcast(context, out, bytes);
+    return no_broadcast(state, out, bytes);
 }
 
 #include "misuse_table.inc"
@@ -202,6 +203,7 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
     s->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     s->times = (cddp_bucket_stats)CDDP_BUCKET_STATS_INIT;
     s->info = (cddp_group_info)CDDP_GROUP_INFO_INIT;
+    s->change = (cddp_group_change)CDDP_GROUP_CHANGE_INIT;
     s->names[0] = "cpu";
     s->chunks[0] = (cddp_chunk){s->data, 8};
     snprintf(s->path, sizeof s->path, "%s/tensors-%d", misuse->folder, rank);

@@ -64,6 +64,8 @@ static void the_sequential_order_counts_up(void **state)
     for (uint64_t i = 0; i < 100; i++) {
         assert_int_equal(cddp_sampler_at(sampler, i), i);
     }
+    assert_int_equal(cddp_sampler_at(sampler, 100), UINT64_MAX); /* 0 is a sample */
+    assert_non_null(strstr(cddp_last_error(), "position 100 of 100"));
     cddp_sampler_destroy(sampler);
 }
 

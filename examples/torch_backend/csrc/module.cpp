@@ -48,53 +48,53 @@ struct Meeting {
 
         store->set(key(rank), std::vector<std::uint8_t>(first, first + bytes));
     }
-    int take(int from, void *out, std::size_t bytes)
+    cddp_status take(int from, void *out, std::size_t bytes)
     {
         std::vector<std::uint8_t> value = store->get(key(from));
 
         if (value.size() != bytes) {
-            return EPROTO;
+            return cddp_fail(CDDP_ERR_FORMAT, "the store: a value has another size");
         }
         std::memcpy(out, value.data(), bytes);
-        return 0;
+        return CDDP_OK;
     }
 };
 
 /* No exception may pass through C. */
-template <class F> static int guarded(Meeting *meeting, int awaited, F function)
+template <class F> static cddp_status guarded(Meeting *meeting, int awaited, F function)
 {
     try {
         return function();
     } catch (const std::exception &error) {
         meeting->explain(error, awaited);
-        return EIO;
+        return cddp_fail(CDDP_ERR_PEER, ("the store: " + meeting->why).c_str());
     }
 }
 
-static int meet_broadcast(void *context, void *data, size_t bytes)
+static cddp_status meet_broadcast(void *state, void *data, size_t bytes)
 {
-    auto *meeting = static_cast<Meeting *>(context);
+    auto *meeting = static_cast<Meeting *>(state);
 
     return guarded(meeting, 1, [&] {
         meeting->calls++;
         if (meeting->rank == 0) {
             meeting->put(data, bytes);
-            return 0;
+            return CDDP_OK;
         }
         return meeting->take(0, data, bytes);
     });
 }
 
-static int meet_all_gather(void *context, const void *own, size_t bytes, void *out_all)
+static cddp_status meet_all_gather(void *state, const void *own, size_t bytes, void *out_all)
 {
-    auto *meeting = static_cast<Meeting *>(context);
+    auto *meeting = static_cast<Meeting *>(state);
 
     return guarded(meeting, meeting->world_size, [&] {
-        int error = 0;
+        cddp_status error = CDDP_OK;
 
         meeting->calls++;
         meeting->put(own, bytes);
-        for (int from = 0; from < meeting->world_size && error == 0; from++) {
+        for (int from = 0; from < meeting->world_size && error == CDDP_OK; from++) {
             error = meeting->take(
                 from, static_cast<char *>(out_all) + static_cast<std::size_t>(from) * bytes, bytes);
         }
@@ -109,7 +109,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store> &
     cddp_bootstrap by = CDDP_BOOTSTRAP_INIT;
     cddp_group_options how = cddp::group::options();
 
-    by.context = &meeting;
+    by.state = &meeting;
     by.rank = rank;
     by.world_size = size;
     by.broadcast = meet_broadcast;
@@ -127,7 +127,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store> &
         return c10::make_intrusive<Backend>(std::move(group), Arrivals(store, rank, size, timeout),
                                             std::move(partings), timeout);
     } catch (const cddp::error &error) {
-        TORCH_CHECK(false, error.what(), meeting.why.empty() ? "" : ". The store: ", meeting.why);
+        TORCH_CHECK(false, error.what());
     }
 }
 

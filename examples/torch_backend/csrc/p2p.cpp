@@ -144,7 +144,9 @@ void Messages::say_goodbye(cddp_group *group)
             all = (cddp_work_test(work.get(), &done) != CDDP_OK || done) && all;
         }
         if (!all) {
-            (void)!cddp_work_wait_host(goodbyes_.back().get(), 1, &all);
+            bool done = false;
+
+            (void)!cddp_work_wait_host(goodbyes_.back().get(), 1, &done);
         }
     }
     if (partings_) {

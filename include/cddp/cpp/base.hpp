@@ -13,9 +13,14 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#if __has_include(<span>) && __cplusplus >= 202002L
+#include <span>
+#endif
 
 /** The C++ interface of cddp. */
 namespace cddp
+{
+inline namespace v0_2
 {
 
 /** The exception of a failed call. what() is the text of cddp_last_error(); the other members are
@@ -152,13 +157,26 @@ template <class T> class span
     std::size_t size_ = 0;
 };
 
+/** Whether T only refers to numbers of somebody else, so that a temporary T may be passed where
+ *  numbers are read or written. Specialise it for other span types. */
+template <class T> inline constexpr bool is_view = false;
+template <class T> inline constexpr bool is_view<span<T>> = true;
+#ifdef __cpp_lib_span
+template <class T, std::size_t N> inline constexpr bool is_view<std::span<T, N>> = true;
+#endif
+
+/** What the headers use among themselves; it may change in any version. */
+namespace detail
+{
+
 /** @p from as a span. A single number is a span of size 1. */
 template <class C> constexpr auto view(C &&from)
 {
     using plain = std::remove_reference_t<C>;
 
+    static_assert(std::is_lvalue_reference_v<C &&> || is_view<std::remove_cv_t<plain>>,
+                  "a temporary may end before cddp has read or written it: give it a name");
     if constexpr (std::is_arithmetic_v<plain>) {
-        static_assert(std::is_lvalue_reference_v<C &&>, "a result needs a variable");
         return span<plain>(&from, 1);
     } else {
         return span<std::remove_pointer_t<decltype(std::data(from))>>(from);
@@ -176,8 +194,12 @@ template <class T, void (*Destroy)(T *)> struct release {
 /** Owns a C handle: can be moved, but not copied. */
 template <class T, void (*Destroy)(T *)> using owner = std::unique_ptr<T, release<T, Destroy>>;
 
-/** The handle of an operation that was started. The destructor waits, but drops errors: call wait()
- *  first. */
+} // namespace detail
+
+/** The handle of an operation that was started. The destructor waits until the operation is done,
+ * at most until the group's deadline. It logs an error that no call has returned: call wait()
+ * first.
+ */
 class work
 {
   public:
@@ -224,9 +246,10 @@ class work
         return handle_.get();
     }
 
-    owner<cddp_work, cddp_work_destroy> handle_;
+    detail::owner<cddp_work, cddp_work_destroy> handle_;
 };
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

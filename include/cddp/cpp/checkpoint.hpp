@@ -11,19 +11,31 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** Named tensors in the caller's memory, to write or to load into. */
 class tensors
 {
   public:
+    /** No tensors. */
+    tensors() = default;
+    /** Can be moved, but not copied: the C structs point to the names. */
+    tensors(tensors &&) = default;
+    /** The same. */
+    tensors &operator=(tensors &&) = default;
+    tensors(const tensors &) = delete;
+    tensors &operator=(const tensors &) = delete;
+    ~tensors() = default;
+
     /** Add a tensor; its memory is not copied. */
     template <class D> tensors &add(const std::string &name, const shape &sizes, D &&data)
     {
-        auto numbers = view(data);
+        auto numbers = detail::view(std::forward<D>(data));
         using number = std::remove_reference_t<decltype(*numbers.data())>;
         cddp_param made = {};
 
-        check_count(name, copy_shape(name, sizes, made.shape), numbers.size());
+        detail::check_count(name, detail::copy_shape(name, sizes, made.shape), numbers.size());
         names_.push_back(name);
         made.name = names_.back().c_str();
         made.type = type_of<number>();
@@ -122,7 +134,7 @@ class safetensors
     }
 
   private:
-    owner<cddp_safetensors, cddp_safetensors_close> handle_;
+    detail::owner<cddp_safetensors, cddp_safetensors_close> handle_;
 };
 
 /** Snapshots: directories that hold the state of a training run at one step. */
@@ -158,8 +170,13 @@ class saving
     }
 
   private:
-    owner<cddp_saving, cddp_saving_destroy> handle_;
+    detail::owner<cddp_saving, cddp_saving_destroy> handle_;
 };
+
+} // namespace snapshot
+
+namespace detail
+{
 
 /** Call cddp_snapshot_write(). */
 inline void write_to(const std::string &dir, std::uint64_t step, const tensors &model,
@@ -180,11 +197,16 @@ inline void write_to(const std::string &dir, std::uint64_t step, const tensors &
     check(cddp_snapshot_write(dir.c_str(), &what, &how, out));
 }
 
+} // namespace detail
+
+namespace snapshot
+{
+
 /** Write a snapshot below @p dir, and keep only the newest @p keep snapshots; 0: keep all. */
 inline void write(const std::string &dir, std::uint64_t step, const tensors &model,
                   const tensors &optimizer, const std::string &state_json, std::uint32_t keep = 0)
 {
-    write_to(dir, step, model, optimizer, state_json, keep, nullptr);
+    detail::write_to(dir, step, model, optimizer, state_json, keep, nullptr);
 }
 
 /** The same in a thread of cddp. The tensors are copied before the call returns. */
@@ -193,7 +215,7 @@ inline saving start(const std::string &dir, std::uint64_t step, const tensors &m
 {
     cddp_saving *started = nullptr;
 
-    write_to(dir, step, model, optimizer, state_json, keep, &started);
+    detail::write_to(dir, step, model, optimizer, state_json, keep, &started);
     return saving(started);
 }
 
@@ -205,38 +227,48 @@ struct found {
     std::string skipped;
 };
 
-/** Call cddp_snapshot_find() or cddp_snapshot_recover(). Empty if no snapshot is complete. */
-inline std::optional<found> look(cddp_status (*how)(const char *, char **, char **),
-                                 const std::string &dir)
+} // namespace snapshot
+
+namespace detail
 {
-    given<char> path;
-    given<char> skipped;
+
+/** Call cddp_snapshot_find() or cddp_snapshot_recover(). Empty if no snapshot is complete. */
+inline std::optional<snapshot::found> look(cddp_status (*how)(const char *, char **, char **),
+                                           const std::string &dir)
+{
+    detail::given<char> path;
+    detail::given<char> skipped;
     cddp_status status = how(dir.c_str(), path.out(), skipped.out());
 
     if (status == CDDP_ERR_NOT_FOUND) {
         return std::nullopt;
     }
     check(status);
-    return found{path.get(), skipped.get() == nullptr ? "" : skipped.get()};
+    return snapshot::found{path.get(), skipped.get() == nullptr ? "" : skipped.get()};
 }
+
+} // namespace detail
+
+namespace snapshot
+{
 
 /** Find the newest complete snapshot below @p dir. */
 inline std::optional<found> find(const std::string &dir)
 {
-    return look(cddp_snapshot_find, dir);
+    return detail::look(cddp_snapshot_find, dir);
 }
 
 /** Like find(), for the process that will write below @p dir: also removes files of crashed
  *  writers. */
 inline std::optional<found> recover(const std::string &dir)
 {
-    return look(cddp_snapshot_recover, dir);
+    return detail::look(cddp_snapshot_recover, dir);
 }
 
 /** The state and the step of the snapshot at @p path. */
 inline std::pair<std::string, std::uint64_t> read_state(const std::string &path)
 {
-    given<char> json;
+    detail::given<char> json;
     std::uint64_t step = 0;
 
     check(cddp_snapshot_read_state(path.c_str(), json.out(), &step));
@@ -252,6 +284,7 @@ inline void load(const std::string &path, const tensors &model, const tensors &o
 
 } // namespace snapshot
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

@@ -12,9 +12,14 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** The sizes of a tensor's dimensions, row-major; empty for a scalar. */
 using shape = std::vector<std::int64_t>;
+
+namespace detail
+{
 
 /** Copy @p sizes to @p out, which has room for CDDP_MAX_DIMS, and return the number of elements.
  *  Throws if there are more dimensions, or if a size makes no sense. */
@@ -49,44 +54,56 @@ inline void check_count(const std::string &name, std::size_t shaped, std::size_t
     }
 }
 
+} // namespace detail
+
 /** The model to train: its parameters, in the order of their indices, and its buffers. The caller
  *  owns data and gradients, which outlive the ddp object that is made from the model. */
-class model
+class params
 {
   public:
+    /** A model without parameters. */
+    params() = default;
+    /** Can be moved, but not copied: the C structs point to the names. */
+    params(params &&) = default;
+    /** The same. */
+    params &operator=(params &&) = default;
+    params(const params &) = delete;
+    params &operator=(const params &) = delete;
+    ~params() = default;
+
     /** Add a parameter whose gradient is in memory that cddp allocates: see ddp::grad(). */
-    template <class D> model &param(const std::string &name, const shape &sizes, D &&data)
+    template <class D> params &param(const std::string &name, const shape &sizes, D &&data)
     {
-        add(params_, name, sizes, view(data));
+        add(params_, name, sizes, detail::view(std::forward<D>(data)));
         return *this;
     }
     /** Add a parameter, and the memory where backward writes its gradient. */
     template <class D, class G>
-    model &param(const std::string &name, const shape &sizes, D &&data, G &&grad)
+    params &param(const std::string &name, const shape &sizes, D &&data, G &&grad)
     {
-        auto numbers = view(data);
-        auto slopes = view(grad);
+        auto numbers = detail::view(std::forward<D>(data));
+        auto slopes = detail::view(std::forward<G>(grad));
 
         static_assert(std::is_same_v<decltype(numbers), decltype(slopes)>,
                       "a gradient has its parameter's type");
-        check_count("the gradient of " + name, numbers.size(), slopes.size());
+        detail::check_count("the gradient of " + name, numbers.size(), slopes.size());
         add(params_, name, sizes, numbers).grad = slopes.data();
         return *this;
     }
     /** Add a parameter that is not trained. */
-    template <class D> model &frozen(const std::string &name, const shape &sizes, D &&data)
+    template <class D> params &frozen(const std::string &name, const shape &sizes, D &&data)
     {
-        add(params_, name, sizes, view(data)).flags = CDDP_PARAM_FROZEN;
+        add(params_, name, sizes, detail::view(std::forward<D>(data))).flags = CDDP_PARAM_FROZEN;
         return *this;
     }
     /** Add a buffer: state without a gradient. */
-    template <class D> model &buffer(const std::string &name, const shape &sizes, D &&data)
+    template <class D> params &buffer(const std::string &name, const shape &sizes, D &&data)
     {
-        add(buffers_, name, sizes, view(data));
+        add(buffers_, name, sizes, detail::view(std::forward<D>(data)));
         return *this;
     }
     /** The parameters, for the C functions. */
-    const std::vector<cddp_param> &params() const
+    const std::vector<cddp_param> &list() const
     {
         return params_;
     }
@@ -113,7 +130,7 @@ class model
     {
         cddp_param made = {};
 
-        check_count(name, copy_shape(name, sizes, made.shape), data.size());
+        detail::check_count(name, detail::copy_shape(name, sizes, made.shape), data.size());
         names_.push_back(name);
         made.name = names_.back().c_str();
         made.type = type_of<T>();
@@ -141,16 +158,16 @@ class ddp
     }
     /** Check that all ranks have the same model, broadcast rank 0's parameters and buffers, and
      *  plan the buckets. Collective. */
-    ddp(const group &ranks, const model &what, const cddp_ddp_options &how = options())
+    ddp(const group &ranks, const params &what, const cddp_ddp_options &how = options())
         : group_(ranks.share())
     {
         cddp_ddp *made = nullptr;
 
-        check(cddp_ddp_create(group_.get(), what.params().data(), what.params().size(),
+        check(cddp_ddp_create(group_.get(), what.list().data(), what.list().size(),
                               what.buffers().data(), what.buffers().size(), &how, &made));
         handle_.reset(made);
-        for (std::size_t i = 0; i < what.params().size(); i++) {
-            types_.push_back(what.params()[i].type);
+        for (std::size_t i = 0; i < what.list().size(); i++) {
+            types_.push_back(what.list()[i].type);
             counts_.push_back(what.count(i));
         }
     }
@@ -301,11 +318,12 @@ class ddp
     }
 
     std::shared_ptr<cddp_group> group_; /* declared first, so it is destroyed last */
-    owner<cddp_ddp, cddp_ddp_destroy> handle_;
+    detail::owner<cddp_ddp, cddp_ddp_destroy> handle_;
     std::vector<cddp_type> types_;
     std::vector<std::size_t> counts_;
 };
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

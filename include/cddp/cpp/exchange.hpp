@@ -12,17 +12,19 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** Gather blocks of different lengths from all ranks, in rank order. Collective.
  *  @param in      counts[rank] numbers.
  *  @param out     As many numbers as all @p counts together.
  *  @param counts  How many numbers each rank contributes; the same on all ranks. */
 template <class I, class O>
-void all_gatherv(group &among, const I &in, O &&out, const std::vector<std::size_t> &counts,
+void all_gatherv(group &among, I &&in, O &&out, const std::vector<std::size_t> &counts,
                  work *started = nullptr)
 {
-    auto from = view(in);
-    auto to = view(out);
+    auto from = detail::view(std::forward<I>(in));
+    auto to = detail::view(std::forward<O>(out));
     using number = std::remove_reference_t<decltype(*to.data())>;
     std::size_t all = 0;
     cddp_work *handle = nullptr;
@@ -57,7 +59,7 @@ inline std::vector<std::string> all_gather_bytes(group &among, std::string_view 
 {
     std::vector<std::size_t> lengths(static_cast<std::size_t>(among.world_size()));
     std::vector<std::string> out;
-    given<void> all;
+    detail::given<void> all;
     const char *at;
 
     check(cddp_all_gather_bytes(among.get(), own.data(), own.size(), all.out(), lengths.data()));
@@ -72,7 +74,7 @@ inline std::vector<std::string> all_gather_bytes(group &among, std::string_view 
 /** Broadcast the bytes of rank @p root; @p own is ignored on other ranks. Collective. */
 inline std::string broadcast_bytes(group &among, std::string_view own, int root)
 {
-    given<void> bytes;
+    detail::given<void> bytes;
     std::size_t length = 0;
 
     check(cddp_broadcast_bytes(among.get(), own.data(), own.size(), root, bytes.out(), &length));
@@ -84,9 +86,9 @@ class messages
 {
   public:
     /** Add a message to rank @p to. @p data is not copied. */
-    template <class D> messages &send(const D &data, int to)
+    template <class D> messages &send(D &&data, int to)
     {
-        auto numbers = view(data);
+        auto numbers = detail::view(std::forward<D>(data));
 
         add(to, numbers).in = numbers.data();
         return *this;
@@ -94,7 +96,7 @@ class messages
     /** Add a message from rank @p from. */
     template <class D> messages &recv(D &&data, int from)
     {
-        auto numbers = view(data);
+        auto numbers = detail::view(std::forward<D>(data));
         cddp_message &made = add(from, numbers);
 
         made.receives = true;
@@ -161,6 +163,7 @@ inline bool should_stop(group &among)
     return stop;
 }
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

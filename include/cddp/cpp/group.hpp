@@ -10,6 +10,8 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** Memory from cddp_group_alloc(), which keeps its group alive. Every rank releases its blocks in
  *  the same order. */
@@ -171,6 +173,16 @@ class group
     {
         return info().stream;
     }
+    /** Set the time limit of operations that start from now on; 0: the default. */
+    void set_timeout(std::uint32_t timeout_ms)
+    {
+        check(cddp_group_set_timeout(get(), timeout_ms));
+    }
+    /** The rank here of rank @p rank in @p part; -1: it is not in this group. */
+    int translate(const group &part, int rank) const
+    {
+        return cddp_group_translate(part.get(), rank, get());
+    }
     /** Make @p stream the compute stream. */
     void set_stream(void *stream)
     {
@@ -200,20 +212,20 @@ class group
     /** Reduce @p data in place. */
     template <class D> void all_reduce(D &&data, cddp_op op = CDDP_OP_SUM, work *started = nullptr)
     {
-        all_reduce(view(data), view(data), op, started);
+        all_reduce(detail::view(data), detail::view(std::forward<D>(data)), op, started);
     }
     /** out[i] = op over all ranks of in[i]. */
     template <class I, class O>
-    void all_reduce(const I &in, O &&out, cddp_op op, work *started = nullptr)
+    void all_reduce(I &&in, O &&out, cddp_op op, work *started = nullptr)
     {
-        auto [from, to] = pair("all_reduce", in, out, 1, 1);
+        auto [from, to] = pair("all_reduce", std::forward<I>(in), std::forward<O>(out), 1, 1);
 
         call(started, cddp_all_reduce, from.data(), to.data(), from.size(), type(to), op);
     }
     /** Replace @p data by its mean over ranks, weighted by each rank's @p weight. */
     template <class D> void all_reduce_weighted(D &&data, double weight, work *started = nullptr)
     {
-        auto all = view(data);
+        auto all = detail::view(std::forward<D>(data));
 
         call(started, cddp_all_reduce_weighted, all.data(), all.data(), all.size(), type(all),
              weight);
@@ -221,64 +233,69 @@ class group
     /** Like all_reduce(), but only rank @p root gets the result. On other ranks, @p out may be
      *  empty. */
     template <class I, class O>
-    void reduce(const I &in, O &&out, cddp_op op, int root, work *started = nullptr)
+    void reduce(I &&in, O &&out, cddp_op op, int root, work *started = nullptr)
     {
-        auto [from, to] = pair("reduce", in, out, 1, rank() == root ? 1 : 0);
+        auto [from, to] = pair("reduce", std::forward<I>(in), std::forward<O>(out), 1,
+                               rank() == root ? 1 : 0);
 
         call(started, cddp_reduce, from.data(), to.data(), from.size(), type(to), op, root);
     }
     /** Copy the @p data of rank @p root to every rank's @p data. */
     template <class D> void broadcast(D &&data, int root, work *started = nullptr)
     {
-        auto all = view(data);
+        auto all = detail::view(std::forward<D>(data));
 
         call(started, cddp_broadcast, all.data(), all.size(), type(all), root);
     }
     /** Gather every rank's @p in, in rank order: @p out is world_size times as long as @p in. */
-    template <class I, class O> void all_gather(const I &in, O &&out, work *started = nullptr)
+    template <class I, class O> void all_gather(I &&in, O &&out, work *started = nullptr)
     {
-        auto [from, to] = pair("all_gather", in, out, 1, world_size());
+        auto [from, to] = pair("all_gather", std::forward<I>(in), std::forward<O>(out), 1,
+                               world_size());
 
         call(started, cddp_all_gather, from.data(), to.data(), from.size(), type(to));
     }
     /** Reduce @p in, and give each rank its block: @p in is world_size times as long as @p out. */
     template <class I, class O>
-    void reduce_scatter(const I &in, O &&out, cddp_op op, work *started = nullptr)
+    void reduce_scatter(I &&in, O &&out, cddp_op op, work *started = nullptr)
     {
-        auto [from, to] = pair("reduce_scatter", in, out, world_size(), 1);
+        auto [from, to] = pair("reduce_scatter", std::forward<I>(in), std::forward<O>(out),
+                               world_size(), 1);
 
         call(started, cddp_reduce_scatter, from.data(), to.data(), to.size(), type(to), op);
     }
     /** Like reduce_scatter(), with the weighted mean of all_reduce_weighted(). */
     template <class I, class O>
-    void reduce_scatter_weighted(const I &in, O &&out, double weight, work *started = nullptr)
+    void reduce_scatter_weighted(I &&in, O &&out, double weight, work *started = nullptr)
     {
-        auto [from, to] = pair("reduce_scatter", in, out, world_size(), 1);
+        auto [from, to] = pair("reduce_scatter", std::forward<I>(in), std::forward<O>(out),
+                               world_size(), 1);
 
         call(started, cddp_reduce_scatter_weighted, from.data(), to.data(), to.size(), type(to),
              weight);
     }
     /** Gather every rank's @p in on rank @p root, where @p out is world_size times as long. On
      *  other ranks, @p out may be empty. */
-    template <class I, class O> void gather(const I &in, O &&out, int root, work *started = nullptr)
+    template <class I, class O> void gather(I &&in, O &&out, int root, work *started = nullptr)
     {
-        auto [from, to] = pair("gather", in, out, 1, rank() == root ? world_size() : 0);
+        auto [from, to] = pair("gather", std::forward<I>(in), std::forward<O>(out), 1,
+                               rank() == root ? world_size() : 0);
 
         call(started, cddp_gather, from.data(), to.data(), from.size(), type(to), root);
     }
     /** Give each rank its block of the @p in of rank @p root, where it is world_size times as long
      *  as @p out. On other ranks, @p in may be empty. */
-    template <class I, class O>
-    void scatter(const I &in, O &&out, int root, work *started = nullptr)
+    template <class I, class O> void scatter(I &&in, O &&out, int root, work *started = nullptr)
     {
-        auto [from, to] = pair("scatter", in, out, rank() == root ? world_size() : 0, 1);
+        auto [from, to] = pair("scatter", std::forward<I>(in), std::forward<O>(out),
+                               rank() == root ? world_size() : 0, 1);
 
         call(started, cddp_scatter, from.data(), to.data(), to.size(), type(to), root);
     }
     /** Block r of @p in goes to rank r. */
-    template <class I, class O> void all_to_all(const I &in, O &&out, work *started = nullptr)
+    template <class I, class O> void all_to_all(I &&in, O &&out, work *started = nullptr)
     {
-        auto [from, to] = pair("all_to_all", in, out, 1, 1);
+        auto [from, to] = pair("all_to_all", std::forward<I>(in), std::forward<O>(out), 1, 1);
 
         if (from.size() % static_cast<std::size_t>(world_size()) != 0) {
             throw error(CDDP_ERR_ARGUMENT, "all_to_all: the ranks' blocks are not equally long");
@@ -287,16 +304,16 @@ class group
              from.size() / static_cast<std::size_t>(world_size()), type(to));
     }
     /** Send @p data to rank @p to. */
-    template <class D> void send(const D &data, int to, work *started = nullptr)
+    template <class D> void send(D &&data, int to, work *started = nullptr)
     {
-        auto all = view(data);
+        auto all = detail::view(std::forward<D>(data));
 
         call(started, cddp_send, all.data(), all.size(), type(all), to);
     }
     /** Receive @p data from rank @p from. */
     template <class D> void recv(D &&data, int from, work *started = nullptr)
     {
-        auto all = view(data);
+        auto all = detail::view(std::forward<D>(data));
 
         call(started, cddp_recv, all.data(), all.size(), type(all), from);
     }
@@ -325,10 +342,10 @@ class group
     /* Both as spans. Their lengths must be in the ratio in_parts : out_parts. A side with 0 parts
      * may have any length and is not used. */
     template <class I, class O>
-    static auto pair(const char *what, const I &in, O &&out, int in_parts, int out_parts)
+    static auto pair(const char *what, I &&in, O &&out, int in_parts, int out_parts)
     {
-        auto from = view(in);
-        auto to = view(out);
+        auto from = detail::view(std::forward<I>(in));
+        auto to = detail::view(std::forward<O>(out));
 
         static_assert(
             std::is_same_v<std::remove_cv_t<std::remove_reference_t<decltype(*from.data())>>,
@@ -358,6 +375,7 @@ class group
     std::shared_ptr<cddp_group> handle_;
 };
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

@@ -13,6 +13,8 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** This rank's share of a global batch. The loader owns the memory; it is valid until the next call
  *  on the loader. */
@@ -49,10 +51,26 @@ class batch
     {
         return of_.total;
     }
-    /** The number of the batch, from 0 in each epoch. */
+    /** The number of the global batch, from 0 in each epoch. */
     std::uint64_t number() const
     {
         return of_.number;
+    }
+    /** With options.micro_batches: which of them, among those of all ranks; equal to their number
+     * if this rank has none of this global batch. */
+    std::uint64_t micro_batch() const
+    {
+        return of_.micro_batch;
+    }
+    /** How many samples this rank has in the global batch, for cddp_step. */
+    std::uint64_t samples() const
+    {
+        return of_.samples;
+    }
+    /** How long next() waited for samples to be loaded, in nanoseconds. */
+    std::uint64_t wait_ns() const
+    {
+        return of_.wait_ns;
     }
 
   private:
@@ -88,10 +106,10 @@ class loader
     {
         return handle_.get();
     }
-    /** How many batches an epoch has. */
-    std::uint64_t batches() const
+    /** How many global batches an epoch has. */
+    std::uint64_t batch_count() const
     {
-        return cddp_loader_batches(get());
+        return cddp_loader_batch_count(get());
     }
     /** Begin epoch @p epoch at batch @p first. */
     void begin(std::uint64_t epoch, std::uint64_t first = 0)
@@ -182,9 +200,10 @@ class loader
     std::shared_ptr<cddp_group> group_; /* declared first, so destroyed after the handle */
     std::unique_ptr<maker> maker_;
     std::size_t bytes_;
-    owner<cddp_loader, cddp_loader_destroy> handle_;
+    detail::owner<cddp_loader, cddp_loader_destroy> handle_;
 };
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

@@ -11,6 +11,8 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** Receives a log line. Any thread may call it, several at once if need be. Its exceptions are
  *  dropped. */
@@ -65,6 +67,7 @@ inline bool stop_requested() noexcept
     return cddp_stop_requested();
 }
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

@@ -10,6 +10,8 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** The order of one data set. cddp_share_of() needs no handle. */
 class sampler
@@ -33,10 +35,15 @@ class sampler
     {
         check(cddp_sampler_set_epoch(get(), epoch));
     }
-    /** The index of the sample at @p position, which must be < count(). */
+    /** The index of the sample at @p position. Throws if there is no such position. */
     std::uint64_t operator[](std::uint64_t position) const
     {
-        return cddp_sampler_at(get(), position);
+        std::uint64_t index = cddp_sampler_at(get(), position);
+
+        if (index == UINT64_MAX) {
+            throw error(CDDP_ERR_ARGUMENT, cddp_last_error());
+        }
+        return index;
     }
     /** How many samples the data set has. */
     std::uint64_t count() const
@@ -53,9 +60,10 @@ class sampler
     }
 
   private:
-    owner<cddp_sampler, cddp_sampler_destroy> handle_;
+    detail::owner<cddp_sampler, cddp_sampler_destroy> handle_;
 };
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

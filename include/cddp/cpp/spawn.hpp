@@ -11,6 +11,8 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
 
 /** The default options. */
 inline cddp_spawn_options spawn_options()
@@ -47,6 +49,7 @@ inline void spawn(int nprocs, const std::function<void(int rank)> &body,
     check(cddp_spawn(nprocs, call, &copy, &how));
 }
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

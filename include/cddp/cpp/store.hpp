@@ -12,6 +12,11 @@
 
 namespace cddp
 {
+inline namespace v0_2
+{
+
+namespace detail
+{
 
 /** Memory that a call of cddp returned. The destructor calls cddp_free(). */
 template <class T> class given
@@ -38,6 +43,8 @@ template <class T> class given
   private:
     T *memory_ = nullptr;
 };
+
+} // namespace detail
 
 /** A connection to the store, or the open file. Values are any bytes, held in strings. */
 class store
@@ -84,7 +91,7 @@ class store
     /** Wait until @p key exists, and return its value. @p timeout_ms 0: the store's time limit. */
     std::string get(const std::string &key, std::uint32_t timeout_ms = 0)
     {
-        given<void> value;
+        detail::given<void> value;
         std::size_t bytes = 0;
 
         check(cddp_store_get(get(), key.c_str(), timeout_ms, value.out(), &bytes));
@@ -93,7 +100,7 @@ class store
     /** Like get(), but without waiting: empty if @p key does not exist. */
     std::optional<std::string> try_get(const std::string &key)
     {
-        given<void> value;
+        detail::given<void> value;
         std::size_t bytes = 0;
         cddp_status status = cddp_store_try_get(get(), key.c_str(), value.out(), &bytes);
 
@@ -116,7 +123,7 @@ class store
     std::pair<bool, std::string> compare_set(const std::string &key, std::string_view expected,
                                              std::string_view desired)
     {
-        given<void> value;
+        detail::given<void> value;
         std::size_t bytes = 0;
         bool swapped = false;
 
@@ -146,7 +153,7 @@ class store
     /** The keys that begin with @p start, sorted. */
     std::vector<std::string> list(const std::string &start = "")
     {
-        given<char *> keys;
+        detail::given<char *> keys;
         std::size_t count = 0;
 
         check(cddp_store_list(get(), start.c_str(), keys.out(), &count));
@@ -154,7 +161,7 @@ class store
     }
 
   private:
-    static std::string text(const given<void> &value, std::size_t bytes)
+    static std::string text(const detail::given<void> &value, std::size_t bytes)
     {
         return value.get() == nullptr ? std::string()
                                       : std::string(static_cast<char *>(value.get()), bytes);
@@ -163,6 +170,7 @@ class store
     std::shared_ptr<cddp_store> handle_;
 };
 
+} // namespace v0_2
 } // namespace cddp
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -158,6 +159,16 @@ static cddp_status fail_foreign(const char *path)
                       "%s is no memory that a process of this user shares, or has another size: it "
                       "is not opened",
                       path);
+}
+
+void cddpi_process_place(char out[CDDPI_PROCESS_PLACE_BYTES])
+{
+    char machine[CDDPI_MACHINE_BYTES];
+    char space[64] = "";
+
+    cddpi_machine(machine);
+    (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
+    snprintf(out, CDDPI_PROCESS_PLACE_BYTES, "%s|%s", machine, space);
 }
 
 int cddpi_process_pidfd(int pid)

@@ -11,6 +11,11 @@
 /** Like getpid(), without a system call. Correct in a fork, too. */
 int cddpi_process_id(void);
 
+enum { CDDPI_PROCESS_PLACE_BYTES = 160 };
+/** Write where this process runs, "MACHINE|NAMESPACE": equal for processes that see each other in
+ *  /proc. */
+void cddpi_process_place(char out[CDDPI_PROCESS_PLACE_BYTES]);
+
 /* What the kernel says about a process. */
 struct cddpi_process {
     char name[20]; /* of its program; the kernel cuts it off after 15 characters */

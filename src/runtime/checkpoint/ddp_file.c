@@ -5,6 +5,7 @@
 #include "ddp/copies.h"
 #include "ddp/ddp_create.h"
 #include "ddp/ddp_shard.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 
 #include <cddp/checkpoint.h>
@@ -89,7 +90,7 @@ static cddp_status move_staged(const cddp_ddp *ddp, const struct listing *listin
         }
     }
     return listing->staged != NULL
-               ? ddp->device->ops->finish(ddp->device, cddp_group_timeout_ms(ddp->group))
+               ? ddp->device->ops->finish(ddp->device, cddpi_group_timeout_ms(ddp->group))
                : CDDP_OK;
 }
 

@@ -5,7 +5,7 @@
  *     step-00000500/            a complete snapshot
  *     .step-00000500.tmp-PID/   being written or deleted by process PID
  *     .step-00000500.old-PID/   the previous step-00000500, until the new one is in place
- *     .latest.tmp-PID           the next `latest`, before its rename */
+ *     .latest.tmp-WRITER           the next `latest`, before its rename */
 #ifndef CDDPI_CHECKPOINT_SNAPSHOT_H
 #define CDDPI_CHECKPOINT_SNAPSHOT_H
 
@@ -38,7 +38,7 @@ struct cddpi_snapshot_entry {
     char name[CDDPI_SNAPSHOT_NAME_BYTES];
     enum cddpi_snapshot_kind kind;
     uint64_t step;
-    int64_t pid; /* the writer's process id; unused for CDDPI_SNAPSHOT_WHOLE */
+    int64_t writer; /* its place and process id; unused for CDDPI_SNAPSHOT_WHOLE */
 };
 
 /** The name of an entry of @p kind for @p step, with this process's id where the kind has one. */

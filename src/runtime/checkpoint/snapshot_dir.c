@@ -3,8 +3,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "base/process.h"
 #include "checkpoint/snapshot.h"
 
 #include <dirent.h>
@@ -27,7 +29,7 @@ const char *const cddpi_snapshot_files[CDDPI_SNAPSHOT_FILES] = {
     [CDDPI_SNAPSHOT_OPTIMIZER] = "optimizer.safetensors",
     [CDDPI_SNAPSHOT_STATE] = "state.json"};
 
-static void name_of(enum cddpi_snapshot_kind kind, uint64_t step, int64_t pid,
+static void name_of(enum cddpi_snapshot_kind kind, uint64_t step, int64_t writer,
                     char out[CDDPI_SNAPSHOT_NAME_BYTES])
 {
     switch (kind) {
@@ -35,21 +37,34 @@ static void name_of(enum cddpi_snapshot_kind kind, uint64_t step, int64_t pid,
         snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, "step-%08" PRIu64, step);
         break;
     case CDDPI_SNAPSHOT_OLD:
-        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, ".step-%08" PRIu64 ".old-%" PRId64, step, pid);
+        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, ".step-%08" PRIu64 ".old-%" PRId64, step, writer);
         break;
     case CDDPI_SNAPSHOT_TEMPORARY:
-        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, ".step-%08" PRIu64 ".tmp-%" PRId64, step, pid);
+        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, ".step-%08" PRIu64 ".tmp-%" PRId64, step, writer);
         break;
     case CDDPI_SNAPSHOT_POINTER:
-        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, ".latest.tmp-%" PRId64, pid);
+        snprintf(out, CDDPI_SNAPSHOT_NAME_BYTES, ".latest.tmp-%" PRId64, writer);
         break;
     }
+}
+
+/* A hash, in the high half, of where this process's id is unique: hosts may share the folder. */
+static int64_t place_here(void)
+{
+    char place[CDDPI_PROCESS_PLACE_BYTES];
+    uint64_t hash = cddpi_hash_start;
+
+    cddpi_process_place(place);
+    for (const char *at = place; *at != '\0'; at++) {
+        hash = cddpi_hash_add(hash, (unsigned char)*at);
+    }
+    return (int64_t)(hash >> 33 << 32);
 }
 
 void cddpi_snapshot_name(enum cddpi_snapshot_kind kind, uint64_t step,
                          char out[CDDPI_SNAPSHOT_NAME_BYTES])
 {
-    name_of(kind, step, (int64_t)getpid(), out);
+    name_of(kind, step, place_here() | getpid(), out);
 }
 
 /* Parse the digits from @p text up to @p end as a number. */
@@ -81,7 +96,7 @@ static bool parse_name(const char *name, struct cddpi_snapshot_entry *out)
     }
     if (strncmp(name, ".latest.tmp-", 12) == 0) {
         entry.kind = CDDPI_SNAPSHOT_POINTER;
-        if (!parse_part(name + 12, name + strlen(name), &entry.pid)) {
+        if (!parse_part(name + 12, name + strlen(name), &entry.writer)) {
             return false;
         }
     } else if (strncmp(name, "step-", 5) == 0) {
@@ -96,14 +111,14 @@ static bool parse_name(const char *name, struct cddpi_snapshot_entry *out)
             entry.kind = marks[i].kind;
         }
         if (mark == NULL || !parse_part(name + 6, mark, &step) ||
-            !parse_part(mark + 5, name + strlen(name), &entry.pid)) {
+            !parse_part(mark + 5, name + strlen(name), &entry.writer)) {
             return false;
         }
     } else {
         return false;
     }
     entry.step = (uint64_t)step;
-    name_of(entry.kind, entry.step, entry.pid, entry.name);
+    name_of(entry.kind, entry.step, entry.writer, entry.name);
     if (strcmp(entry.name, name) != 0) {
         return false;
     }
@@ -290,12 +305,13 @@ void cddpi_snapshot_discard(int dir, const char *shown, const struct cddpi_snaps
 /* Whether the writer of this temporary entry can no longer be at work. */
 static bool is_abandoned(int dir, const struct cddpi_snapshot_entry *entry)
 {
+    int64_t place = entry->writer >> 32 << 32;
+    pid_t pid = (pid_t)(entry->writer & INT32_MAX);
     struct stat info;
 
-    if (entry->pid == (int64_t)getpid() || entry->pid == 0 || entry->pid > INT32_MAX) {
-        return true;
-    }
-    if (kill((pid_t)entry->pid, 0) != 0 && errno == ESRCH) {
+    /* versions before 0.2 give no place */
+    if ((place == 0 || place == place_here()) &&
+        (pid == getpid() || pid == 0 || (kill(pid, 0) != 0 && errno == ESRCH))) {
         return true;
     }
     return fstatat(dir, entry->name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&

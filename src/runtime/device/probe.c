@@ -48,12 +48,16 @@ static void child(void (*probe)(int fd), int fd, pid_t parent, uint32_t timeout_
     _exit(0);
 }
 
-/* Read until end of file. False: the deadline passed first. */
-static bool read_answer(int fd, char *answer, int64_t deadline_ns)
+/* Read until end of file, also what has no room: else the child would die of SIGPIPE, as if it had
+ * crashed. False: the deadline passed first. */
+static bool read_answer(int fd, char *answer, int64_t deadline_ns, bool *out_fits)
 {
     size_t length = 0;
+    char rest;
 
-    while (length < ANSWER_BYTES - 1) {
+    *out_fits = true;
+    for (;;) {
+        size_t room = ANSWER_BYTES - 1 - length;
         struct pollfd event = {fd, POLLIN, 0};
         int ready = poll(&event, 1, cddpi_left_ms(deadline_ns));
         ssize_t got;
@@ -61,14 +65,15 @@ static bool read_answer(int fd, char *answer, int64_t deadline_ns)
         if (ready == 0) {
             return false;
         }
-        got = ready < 0 ? -1 : read(fd, answer + length, ANSWER_BYTES - 1 - length);
+        got = ready < 0 ? -1 : read(fd, room > 0 ? answer + length : &rest, room > 0 ? room : 1);
         if (got == 0) {
             break;
         }
         if (got < 0 && errno != EINTR && errno != EAGAIN) {
             break;
         }
-        length += got > 0 ? (size_t)got : 0;
+        *out_fits = *out_fits && !(got > 0 && room == 0);
+        length += got > 0 && room > 0 ? (size_t)got : 0;
     }
     answer[length] = '\0';
     return true;
@@ -107,6 +112,7 @@ char *cddpi_probe_child(void (*probe)(int fd), uint32_t timeout_ms)
     int state = 0;
     int error;
     bool in_time;
+    bool fits = true;
     pid_t self = getpid();
     pid_t pid;
 
@@ -126,11 +132,11 @@ char *cddpi_probe_child(void (*probe)(int fd), uint32_t timeout_ms)
         child(probe, ends[1], self, timeout_ms);
     }
     close(ends[1]);
-    in_time = pid > 0 && read_answer(ends[0], answer, deadline_ns);
+    in_time = pid > 0 && read_answer(ends[0], answer, deadline_ns, &fits);
     close(ends[0]);
     /* without a complete answer the child is killed at once */
     in_time = pid > 0 && await_end(pid, in_time ? deadline_ns : 0, &state) && in_time;
-    if (in_time && WIFEXITED(state) && WEXITSTATUS(state) == 0) {
+    if (in_time && fits && WIFEXITED(state) && WEXITSTATUS(state) == 0) {
         return answer;
     }
     cddpi_free(answer);
@@ -138,6 +144,8 @@ char *cddpi_probe_child(void (*probe)(int fd), uint32_t timeout_ms)
         cddpi_child_fail(error, "a process that asks CUDA");
     } else if (!in_time) {
         cddpi_fail(CDDP_ERR_TIMEOUT, "CUDA did not answer within %u ms", timeout_ms);
+    } else if (!fits) {
+        cddpi_fail(CDDP_ERR_DEVICE, "CUDA's answer has more than %d bytes", ANSWER_BYTES - 1);
     } else if (WIFSIGNALED(state)) {
         cddpi_fail(CDDP_ERR_DEVICE, "CUDA crashed when it was asked: %s",
                    strsignal(WTERMSIG(state)));

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "group/device/group_device.h"
@@ -97,6 +98,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
                               const struct cddpi_transport *transport,
                               struct cddpi_backend *backend, cddp_group **out)
 {
+    static _Atomic uint32_t jobs;
     cddp_group *group = cddpi_zalloc(sizeof *group);
     struct cddpi_cores cores = {.ranks = params->world_size, .all = 1, .own = 1};
     cddp_status status;
@@ -107,6 +109,7 @@ cddp_status cddpi_group_build(const struct cddpi_open_params *params,
     }
     cddpi_handle_init(&group->handle, CDDPI_HANDLE_GROUP);
     atomic_init(&group->refs, 1);
+    group->job = atomic_fetch_add_explicit(&jobs, 1, memory_order_relaxed);
     group->rank = group->local_rank = params->rank;
     group->world_size = group->local_world_size = params->world_size;
     group->timeout_ms = params->timeout_ms;
@@ -189,6 +192,19 @@ void cddp_group_destroy(cddp_group *group)
         (void)cddpi_group_leave(group, CDDP_OK);
         cddpi_group_unref(group);
     }
+}
+
+cddp_status cddp_group_set_timeout(cddp_group *group, uint32_t timeout_ms)
+{
+    CDDPI_ENTER_GROUP(group, "group_set_timeout");
+    if (timeout_ms == CDDP_TIMEOUT_DEFAULT) {
+        timeout_ms = cddpi_env_timeout_ms();
+    }
+    group->timeout_ms = timeout_ms;
+    if (cddpi_group_has_device(group) && group->device->remote_group != NULL) {
+        group->device->remote_group->timeout_ms = timeout_ms;
+    }
+    return CDDP_OK;
 }
 
 cddp_status cddp_group_set_stream(cddp_group *group, void *stream)

@@ -43,8 +43,10 @@ struct cddp_group {
     uint64_t calls;           /* made by the program so far: see cddpi_group_op.call */
     bool call_found_broken;   /* the group was broken before the current public call */
     bool call_is_counted;     /* the current public call has its number */
+    bool is_told;             /* a call has returned the failure that broke it */
     bool call_is_of_ddp;      /* it belongs to a cddp_ddp, which counts its backward passes  */
     uint64_t *messages;       /* submitted so far, by channel */
+    uint32_t job;             /* a number for all groups of this process that were split from one */
     int *ranks_of_job;      /* for a part of the job: each rank's rank in the job; NULL: the same */
     cddp_store *user_store; /* NULL: not requested */
     struct cddpi_store_server *user_store_server; /* on rank 0; else NULL */

@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "base/types.h"
 #include "group/device/group_device.h"
+#include "group/engine/group_entry.h"
+#include "group/engine/group_state.h"
 #include "group/transports.h"
 
 uint32_t cddpi_group_timeout_ms(const cddp_group *group)
@@ -57,4 +59,44 @@ cddp_status cddp_group_get_info(const cddp_group *group, cddp_group_info *out)
     info.backend = cddpi_group_backend(group);
     info.stream = device->ops->compute_stream(device);
     return cddpi_struct_fill("group info", "CDDP_GROUP_INFO_INIT", &info, sizeof info, out);
+}
+
+cddp_status cddp_group_last_change(const cddp_group *group, cddp_group_change *out)
+{
+    cddp_group_change unused = CDDP_GROUP_CHANGE_INIT;
+
+    CDDPI_TRY(cddpi_handle_check_life((const struct cddpi_handle *)group, CDDPI_HANDLE_GROUP,
+                                      "group_last_change"));
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_last_change: out is NULL");
+    }
+    CDDPI_TRY(cddpi_struct_read("group change", "CDDP_GROUP_CHANGE_INIT", out, sizeof unused,
+                                sizeof unused.struct_size, &unused));
+    return cddpi_fail_rank(CDDP_ERR_NOT_FOUND, group->rank,
+                           "group_last_change: the members of this group have not changed");
+}
+
+int cddp_group_translate(const cddp_group *part, int rank, const cddp_group *group)
+{
+    int of_job = rank;
+
+    if ((part != NULL && !cddpi_group_may_ask(part, "group_translate")) ||
+        (group != NULL && !cddpi_group_may_ask(group, "group_translate")) || rank < 0) {
+        return -1;
+    }
+    if (part != NULL) {
+        if (rank >= part->world_size || (group != NULL && part->job != group->job)) {
+            return -1;
+        }
+        of_job = cddpi_group_rank_of_job(part, rank);
+    }
+    if (group == NULL) {
+        return part != NULL ? of_job : -1;
+    }
+    for (int r = 0; r < group->world_size; r++) {
+        if (cddpi_group_rank_of_job(group, r) == of_job) {
+            return r;
+        }
+    }
+    return -1;
 }

@@ -1,6 +1,7 @@
 /* loader.c - owns the public loader: its ring of batches and their memory, which samples a batch
  * contains, and calling the user's function that loads one. A piece of a batch is a sample. */
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/types.h"
 #include "device/device.h"
@@ -10,12 +11,14 @@
 
 #include <cddp/loader.h>
 
+#include <limits.h>
+
 enum { THREADS = 2, AHEAD = 2, MOST_THREADS = 1024, MOST_AHEAD = 4096 };
 
 struct loader_slot {
     unsigned char *data;
     uint64_t *indices;
-    cddp_share share; /* this rank's part of the batch in the slot, as positions in the epoch */
+    cddp_share share; /* what the slot holds, as positions in the epoch */
 };
 
 struct cddp_loader {
@@ -29,6 +32,8 @@ struct cddp_loader {
     uint64_t epoch;
     bool begun;       /* an epoch has begun and no batch of it has failed */
     uint64_t batches; /* per epoch */
+    cddp_share own;   /* with micro-batches: those of each batch that are this rank's */
+    uint64_t parts;   /* of the ring's batches, for each global batch: `own`, but at least 1 */
     struct loader_slot *slots;
     struct cddpi_batch_ring ring;
 };
@@ -43,13 +48,39 @@ static cddp_share positions_of(const cddp_loader *loader, uint64_t number)
     return (cddp_share){first, count};
 }
 
+/* The positions of micro-batch @p index of the batch at the positions @p all. */
+static cddp_share micro_batch_of(const cddp_loader *loader, cddp_share all, uint64_t index)
+{
+    return cddp_share_of(all.first, all.count, (int)index, (int)loader->options.micro_batches);
+}
+
+/* What this rank has of the batch at the positions @p all, micro-batches or not: they are next to
+ * each other. */
+static cddp_share own_of(const cddp_loader *loader, cddp_share all)
+{
+    cddp_share first, last;
+
+    if (loader->options.micro_batches == 0) {
+        return cddp_share_of(all.first, all.count, loader->rank, loader->world_size);
+    }
+    if (loader->own.count == 0) {
+        return (cddp_share){all.first, 0};
+    }
+    first = micro_batch_of(loader, all, loader->own.first);
+    last = micro_batch_of(loader, all, loader->own.first + loader->own.count - 1);
+    return (cddp_share){first.first, last.first + last.count - first.first};
+}
+
+/* A batch of the ring is a part of a global batch. */
 static uint64_t open_batch(void *owner, uint64_t number, uint64_t slot_index)
 {
     const cddp_loader *loader = owner;
     struct loader_slot *slot = &loader->slots[slot_index];
-    cddp_share all = positions_of(loader, number);
+    cddp_share all = positions_of(loader, number / loader->parts);
 
-    slot->share = cddp_share_of(all.first, all.count, loader->rank, loader->world_size);
+    slot->share = loader->own.count > 0
+                      ? micro_batch_of(loader, all, loader->own.first + number % loader->parts)
+                      : own_of(loader, all);
     return slot->share.count;
 }
 
@@ -99,6 +130,10 @@ static cddp_status read_options(const cddp_loader_options *options, cddp_loader_
                           "loader_create: %d threads (at most %d), %d batches ahead (at most %d)",
                           read.threads, MOST_THREADS, read.ahead, MOST_AHEAD);
     }
+    if (read.micro_batches > INT_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_create: %llu micro-batches; at most %d",
+                          (unsigned long long)read.micro_batches, INT_MAX);
+    }
     read.threads = read.threads > 0 ? read.threads : THREADS;
     read.ahead = read.ahead > 0 ? read.ahead : AHEAD;
     *out = read;
@@ -110,7 +145,9 @@ static cddp_status make_slots(cddp_loader *loader)
 {
     const cddp_loader_options *options = &loader->options;
     uint64_t most = options->batch_size < options->samples ? options->batch_size : options->samples;
-    uint64_t capacity = (most + (uint64_t)loader->world_size - 1) / (uint64_t)loader->world_size;
+    uint64_t shares = options->micro_batches > 0 ? options->micro_batches
+                                                 : (uint64_t)loader->world_size;
+    uint64_t capacity = most / shares + (most % shares != 0);
     uint64_t slot_count = (uint64_t)options->ahead + 1;
     size_t bytes;
 
@@ -169,6 +206,21 @@ static void take_group(cddp_loader *loader, cddp_group *group)
     }
 }
 
+/* Find this rank's micro-batches. */
+static cddp_status divide(cddp_loader *loader)
+{
+    uint64_t micro_batches = loader->options.micro_batches;
+    uint64_t parts;
+
+    loader->own = cddp_share_of(0, micro_batches, loader->rank, loader->world_size);
+    loader->parts = loader->own.count > 0 ? loader->own.count : 1;
+    return __builtin_mul_overflow(loader->batches, loader->parts, &parts)
+               ? cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "loader_create: %llu batches of %llu micro-batches are too many",
+                            (unsigned long long)loader->batches, (unsigned long long)micro_batches)
+               : CDDP_OK;
+}
+
 cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader **out)
 {
     cddp_loader_options read = CDDP_LOADER_OPTIONS_INIT;
@@ -192,7 +244,8 @@ cddp_status cddp_loader_create(const cddp_loader_options *options, cddp_loader *
     loader->options = read;
     take_group(loader, read.group);
     loader->batches = read.samples / read.batch_size +
-                      (read.drop_last == 0 && read.samples % read.batch_size != 0);
+                      (!read.drop_last && read.samples % read.batch_size != 0);
+    CDDPI_TRY_GOTO(fail, status, divide(loader));
     CDDPI_TRY_GOTO(fail, status,
                    cddp_sampler_create(read.order, read.samples, read.seed, &loader->sampler));
     CDDPI_TRY_GOTO(fail, status, make_slots(loader));
@@ -249,7 +302,7 @@ cddp_status cddp_loader_begin(cddp_loader *loader, uint64_t epoch, uint64_t batc
     CDDPI_TRY(cddp_sampler_set_epoch(loader->sampler, epoch));
     loader->epoch = epoch;
     loader->begun = true;
-    cddpi_batch_ring_begin(&loader->ring, batch, loader->batches);
+    cddpi_batch_ring_begin(&loader->ring, batch * loader->parts, loader->batches * loader->parts);
     return CDDP_OK;
 }
 
@@ -257,6 +310,7 @@ cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out)
 {
     cddp_batch batch = CDDP_BATCH_INIT;
     const struct loader_slot *slot;
+    uint64_t part;
     cddp_status status;
 
     ENTER_LOADER(loader, "loader_next");
@@ -268,26 +322,35 @@ cddp_status cddp_loader_next(cddp_loader *loader, cddp_batch *out)
     if (!loader->begun) {
         return cddpi_fail(CDDP_ERR_STATE, "loader_next: no epoch was begun, or it failed");
     }
-    batch.number = loader->ring.taken;
+    part = loader->ring.taken;
+    batch.number = part / loader->parts;
     batch.end = batch.number == loader->batches;
     if (!batch.end) {
+        cddp_share all = positions_of(loader, batch.number);
+
+        int64_t begin_ns = cddpi_now_ns();
+
         status = cddpi_batch_ring_await(&loader->ring);
+        batch.wait_ns = (uint64_t)(cddpi_now_ns() - begin_ns);
         loader->begun = status == CDDP_OK;
         CDDPI_TRY(status);
         loader->ring.taken++;
-        slot = &loader->slots[batch.number % loader->ring.slot_count];
+        slot = &loader->slots[part % loader->ring.slot_count];
         batch.data = slot->data;
         batch.indices = slot->indices;
         batch.count = slot->share.count;
-        batch.total = positions_of(loader, batch.number).count;
+        batch.total = all.count;
+        batch.micro_batch = loader->own.count > 0 ? loader->own.first + part % loader->parts
+                                                  : loader->options.micro_batches;
+        batch.samples = own_of(loader, all).count;
     }
     return cddpi_struct_fill("batch", "CDDP_BATCH_INIT", &batch, sizeof batch, out);
 }
 
-uint64_t cddp_loader_batches(const cddp_loader *loader)
+uint64_t cddp_loader_batch_count(const cddp_loader *loader)
 {
     return cddpi_handle_check_life((const struct cddpi_handle *)loader, CDDPI_HANDLE_LOADER,
-                                   "loader_batches") == CDDP_OK
+                                   "loader_batch_count") == CDDP_OK
                ? loader->batches
                : 0;
 }

@@ -49,10 +49,7 @@ cddp_status cddpi_infer_read_options(const cddp_model_options *options, cddp_mod
     if (read.threads == 0) {
         read.threads = (uint32_t)cddpi_env_integer(CDDPI_ENV_THREADS, 1, MOST_THREADS, 1);
     }
-    if (read.reserved != 0) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "model_open: reserved is %d, but must be 0",
-                          read.reserved);
-    }
+    CDDPI_TRY(cddpi_reserved_check("model_open", &read.reserved, sizeof read.reserved));
     *out = read;
     return CDDP_OK;
 }

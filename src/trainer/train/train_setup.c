@@ -46,7 +46,8 @@ cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_
     return cddpi_trainer_check_model(config);
 }
 
-cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer, cddp_group_options *options)
+/* Create the group from @p options on the configured device, or where the engine needs it. */
+static cddp_status join(struct cddpi_trainer *trainer, cddp_group_options *options)
 {
     options->device = trainer->config->train.device == CDDPI_TRAIN_ON_AUTO
                           ? NULL /* decided by $CDDP_DEVICE */
@@ -103,7 +104,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
         options.rank = config->train.rank;
         options.world_size = config->train.world_size;
     }
-    CDDPI_TRY(cddpi_trainer_join(trainer, &options));
+    CDDPI_TRY(join(trainer, &options));
     cddpi_dump_set_folder(trainer->group, NULL); /* until the run has a folder */
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));

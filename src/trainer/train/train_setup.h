@@ -17,11 +17,6 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer);
  *  reading data: cheap enough to run before ranks are started. */
 CDDP_CHECKED cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size);
 
-/** Create the group from @p options on the configured device, or where the engine of @p trainer
- *  needs it. Sets the group, device, rank and world_size of @p trainer. */
-CDDP_CHECKED cddp_status cddpi_trainer_join(struct cddpi_trainer *trainer,
-                                            cddp_group_options *options);
-
 /** Train until the last step or a signal, evaluate, and write the last checkpoint. Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer);
 

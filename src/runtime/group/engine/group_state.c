@@ -28,6 +28,7 @@ int cddpi_group_rank_of_job(const cddp_group *group, int rank)
 
 cddp_status cddpi_group_fail_broken(cddp_group *group, cddp_status status)
 {
+    group->is_told = true;
     if (cddpi_group_has_device(group)) {
         return cddpi_group_device_tell(group->device, status, &group->failure);
     }

@@ -1,6 +1,7 @@
 /* work.c - owns test, wait and destroy of work handles, wherever their operation runs. */
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
 #include "group/engine/group_state.h"
@@ -95,6 +96,13 @@ static void destroy_entered(cddp_work *work, cddp_group *group)
         cddpi_group_device_drop(work);
     } else {
         (void)cddpi_queue_wait(group, work, 0);
+        if (work->status != CDDP_OK && !group->is_told) {
+            (void)result_of(work);
+            cddpi_log(CDDPI_LOG_WARN,
+                      "a work handle is destroyed without a wait, so nobody gets its "
+                      "error: %s",
+                      cddp_last_error());
+        }
     }
     cddpi_work_put(work);
     (void)cddpi_group_leave(group, CDDP_OK);

@@ -59,29 +59,32 @@ CDDPI_MESSAGE_FORM(cddpi_offer_form, OFFER, struct bootstrap_offer, OFFER_BYTES,
                    CDDPI_TEXT(struct bootstrap_offer, token),
                    CDDPI_TEXT(struct bootstrap_offer, job));
 
-static cddp_status fail_with(const cddp_bootstrap *bootstrap, const char *what, int code)
+/* @p result: what the caller's function returned. */
+static cddp_status result_of(const cddp_bootstrap *bootstrap, const char *what, cddp_status result)
 {
-    cddp_status status = (cddp_status)cddpi_last_failure()->status;
+    const char *name = cddp_status_name(result);
 
-    if (status != CDDP_OK) { /* the function that failed has set the text */
-        return cddpi_fail_prefix(status, "joining");
+    if (result == CDDP_OK) {
+        return CDDP_OK;
     }
-    return cddpi_fail(
-        CDDP_ERR_PEER,
-        "joining: the bootstrap's %s failed with code %d (%s) on rank %d of %d: it is "
-        "the caller's function, and fails where another rank has not come to this call, "
-        "or has ended: see the output of the others",
-        what, code, strerror(code), bootstrap->rank, bootstrap->world_size);
+    if (cddpi_last_failure()->status == (int32_t)result) { /* the function has set the text */
+        return cddpi_fail_prefix(result, "joining");
+    }
+    return cddpi_fail(name != NULL && result < 0 ? result : CDDP_ERR_PEER,
+                      "joining: the bootstrap's %s returned %d (%s) on rank %d of %d: it is "
+                      "the caller's function, and fails where another rank has not come to this "
+                      "call, or has ended: see the output of the others",
+                      what, (int)result, name != NULL ? name : "not a status", bootstrap->rank,
+                      bootstrap->world_size);
 }
 
 static cddp_status gather(void *context, const void *own, size_t bytes, void *out_all)
 {
     const cddp_bootstrap *bootstrap = context;
-    int code;
 
     cddpi_error_clear();
-    code = bootstrap->all_gather(bootstrap->context, own, bytes, out_all);
-    return code == 0 ? CDDP_OK : fail_with(bootstrap, "all_gather", code);
+    return result_of(bootstrap, "all_gather",
+                     bootstrap->all_gather(bootstrap->state, own, bytes, out_all));
 }
 
 static struct cddpi_exchange exchange_by(const cddp_bootstrap *bootstrap)
@@ -214,7 +217,8 @@ static cddp_status take_offer(const struct bootstrap_offer *offer, bool by_loopb
 
     if (!by_loopback) {
         cddp_status status = cddpi_tcp_reachable(
-            &offer->at, env->timeout_ms < REACH_MS ? env->timeout_ms : REACH_MS, address.host);
+            &offer->at, env->join_timeout_ms < REACH_MS ? env->join_timeout_ms : REACH_MS,
+            address.host);
 
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(
@@ -242,7 +246,6 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
     uint8_t block[OFFER_BYTES] = {0};
     cddp_status status = CDDP_OK;
     bool is_local = true; /* all ranks reach rank 0 by loopback */
-    int code;
 
     count_locals(bootstrap, all, env);
     for (int rank = 0; rank < env->world_size; rank++) {
@@ -256,10 +259,8 @@ static cddp_status rendezvous_at(const cddp_bootstrap *bootstrap, const struct a
     }
     CDDPI_TRY(cddpi_agree_by(&exchange, status));
     cddpi_error_clear();
-    code = bootstrap->broadcast(bootstrap->context, block, sizeof block);
-    if (code != 0) {
-        return fail_with(bootstrap, "broadcast", code);
-    }
+    CDDPI_TRY(result_of(bootstrap, "broadcast",
+                        bootstrap->broadcast(bootstrap->state, block, sizeof block)));
     status = cddpi_message_unpack(&cddpi_offer_form, block, sizeof block, &offer);
     if (status == CDDP_OK && !cddpi_tcp_offer_is_valid(&offer.at)) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "it is damaged");
@@ -331,7 +332,7 @@ cddp_status cddpi_bootstrap_rendezvous_by_mpi(struct cddpi_launch_env *env)
     cddp_status status = cddpi_mpi_module_open(&module);
 
     if (status == CDDP_OK) {
-        status = module->bootstrap(env->timeout_ms, &bootstrap);
+        status = module->bootstrap(env->join_timeout_ms, &bootstrap);
     }
     if (status == CDDP_OK && (bootstrap.rank != rank || bootstrap.world_size != world_size)) {
         status = cddpi_fail(CDDP_ERR_UNAVAILABLE,

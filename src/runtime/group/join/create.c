@@ -20,7 +20,7 @@ static cddp_status connect_ranks(const struct cddpi_members *members,
     struct cddpi_open_params params = {env->rank, env->world_size, env->timeout_ms, NULL};
     struct cddpi_backend *backend;
     /* with several hosts, a launcher's local rank may be wrong: it may not know about hosts */
-    bool is_known = members->host_count == 1;
+    bool is_known = members->host_count == 1 && env->local_world_size != 0;
 
     if (transport == NULL || (transport == &cddpi_shm_transport && members->host_count > 1)) {
         /* "host" means both transports */
@@ -171,8 +171,9 @@ static cddp_status read_bootstrap(const cddp_bootstrap *bootstrap,
     cddp_group_options read = *options;
 
     read.rendezvous = "bootstrap";
-    read.rank = read.local_rank = bootstrap->rank;
-    read.world_size = read.local_world_size = bootstrap->world_size;
+    read.rank = bootstrap->rank;
+    read.world_size = bootstrap->world_size;
+    read.local_world_size = 0; /* found out */
     CDDPI_TRY(cddpi_launch_env_read(&read, out));
     out->origin = "a bootstrap";
     return CDDP_OK;

@@ -223,7 +223,7 @@ static void find_self(const struct cddpi_launch_env *env, struct cddpi_member *o
         snprintf(out->host_id, sizeof out->host_id, "%.200s", given);
         return;
     }
-    cddpi_rendezvous_place(out->host_id);
+    cddpi_process_place(out->host_id);
     used = strlen(out->host_id);
     out->host_id[used] = '|';
     (void)gethostname(out->host_id + used + 1, 127);

@@ -35,19 +35,19 @@ enum {
 static cddp_status connect_slowly(struct cddpi_rendezvous *rendezvous, cddp_store_options *options)
 {
     const struct cddpi_launch_env *env = rendezvous->env;
-    uint32_t first_ms = env->timeout_ms < CDDPI_FIRST_NEWS_MS ? env->timeout_ms
-                                                              : CDDPI_FIRST_NEWS_MS;
+    uint32_t first_ms = env->join_timeout_ms < CDDPI_FIRST_NEWS_MS ? env->join_timeout_ms
+                                                                   : CDDPI_FIRST_NEWS_MS;
     cddp_status status;
 
     options->timeout_ms = first_ms;
     status = cddp_store_open(options, &rendezvous->store);
-    if (status == CDDP_ERR_TIMEOUT && first_ms < env->timeout_ms) {
+    if (status == CDDP_ERR_TIMEOUT && first_ms < env->join_timeout_ms) {
         cddpi_log(CDDPI_LOG_WARN,
                   "joining job %s: rank %d of %d has waited %u s for rank 0, or cddp-run, to serve "
                   "%s (%s): %s",
                   env->job, env->rank, env->world_size, first_ms / 1000, env->store, env->says,
                   cddp_last_error());
-        options->timeout_ms = env->timeout_ms - first_ms;
+        options->timeout_ms = env->join_timeout_ms - first_ms;
         status = cddp_store_open(options, &rendezvous->store);
     }
     if (status == CDDP_ERR_TIMEOUT && env->says[0] != '\0') {
@@ -55,7 +55,7 @@ static cddp_status connect_slowly(struct cddpi_rendezvous *rendezvous, cddp_stor
                                  env->says);
     }
     CDDPI_TRY(status);
-    cddpi_store_set_timeout(rendezvous->store, env->timeout_ms);
+    cddpi_store_set_timeout(rendezvous->store, env->join_timeout_ms);
     return CDDP_OK;
 }
 
@@ -71,7 +71,7 @@ static cddp_status serve_store(struct cddpi_rendezvous *rendezvous)
     }
     server.host = address.host;
     server.port = address.port;
-    server.other_hosts = env->local_world_size < env->world_size;
+    server.other_hosts = env->local_world_size != 0 && env->local_world_size < env->world_size;
     return cddpi_store_server_create(&server, &rendezvous->server);
 }
 
@@ -98,7 +98,7 @@ static cddp_status connect_to(struct cddpi_rendezvous *rendezvous, struct cddpi_
     options.token = env->token;
     options.prefix = prefix;
     if (reads_token) {
-        options.timeout_ms = env->timeout_ms;
+        options.timeout_ms = env->join_timeout_ms;
         return cddpi_local_token_open(env, &options, rendezvous->deadline_ns, &rendezvous->store);
     }
     status = connect_slowly(rendezvous, &options);
@@ -142,7 +142,7 @@ cddp_status cddpi_rendezvous_open(struct cddpi_launch_env *env, struct cddpi_ren
     cddp_status status;
 
     *out = (struct cddpi_rendezvous){.env = env,
-                                     .deadline_ns = cddpi_deadline_ns(env->timeout_ms),
+                                     .deadline_ns = cddpi_deadline_ns(env->join_timeout_ms),
                                      .news_ns = cddpi_deadline_ns(CDDPI_FIRST_NEWS_MS),
                                      .news_ms = 2 * CDDPI_FIRST_NEWS_MS};
     cddpi_log(CDDPI_LOG_INFO, "joining job %s as rank %d of %d (%s), through %s", env->job,

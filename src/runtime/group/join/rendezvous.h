@@ -10,13 +10,13 @@
 #ifndef CDDPI_GROUP_RENDEZVOUS_H
 #define CDDPI_GROUP_RENDEZVOUS_H
 
+#include "base/process.h"
 #include "group/launch/launch_env.h"
 #include "store/message.h"
 
 enum {
     CDDPI_MEMBER_KEY_BYTES = 32,
     CDDPI_PREFIX_BYTES = 320,
-    CDDPI_PROCESS_PLACE_BYTES = 160,
     /* after starting to join, before a rank logs which ranks are missing */
     CDDPI_FIRST_NEWS_MS = 10000
 };
@@ -101,10 +101,6 @@ CDDP_CHECKED cddp_status cddpi_rendezvous_await_members(struct cddpi_rendezvous 
                                                         struct cddpi_member_values *out);
 
 /* rendezvous_rank.c: which process is which rank */
-
-/** Write where this process runs, "MACHINE|NAMESPACE": equal for processes that see each other in
- *  /proc. */
-void cddpi_rendezvous_place(char out[CDDPI_PROCESS_PLACE_BYTES]);
 
 /** Register in the store that this process is its rank.
  *  @return CDDP_OK; CDDP_ERR_MISMATCH with a text that names both processes, if another process is

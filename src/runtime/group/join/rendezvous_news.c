@@ -122,8 +122,8 @@ cddp_status cddpi_rendezvous_missing(struct cddpi_rendezvous *rendezvous)
     cddpi_rendezvous_members_fini(&values);
     return cddpi_fail(CDDP_ERR_TIMEOUT, "joining job %s: %s %s did not come to %s within %u ms%s",
                       env->job, strchr(missing, ',') != NULL ? "ranks" : "rank",
-                      missing[0] != '\0' ? missing : "0 to answer", env->store, env->timeout_ms,
-                      says);
+                      missing[0] != '\0' ? missing : "0 to answer", env->store,
+                      env->join_timeout_ms, says);
 }
 
 cddp_status cddpi_refusal_set(struct cddpi_rendezvous *rendezvous, const char *key,

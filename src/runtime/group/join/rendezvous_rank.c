@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/machine.h"
 #include "base/process.h"
 #include "group/launch/local_token.h"
 #include "store/store.h"
@@ -20,23 +19,13 @@ enum { KEY_BYTES = 32, LOOK_MS = 2000 };
 CDDPI_MESSAGE_FORM(cddpi_who_form, WHO, WHO, sizeof(WHO) + 64, CDDPI_NUMBER(WHO, pid, 1, INT32_MAX),
                    CDDPI_U64(WHO, start), CDDPI_TEXT(WHO, host), CDDPI_TEXT(WHO, place));
 
-void cddpi_rendezvous_place(char out[CDDPI_PROCESS_PLACE_BYTES])
-{
-    char machine[CDDPI_MACHINE_BYTES];
-    char space[64] = "";
-
-    cddpi_machine(machine);
-    (void)!readlink("/proc/self/ns/pid", space, sizeof space - 1);
-    snprintf(out, CDDPI_PROCESS_PLACE_BYTES, "%s|%s", machine, space);
-}
-
 static void find_self(struct cddpi_who *out)
 {
     memset(out, 0, sizeof *out);
     out->pid = cddpi_process_id();
     out->start = cddpi_process_start_time();
     (void)gethostname(out->host, sizeof out->host - 1);
-    cddpi_rendezvous_place(out->place);
+    cddpi_process_place(out->place);
 }
 
 static cddp_status read_who(const struct cddpi_rendezvous *rendezvous, const void *value,

@@ -48,15 +48,18 @@ static struct cddpi_open_params params_in(const cddp_group *group,
     return params;
 }
 
-/* The job's rank of each rank with this rank's color; NULL: the numbers are equal, or there is no
- * memory, in which case errors name only the part's ranks. */
-static int *ranks_of_job(const cddp_group *group, const struct split_choice *choices,
-                         const struct cddpi_open_params *params)
+/* The job's rank of each rank with this rank's color; NULL: the numbers are equal. */
+static cddp_status find_ranks_of_job(const cddp_group *group, const struct split_choice *choices,
+                                     const struct cddpi_open_params *params, int **out)
 {
     int *ranks = cddpi_zalloc_array((size_t)params->world_size, sizeof *ranks);
     bool same = true;
 
-    for (int r = 0; ranks != NULL && r < group->world_size; r++) {
+    if (ranks == NULL) {
+        return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, group->rank, "split: no memory for %d ranks",
+                               params->world_size);
+    }
+    for (int r = 0; r < group->world_size; r++) {
         int place = 0;
 
         if (choices[r].color != choices[group->rank].color) {
@@ -70,9 +73,10 @@ static int *ranks_of_job(const cddp_group *group, const struct split_choice *cho
     }
     if (same) {
         cddpi_free(ranks);
-        return NULL;
+        ranks = NULL;
     }
-    return ranks;
+    *out = ranks;
+    return CDDP_OK;
 }
 
 /* Create the part for this rank's color; NULL if it has no color. All ranks of @p group take
@@ -84,6 +88,7 @@ static cddp_status make_part(cddp_group *group, const struct split_choice *choic
     struct cddpi_backend *backend = NULL;
     struct cddpi_open_params params;
     cddp_group *made;
+    cddp_status status;
     int first;
 
     params = params_in(group, choices, &first);
@@ -93,7 +98,12 @@ static cddp_status make_part(cddp_group *group, const struct split_choice *choic
         return CDDP_OK;
     }
     CDDPI_TRY(cddpi_group_build(&params, group->transport, backend, &made));
-    made->ranks_of_job = ranks_of_job(group, choices, &params);
+    status = find_ranks_of_job(group, choices, &params, &made->ranks_of_job);
+    if (status != CDDP_OK) {
+        cddp_group_destroy(made);
+        return status;
+    }
+    made->job = group->job;
     made->generation = group->generation;
     made->host = group->host;
     memcpy(made->token, group->token, sizeof made->token);

@@ -16,14 +16,14 @@
 #include <sodium.h>
 #include <stdio.h>
 
-static int broadcast(void *context, void *data, size_t bytes)
+static cddp_status broadcast(void *state, void *data, size_t bytes)
 {
-    return cddp_broadcast(context, data, bytes, CDDP_U8, 0, NULL);
+    return cddp_broadcast(state, data, bytes, CDDP_U8, 0, NULL);
 }
 
-static int all_gather(void *context, const void *own, size_t bytes, void *out_all)
+static cddp_status all_gather(void *state, const void *own, size_t bytes, void *out_all)
 {
-    return cddp_all_gather(context, own, out_all, bytes, CDDP_U8, NULL);
+    return cddp_all_gather(state, own, out_all, bytes, CDDP_U8, NULL);
 }
 
 /* With one rank, no exchange is needed to find the store. */
@@ -56,7 +56,7 @@ static cddp_status serve_store(cddp_group *group, struct cddpi_launch_env *env)
     cddp_bootstrap bootstrap = CDDP_BOOTSTRAP_INIT;
     uint8_t nonce[CDDPI_NONCE_BYTES];
 
-    bootstrap.context = group;
+    bootstrap.state = group;
     bootstrap.rank = group->rank;
     bootstrap.world_size = group->world_size;
     bootstrap.broadcast = broadcast;
@@ -85,7 +85,7 @@ static cddp_status make_store(cddp_group *group)
                                  "group_store_create: no memory for %zu bytes", sizeof *env);
     }
     CDDPI_TRY_GOTO(out, status, cddpi_agree(group, status));
-    env->timeout_ms = group->timeout_ms;
+    env->join_timeout_ms = group->timeout_ms;
     CDDPI_TRY_GOTO(out, status, serve_store(group, env));
     options.url = env->store;
     options.token = env->token;

@@ -126,12 +126,10 @@ static cddp_status from_options(const cddp_group_options *options, bool by_env,
         env->rank >= env->world_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: rank %d of %d", env->rank, env->world_size);
     }
-    if (env->local_world_size == 0) {
-        env->local_world_size = env->world_size;
-        env->local_rank = env->rank;
-    }
-    if (env->local_world_size < 1 || env->local_world_size > env->world_size ||
-        env->local_rank < 0 || env->local_rank >= env->local_world_size) {
+    /* 0: the ranks find out while they join (members.h) */
+    if (env->local_world_size != 0 &&
+        (env->local_world_size < 1 || env->local_world_size > env->world_size ||
+         env->local_rank < 0 || env->local_rank >= env->local_world_size)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "join: local rank %d of %d", env->local_rank,
                           env->local_world_size);
     }
@@ -165,6 +163,12 @@ cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_gro
         CDDPI_TRY(cddpi_struct_read("group options", "CDDP_GROUP_OPTIONS_INIT", options,
                                     sizeof read, sizeof read.struct_size, &read));
         CDDPI_TRY(cddpi_reserved_check("group options", read.reserved, sizeof read.reserved));
+        if (read.elastic) {
+            return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                              "group options: cddp %s cannot keep a job whose members change "
+                              "(elastic): cddp-run --max-restarts starts it again instead",
+                              cddp_version());
+        }
     }
     *out = read;
     return CDDP_OK;
@@ -188,6 +192,7 @@ cddp_status cddpi_launch_env_read(const cddp_group_options *given, struct cddpi_
                          ? options->generation
                          : (uint32_t)cddpi_env_integer(CDDPI_ENV_GENERATION, 0, UINT32_MAX, 0);
     env.timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : cddpi_env_timeout_ms();
+    env.join_timeout_ms = options->join_timeout_ms != 0 ? options->join_timeout_ms : env.timeout_ms;
     CDDPI_TRY(options->world_size != 0
                   ? from_options(options, by_env, &env)
                   : from_environment(&env, options->rendezvous != NULL, options->job != NULL));

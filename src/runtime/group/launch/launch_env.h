@@ -12,10 +12,11 @@ struct cddpi_launch_env {
     int rank;
     int world_size;
     int local_rank;
-    int local_world_size;
+    int local_world_size; /* 0: not known before the ranks have met */
     uint32_t generation;
-    uint32_t timeout_ms;
-    char store[1200]; /* URL; "": this process is alone */
+    uint32_t timeout_ms;      /* of collectives */
+    uint32_t join_timeout_ms; /* of the meeting */
+    char store[1200];         /* URL; "": this process is alone */
     char job[256];
     char token[256];
     bool hosts_store;       /* rank 0 runs the server that `store` names */

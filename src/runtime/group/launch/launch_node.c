@@ -69,7 +69,7 @@ static cddp_status read_place(const struct cddpi_finding *finding, struct cddpi_
     struct cddpi_launch_env env = {.rank = node->node,
                                    .world_size = node->nodes,
                                    .local_world_size = 1,
-                                   .timeout_ms = cddpi_env_timeout_ms(),
+                                   .join_timeout_ms = cddpi_env_timeout_ms(),
                                    .token = "later"};
     const char *store = cddpi_launch_given_store();
     cddp_status status = CDDP_OK;
@@ -191,7 +191,7 @@ cddp_status cddpi_launch_node_token(char *out, size_t bytes, char *out_file, siz
         env->rank = finding->claims[finding->chosen].rank;
         env->world_size = finding->claims[finding->chosen].size;
         env->local_world_size = 1;
-        env->timeout_ms = cddpi_env_timeout_ms();
+        env->join_timeout_ms = cddpi_env_timeout_ms();
         status = cddpi_launch_meet(finding, env);
         if (status == CDDP_OK) {
             snprintf(out, bytes, "%s", env->token);

@@ -196,7 +196,7 @@ cddp_status cddpi_launch_token(struct cddpi_launch_env *env, const char *name, c
     pthread_mutex_lock(&known.lock);
     if (strcmp(known.name, name) != 0) {
         known.name[0] = '\0';
-        status = find_token(name, folder, env->timeout_ms, known.token, known.file);
+        status = find_token(name, folder, env->join_timeout_ms, known.token, known.file);
     }
     if (status == CDDP_OK) {
         snprintf(known.name, sizeof known.name, "%s", name);
@@ -238,7 +238,8 @@ bool cddpi_launch_is_here(const struct cddpi_launch_env *env)
         return true;
     }
     /* a machine's own name may resolve to its loopback (127.0.1.1 in Debian's /etc/hosts) */
-    return env->local_world_size == env->world_size && host[0] != '[' && is_loopback(host);
+    return (env->local_world_size == 0 || env->local_world_size == env->world_size) &&
+           host[0] != '[' && is_loopback(host);
 }
 
 cddp_status cddpi_launch_need_token(const struct cddpi_launch_env *env)

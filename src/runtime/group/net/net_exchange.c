@@ -128,7 +128,7 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
 {
     struct cddpi_rendezvous *rendezvous = exchange->rendezvous;
     int most = SLICE_MS + exchange->net->host_count / SLICE_PER_HOSTS;
-    uint32_t timeout_ms = rendezvous->env->timeout_ms;
+    uint32_t timeout_ms = rendezvous->env->join_timeout_ms;
     int64_t late_ns = cddpi_deadline_ns(timeout_ms < LATE_MS ? timeout_ms : LATE_MS);
     int64_t deadline_ns = late_ns > rendezvous->deadline_ns ? late_ns : rendezvous->deadline_ns;
 
@@ -160,7 +160,7 @@ static cddp_status take_key(struct net_exchange *exchange, const char *key, int 
         if (left <= slice) {
             return cddpi_fail(CDDP_ERR_TIMEOUT, "joining: rank %d did not come to %s within %u ms",
                               exchange->net->leaders[find_missing(exchange, host)],
-                              rendezvous->env->store, rendezvous->env->timeout_ms);
+                              rendezvous->env->store, rendezvous->env->join_timeout_ms);
         }
     }
 }

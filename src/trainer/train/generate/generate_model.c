@@ -10,7 +10,8 @@
 
 #include <cddp/process.h>
 
-cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
+/* Open the configured tokenizer, if there is one. */
+static cddp_status open_tokenizer(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
 
@@ -20,7 +21,8 @@ cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer)
     return cddpi_tokenizer_open(config->data.vocabulary, &trainer->data.tokenizer);
 }
 
-cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer)
+/* Check that the model can generate text with this configuration. */
+static cddp_status check_text(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     int vocabulary = trainer->data.train.data.classes;
@@ -38,9 +40,9 @@ cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const ch
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_text_reader reader;
-    cddp_status status = cddpi_text_reader_init(&reader, trainer->model, trainer->device,
-                                                trainer->models.predictions, trainer->data.train.data.classes,
-                                                trainer->cursor.step);
+    cddp_status status = cddpi_text_reader_init(
+        &reader, trainer->model, trainer->device, trainer->models.predictions,
+        trainer->data.train.data.classes, trainer->cursor.step);
     struct cddpi_generator generator = {
         .logits = cddpi_text_reader_logits,
         .model = &reader,
@@ -70,8 +72,8 @@ cddp_status cddpi_trainer_prepare_text(struct cddpi_trainer *trainer)
     if (trainer->config->train.generate_steps == 0) {
         return CDDP_OK;
     }
-    CDDPI_TRY(cddpi_trainer_check_text(trainer));
-    return trainer->rank == 0 ? cddpi_trainer_open_tokenizer(trainer) : CDDP_OK;
+    CDDPI_TRY(check_text(trainer));
+    return trainer->rank == 0 ? open_tokenizer(trainer) : CDDP_OK;
 }
 
 /* Write the line of metrics. */

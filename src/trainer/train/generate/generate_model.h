@@ -5,11 +5,6 @@
 #include "train/generate/generate.h"
 #include "train/trainer.h"
 
-/** Open the configured tokenizer, if there is one. */
-CDDP_CHECKED cddp_status cddpi_trainer_open_tokenizer(struct cddpi_trainer *trainer);
-/** Check that the model can generate text with this configuration. */
-CDDP_CHECKED cddp_status cddpi_trainer_check_text(struct cddpi_trainer *trainer);
-
 /** Continue @p prompt as the train.generate_... keys say. Local: no other rank takes part.
  *  @param deadline_ns  As in struct cddpi_generator. */
 CDDP_CHECKED cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer,

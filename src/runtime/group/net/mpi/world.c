@@ -81,17 +81,17 @@ fail: /* MPI may still use the copy */
     return status;
 }
 
-static int broadcast(void *context, void *data, size_t bytes)
+static cddp_status broadcast(void *state, void *data, size_t bytes)
 {
-    (void)context;
+    (void)state;
     return exchange(NULL, 0, data, bytes);
 }
 
-static int all_gather(void *context, const void *own, size_t bytes, void *out_all)
+static cddp_status all_gather(void *state, const void *own, size_t bytes, void *out_all)
 {
     int size = 0;
 
-    (void)context;
+    (void)state;
     CDDPI_TRY(cddpi_mpi_enter());
     (void)MPI_Comm_size(MPI_COMM_WORLD, &size);
     cddpi_mpi_leave();
