@@ -107,6 +107,7 @@ typedef struct cddp_bucket {
     uint64_t step;
 
 } cddp_bucket;
+CDDP_NO_TAIL(cddp_bucket, step);
 
 /** A communication hook: replaces the reduction of a bucket. Hooks are called in bucket order, in
  *  the thread that drives compute.

@@ -143,8 +143,36 @@ CDDP_CHECKED cddp_status cddp_last_failure(cddp_failure *out);
  *  @return @p status. */
 CDDP_CHECKED cddp_status cddp_fail(cddp_status status, const char *text);
 
-/** The library's version, "major.minor.patch"; a static string. Any thread. */
+/** The version of these headers. Before 1.0, each minor version is an interface of its own. */
+#define CDDP_VERSION_MAJOR 0
+#define CDDP_VERSION_MINOR 2 /**< see CDDP_VERSION_MAJOR */
+#define CDDP_VERSION_PATCH 0 /**< see CDDP_VERSION_MAJOR */
+/** The version as a number, for #if: 200 is 0.2.0, 10203 is 1.2.3. */
+#define CDDP_VERSION_NUM                                                                           \
+    (CDDP_VERSION_MAJOR * 10000 + CDDP_VERSION_MINOR * 100 + CDDP_VERSION_PATCH)
+
+/** The library's version, "major.minor.patch"; a static string. Any thread.
+ *  Collective: no. */
 CDDP_API const char *cddp_version(void);
+
+/** The library's version as a number, which may be another one than the headers'
+ *  CDDP_VERSION_NUM. Any thread.
+ *  Collective: no. */
+CDDP_API int cddp_version_number(void);
+
+/** Whether this installation has a feature:
+ *
+ *  - "cuda": the CUDA module was found and loads; whether there is a GPU is another question
+ *  - "nccl": the same, and the module finds NCCL
+ *  - "mpi": the MPI module was found and loads, with its MPI
+ *  - "tools": cddp-train and its siblings were built with this library
+ *  - "images": cddp-train was built with libjpeg and libpng
+ *  - "hwloc": cddp-run was built with hwloc
+ *
+ *  An unknown name is false, so that programs may ask for features of later versions. The first
+ *  call for a module loads it. If the result is false, cddp_last_error() says why. Any thread.
+ *  Collective: no. */
+CDDP_API bool cddp_has(const char *feature);
 
 #ifdef __cplusplus
 }

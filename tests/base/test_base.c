@@ -10,6 +10,8 @@
 #include "base/utf8.h"
 #include "support/test.h"
 
+#include "cddp_config.h"
+
 static void a_failure_keeps_its_text_and_status(void **state)
 {
     (void)state;
@@ -322,6 +324,41 @@ static void an_environment_variable_falls_back_to_its_default(void **state)
     assert_null(cddpi_env(CDDPI_ENV_JOB));
 }
 
+static void the_version_is_the_same_as_text_as_number_and_in_the_headers(void **state)
+{
+    char text[40];
+
+    (void)state;
+    snprintf(text, sizeof text, "%d.%d.%d", CDDP_VERSION_MAJOR, CDDP_VERSION_MINOR,
+             CDDP_VERSION_PATCH);
+    assert_string_equal(cddp_version(), text);
+    assert_int_equal(cddp_version_number(), CDDP_VERSION_NUM);
+    assert_int_equal(CDDP_VERSION_NUM / 10000, CDDP_VERSION_MAJOR);
+    assert_int_equal(CDDP_VERSION_NUM / 100 % 100, CDDP_VERSION_MINOR);
+}
+
+/* $CDDP_MPI_MODULE and $CDDP_CUDA_MODULE name files; each process opens a module once, so the one
+ * that is not there comes first. */
+static void features_are_known_by_name(void **state)
+{
+    (void)state;
+    assert_false(cddp_has("wings"));
+    assert_non_null(strstr(cddp_last_error(), "has no feature of this name"));
+    assert_false(cddp_has(""));
+    assert_false(cddp_has(NULL));
+    assert_int_equal(cddp_has("tools"), CDDP_HAVE_TOOLS);
+    assert_int_equal(cddp_has("images"), CDDP_HAVE_TOOLS && CDDP_HAVE_JPEG && CDDP_HAVE_PNG);
+    setenv("CDDP_CUDA_MODULE", "/nowhere/libcddp-cuda.so", 1);
+    setenv("CDDP_MPI_MODULE", "/nowhere/libcddp-mpi.so", 1);
+    assert_false(cddp_has("cuda"));
+    assert_non_null(strstr(cddp_last_error(), "/nowhere/libcddp-cuda.so"));
+    assert_false(cddp_has("nccl"));
+    assert_false(cddp_has("mpi"));
+    assert_non_null(strstr(cddp_last_error(), "/nowhere/libcddp-mpi.so"));
+    unsetenv("CDDP_CUDA_MODULE");
+    unsetenv("CDDP_MPI_MODULE");
+}
+
 static void every_type_has_a_size_and_a_name(void **state)
 {
     (void)state;
@@ -386,6 +423,8 @@ int main(void)
         cmocka_unit_test(the_nth_allocation_can_be_made_to_fail),
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(an_environment_variable_falls_back_to_its_default),
+        cmocka_unit_test(the_version_is_the_same_as_text_as_number_and_in_the_headers),
+        cmocka_unit_test(features_are_known_by_name),
         cmocka_unit_test(every_type_has_a_size_and_a_name),
         cmocka_unit_test(distances_count_edits),
         cmocka_unit_test(folders_are_made_with_all_above_them),

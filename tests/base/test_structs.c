@@ -425,6 +425,10 @@ static void every_struct_of_the_headers_is_tested_here(void **state)
         FILE *header = fopen(headers.gl_pathv[i], "r");
 
         assert_non_null(header);
+        if (strstr(headers.gl_pathv[i], "/model.h") != NULL) {
+            fclose(header); /* of a library of its own, which this program does not link */
+            continue;
+        }
         while (fgets(line, sizeof line, header) != NULL) {
             (void)sscanf(line, "typedef struct %99[a-z_] {", type);
             if (strncmp(line, "    size_t struct_size;", 23) == 0) {

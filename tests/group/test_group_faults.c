@@ -7,6 +7,7 @@
 #include "support/group.h"
 #include "support/test.h"
 
+#include <cddp/process.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/mman.h>
@@ -502,6 +503,47 @@ static void a_rank_that_leaves_before_a_message_is_missed_at_once(void **state)
     }
 }
 
+static char logged[1024];
+
+static void keep_line(void *state, const cddp_log_record *record)
+{
+    (void)state;
+    if (strstr(record->line, "a work handle is destroyed") != NULL) {
+        snprintf(logged, sizeof logged, "%s", record->line);
+    }
+}
+
+/* Nobody waits for an operation that fails. */
+static int drop_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float value = 1;
+    cddp_group *group;
+    cddp_work *work;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    if (rank == fault->culprit) {
+        _exit(0);
+    }
+    cddp_log_set_sink(keep_line, NULL);
+    for (int i = 0; i < 2; i++) {
+        logged[0] = '\0';
+        if (cddp_all_reduce(group, &value, &value, 1, CDDP_F32, CDDP_OP_SUM, &work) == CDDP_OK) {
+            cddp_work_destroy(work);
+            CHECK((strstr(logged, "nobody gets its error: ") != NULL) == (i == 0)); /* told once */
+        }
+    }
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void an_error_that_nobody_waits_for_is_logged_once(void **state)
+{
+    (void)state;
+    run_fault(drop_rank, (struct fault){.culprit = 0}, true);
+}
+
 /* Give the next rank a word and get one from the rank before, which is late if there is none. */
 static cddp_status pass_on(cddp_group *group, int rank, int n)
 {
@@ -688,6 +730,7 @@ int main(void)
         cmocka_unit_test(ranks_agree_on_the_first_failure_with_its_name),
         cmocka_unit_test(a_receiver_is_told_that_the_sender_means_something_else),
         cmocka_unit_test(a_rank_that_leaves_before_a_message_is_missed_at_once),
+        cmocka_unit_test(an_error_that_nobody_waits_for_is_logged_once),
         cmocka_unit_test(the_first_rank_that_fails_is_named_along_a_chain_of_messages),
         cmocka_unit_test(a_rank_that_left_is_not_missed_if_its_messages_have_come),
         cmocka_unit_test(a_rank_may_go_once_its_last_collective_is_done),

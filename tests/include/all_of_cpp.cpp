@@ -123,6 +123,7 @@ static void refusals(cddp::group &group)
     CHECK(status_of([&] { model.param("w", {INT64_MAX, 3}, two); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { cddp::ddp(group, model); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([] { cddp::sampler(CDDP_ORDER_RANDOM, 0, 1); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([] { cddp::sampler(CDDP_ORDER_RANDOM, 4, 1)[4]; }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([] { cddp::safetensors("nowhere/model.safetensors"); }) != CDDP_OK);
     CHECK(status_of([] { cddp::work().wait(); }) == CDDP_ERR_ARGUMENT);
 }
@@ -258,6 +259,14 @@ static void files(const std::string &folder)
     cddp::snapshot::load(found->path, cddp::tensors().add("w", {6}, read),
                          cddp::tensors().add("m", {6}, momentum));
     CHECK(read == weight && momentum == weight);
+    cddp::snapshot::saving later = cddp::snapshot::start(
+        folder + "/later", 13, cddp::tensors().add("w", {6}, weight), cddp::tensors(), "{}");
+    weight[0] = 9;
+    later.wait();
+    CHECK(later.test());
+    cddp::snapshot::load(cddp::snapshot::find(folder + "/later")->path,
+                         cddp::tensors().add("w", {6}, read), cddp::tensors());
+    CHECK(read[0] == 1);
 }
 
 static void keys(const std::string &folder)

@@ -35,11 +35,43 @@ static void all_of_it_works_in_cxx20(void **state)
     all_of_it_works(state);
 }
 
+static int compile(int number, const char *standard, const char *text)
+{
+    const char *source = getenv("CDDP_TEST_SOURCE");
+    char command[2048];
+
+    snprintf(command, sizeof command,
+             "c++ -std=c++%s -DCASE=%d -fsyntax-only -I'%s/include' '%s/tests/include/refused.cpp' "
+             "2>&1 | grep -q '%s'",
+             standard, number, source, source, text);
+    return system(command);
+}
+
+/* Temporaries that end before cddp has used them, and copies whose names would dangle. */
+static void what_would_dangle_is_refused_by_the_compiler(void **state)
+{
+    static const char *const standards[] = {"17", "20"};
+
+    (void)state;
+    if (getenv("CDDP_TEST_SOURCE") == NULL || system("c++ --version >/dev/null 2>&1") != 0) {
+        skip();
+    }
+    for (int s = 0; s < 2; s++) {
+        assert_int_not_equal(compile(0, standards[s], "error"), 0);
+        for (int number = 1; number <= 5; number++) {
+            assert_int_equal(compile(number, standards[s], "a temporary may end before"), 0);
+        }
+        assert_int_equal(compile(6, standards[s], "deleted"), 0);
+        assert_int_equal(compile(7, standards[s], "deleted"), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(all_of_it_works_in_cxx17, set_up, tear_down),
         cmocka_unit_test_setup_teardown(all_of_it_works_in_cxx20, set_up_20, tear_down),
+        cmocka_unit_test(what_would_dangle_is_refused_by_the_compiler),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

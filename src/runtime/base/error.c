@@ -65,9 +65,16 @@ cddp_status cddpi_fail_returned(cddp_status status, cddp_status otherwise)
                             (int)status);
 }
 
+_Static_assert(CDDP_VERSION_NUM == CDDPI_VERSION_NUM, "status.h has the version of meson.build");
+
 const char *cddp_version(void)
 {
     return CDDP_VERSION;
+}
+
+int cddp_version_number(void)
+{
+    return CDDP_VERSION_NUM;
 }
 
 const char *cddp_status_text(cddp_status status)

@@ -25,7 +25,7 @@ int cddpi_file_unlinkat(int dir, const char *name, int flags);
 int cddpi_file_fsync(int fd);
 
 /** Close @p fd unless it is negative, and set it to -1. */
-void cddpi_fd_close(int *fd);
+CDDPI_SHARED void cddpi_fd_close(int *fd);
 /** Close @p stream, which may be NULL. */
 void cddpi_stream_close(FILE *stream);
 

@@ -49,6 +49,7 @@ static void release(struct listing *listing)
 static cddp_status list(const cddp_ddp *ddp, struct listing *out)
 {
     size_t count = ddp->param_count + ddp->buffer_count;
+    const int64_t *shape = ddp->shapes;
     size_t bytes = 0;
 
     for (size_t i = 0; i < count; i++) {
@@ -69,8 +70,9 @@ static cddp_status list(const cddp_ddp *ddp, struct listing *out)
 
         listed->name = tensor->name;
         listed->type = tensor->type;
-        listed->dims = tensor->dims;
-        memcpy(listed->shape, tensor->shape, sizeof listed->shape);
+        listed->dims = ddp->dims[i];
+        memcpy(listed->shape, shape, ddp->dims[i] * sizeof *shape);
+        shape += ddp->dims[i];
         listed->data = is_staged(ddp, tensor) ? out->staged + bytes : tensor->data;
         bytes += is_staged(ddp, tensor) ? staged_bytes(tensor) : 0;
     }

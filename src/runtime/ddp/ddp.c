@@ -214,6 +214,8 @@ static void dismantle(cddp_ddp *ddp)
     }
     cddpi_free(ddp->buffers);
     cddpi_free(ddp->params);
+    cddpi_free(ddp->dims);
+    cddpi_free(ddp->shapes);
     cddpi_free(ddp->slots);
     cddpi_free(ddp->planning.tensors);
     cddpi_free(ddp->backward.arrivals);

@@ -24,8 +24,6 @@ struct cddpi_param {
     size_t count;  /* elements */
     uint32_t slot; /* UINT32_MAX: frozen */
     cddp_type type;
-    int dims;
-    int64_t shape[CDDP_MAX_DIMS];
 };
 
 struct cddpi_ddp_slot {
@@ -143,6 +141,8 @@ struct cddp_ddp {
     size_t param_count;
     struct cddpi_param *buffers; /* slot is UINT32_MAX */
     size_t buffer_count;
+    unsigned char *dims; /* of each parameter, then of each buffer: only files need shapes */
+    int64_t *shapes;     /* likewise, one after the other */
     struct cddpi_ddp_slot *slots;
     size_t slot_count;
     unsigned char *flat;          /* the caller's block of gradients, or NULL */

@@ -127,8 +127,6 @@ static cddp_status describe(struct cddpi_param *out, const cddp_param *from)
     out->data = out->home = from->data;
     out->type = from->type;
     out->slot = UINT32_MAX;
-    out->dims = from->dims;
-    memcpy(out->shape, from->shape, sizeof out->shape);
     return out->name != NULL ? CDDP_OK : cddpi_ddp_no_memory(1);
 }
 
@@ -255,10 +253,40 @@ static cddp_status read_order(cddp_ddp *ddp, const size_t *ready_order)
     return CDDP_OK;
 }
 
+/* The parameters of @p model, then its buffers. */
+static const cddp_param *tensor_at(const struct cddpi_manifest *model, size_t index)
+{
+    return index < model->param_count ? &model->params[index]
+                                      : &model->buffers[index - model->param_count];
+}
+
+static cddp_status keep_shapes(cddp_ddp *ddp, const struct cddpi_manifest *model)
+{
+    size_t count = model->param_count + model->buffer_count;
+    size_t next = 0;
+
+    ddp->dims = cddpi_zalloc_array(count, sizeof *ddp->dims);
+    for (size_t i = 0; i < count && ddp->dims != NULL; i++) {
+        ddp->dims[i] = (unsigned char)tensor_at(model, i)->dims;
+        next += ddp->dims[i];
+    }
+    ddp->shapes = cddpi_zalloc_array(next + 1, sizeof *ddp->shapes);
+    if (ddp->dims == NULL || ddp->shapes == NULL) {
+        return cddpi_ddp_no_memory(count);
+    }
+    next = 0;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(&ddp->shapes[next], tensor_at(model, i)->shape, ddp->dims[i] * sizeof *ddp->shapes);
+        next += ddp->dims[i];
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_ddp_register(cddp_ddp *ddp, const struct cddpi_manifest *model)
 {
     CDDPI_TRY(register_params(ddp, model->params, model->param_count));
     CDDPI_TRY(register_buffers(ddp, model->buffers, model->buffer_count));
+    CDDPI_TRY(keep_shapes(ddp, model));
     CDDPI_TRY(check_flat(ddp));
     CDDPI_TRY(cddpi_ddp_check_memory(ddp, model->options->shard));
     return read_order(ddp, model->options->ready_order);

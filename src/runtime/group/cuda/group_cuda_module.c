@@ -2,6 +2,7 @@
  * transports. */
 #include "device/cuda/cuda_internal.h"
 #include "group/cuda/common.h"
+#include "group/cuda/nccl/nccl_transport.h"
 
 #include "cddp_config.h"
 
@@ -9,12 +10,21 @@
 static const struct cddpi_transport *const transports[] = {
     CDDPI_CUDA_TRANSPORTS(ROW) & cddpi_staged_hosts_transport, NULL};
 
+static cddp_status find_nccl(const struct cddpi_module_host *host)
+{
+    struct nccl_library library;
+
+    cddpi_module_host_use(host);
+    return cddpi_nccl_load(&library);
+}
+
 static const struct cddpi_module module = {
     .abi = CDDPI_MODULE_ABI,
     .version = CDDP_VERSION,
     .count = cuda_count,
     .open = cuda_open,
     .describe = cuda_describe,
+    .find_nccl = find_nccl,
     .transports = transports,
 };
 
