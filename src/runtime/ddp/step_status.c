@@ -56,7 +56,9 @@ cddp_status cddpi_step_status_start(cddp_ddp *ddp)
         status = cddp_all_gather(ddp->group, own, ddp->end.statuses, sizeof *own, CDDP_U8,
                                  &ddp->end.status_work);
     }
-    return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "ddp: end of the step");
+    return status == CDDP_OK ? CDDP_OK
+                             : cddpi_fail_prefix(status, "ddp: end of step %llu",
+                                                 (unsigned long long)own->number);
 }
 
 static const char *kind_name(cddp_step_kind kind)
