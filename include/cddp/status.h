@@ -147,7 +147,7 @@ CDDP_CHECKED cddp_status cddp_fail(cddp_status status, const char *text);
 #define CDDP_VERSION_MAJOR 0
 #define CDDP_VERSION_MINOR 2 /**< see CDDP_VERSION_MAJOR */
 #define CDDP_VERSION_PATCH 0 /**< see CDDP_VERSION_MAJOR */
-/** The version as a number, for #if: 200 is 0.2.0, 10203 is 1.2.3. */
+/** The version as a number, for the preprocessor: 200 is 0.2.0, 10203 is 1.2.3. */
 #define CDDP_VERSION_NUM                                                                           \
     (CDDP_VERSION_MAJOR * 10000 + CDDP_VERSION_MINOR * 100 + CDDP_VERSION_PATCH)
 

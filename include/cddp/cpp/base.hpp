@@ -160,8 +160,10 @@ template <class T> class span
 /** Whether T only refers to numbers of somebody else, so that a temporary T may be passed where
  *  numbers are read or written. Specialise it for other span types. */
 template <class T> inline constexpr bool is_view = false;
+/** A span is a view. */
 template <class T> inline constexpr bool is_view<span<T>> = true;
 #ifdef __cpp_lib_span
+/** The same for std::span. */
 template <class T, std::size_t N> inline constexpr bool is_view<std::span<T, N>> = true;
 #endif
 

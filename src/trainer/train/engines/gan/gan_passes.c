@@ -188,7 +188,8 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
     CDDPI_TRY(cddpi_device_step_mark(trainer->step.device, CDDPI_MARK_BACKWARD));
     sync.number = trainer->cursor.step + 1;
     sync.samples = (uint64_t)count;
-    sync.micro_batch = 2 * (uint64_t)trainer->replicas.rank + last; /* the two passes of each rank */
+    sync.micro_batch = 2 * (uint64_t)trainer->replicas.rank +
+                       last; /* the two passes of each rank */
     sync.micro_batches = 2 * (uint64_t)trainer->replicas.count;
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, &sync));
     CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), last, cddpi_trainer_grad_ready,
