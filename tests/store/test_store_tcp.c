@@ -374,6 +374,7 @@ static void a_stopped_server_costs_a_request_its_deadline_and_no_more(void **sta
     char url[64];
     void *value;
     size_t bytes;
+    int ended;
 
     (void)state;
     snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
@@ -382,6 +383,7 @@ static void a_stopped_server_costs_a_request_its_deadline_and_no_more(void **sta
     }
     assert_non_null(store);
     kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &ended, WUNTRACED), pid); /* it may still run for a moment */
     assert_int_equal(cddp_store_set(store, "k", large, CDDP_STORE_VALUE_BYTES), CDDP_ERR_TIMEOUT);
     assert_true(last_error_has("set \"k\": the server did not answer"));
     assert_int_equal(cddp_store_try_get(store, "k", &value, &bytes), CDDP_ERR_TIMEOUT);
