@@ -349,7 +349,7 @@ static void an_agent_says_that_its_parcel_is_of_another_version(void **state)
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
     assert_err(&job, "--agent: what comes on standard input is not understood: it is from another "
-                     "version of cddp-run, whose messages have version 9; those of this one have "
+                     "version of cddp, whose messages have version 9; those of this one have "
                      "version 1\n");
     launcher_end(&job);
 }

@@ -165,18 +165,25 @@ bool cddpi_control_group_leave(struct cddpi_control_group *group)
     return true;
 }
 
+/* As long as the kernel's mask, which may have more than 1024 CPUs. */
+struct cpu_masks {
+    cpu_set_t of[CDDPI_MAX_CPUS / CPU_SETSIZE];
+};
+
+static int read_masks(struct cpu_masks *out)
+{
+    return sched_getaffinity(0, sizeof *out, out->of) == 0 ? CPU_COUNT_S(sizeof *out, out->of) : 0;
+}
+
 int cddpi_allowed_cpus(int **out)
 {
-    /* as long as the kernel's mask, which may have more than 1024 CPUs */
-    cpu_set_t masks[CDDPI_MAX_CPUS / CPU_SETSIZE];
-    int *cpus = NULL;
+    struct cpu_masks masks;
+    int allowed = read_masks(&masks);
+    int *cpus = allowed > 0 ? cddpi_zalloc_array((size_t)allowed, sizeof *cpus) : NULL;
     int count = 0;
 
-    if (sched_getaffinity(0, sizeof masks, masks) == 0) {
-        cpus = cddpi_zalloc_array((size_t)CPU_COUNT_S(sizeof masks, masks) + 1, sizeof *cpus);
-    }
     for (int cpu = 0; cpus != NULL && cpu < CDDPI_MAX_CPUS; cpu++) {
-        if (CPU_ISSET_S(cpu, sizeof masks, masks)) {
+        if (CPU_ISSET_S(cpu, sizeof masks, masks.of)) {
             cpus[count++] = cpu;
         }
     }
@@ -186,10 +193,9 @@ int cddpi_allowed_cpus(int **out)
 
 static int count_allowed(void)
 {
-    int *cpus;
-    int count = cddpi_allowed_cpus(&cpus);
+    struct cpu_masks masks;
+    int count = read_masks(&masks);
 
-    cddpi_free(cpus);
     if (count < 1) {
         count = (int)sysconf(_SC_NPROCESSORS_ONLN);
     }
