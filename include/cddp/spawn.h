@@ -14,8 +14,8 @@ extern "C" {
  *  @param state  As passed to cddp_spawn().
  *  @param rank   In [0, nprocs).
  *  @return CDDP_OK. With any other status the rank has failed, and cddp_spawn() returns that
- *  status: with the text of the last failed call (or of cddp_fail()) of the thread that ran this
- *          function, if it has the same status. */
+ *          status. If the last failed call (or cddp_fail()) of the thread that ran this function
+ *          had the same status, its text is the error text. */
 typedef cddp_status (*cddp_spawn_fn)(void *state, int rank);
 
 /** Time limits of cddp_spawn(); zero means default. */
