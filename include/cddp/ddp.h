@@ -442,7 +442,7 @@ typedef struct cddp_span {
 } cddp_span;
 
 /** How many parameters the handle has, including frozen ones: what cddp_ddp_create() was given.
- *  0 if @p ddp is no handle.
+ *  0 if @p ddp is not a handle.
  *  Collective: no. */
 CDDP_API size_t cddp_ddp_param_count(const cddp_ddp *ddp);
 
