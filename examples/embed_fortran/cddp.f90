@@ -318,7 +318,7 @@ contains
                               0_c_size_t, c_null_ptr, ddp)
     end function
 
-    ! Begin the backward of this step, in which this rank has so many samples.
+    ! Begin the backward of this step, of which this rank has `samples` samples.
     integer(c_int) function cddp_ddp_begin(ddp, step, samples) result(status)
         type(c_ptr), intent(in) :: ddp
         integer, intent(in) :: step, samples

@@ -1,5 +1,5 @@
-/* The classes of images by a model that cddp-train has trained: ./classify runs/NAME a.png b.jpg
- * ... */
+/* classify.c - the classes of images, by a model that cddp-train has trained:
+ * ./classify runs/NAME a.png b.jpg ... */
 #include <cddp/model.h>
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* What a language model that cddp-train has trained adds to a text: ./continue runs/NAME "And the
- * king" */
+/* continue.c - continues a text with a language model that cddp-train has trained:
+ * ./continue runs/NAME "And the king" */
 #include <cddp/model.h>
 
 #include <stdio.h>

@@ -112,7 +112,7 @@ typedef struct cddp_saving cddp_saving;
  *  Without @p out, the call returns when the snapshot is complete on the disk. With @p out, it
  *  copies everything, which takes as much memory as the tensors, and returns: the tensors may
  *  change at once. A thread of cddp then writes the copy. If the process ends before that thread is
- *  done, the snapshot does not exist, and the one before it is whole. Snapshots of a process are
+ *  done, the snapshot does not exist, and the one before it is complete. Snapshots of a process are
  *  written one after another: the call waits until an earlier one is written. So at most two copies
  *  are in memory.
  *
@@ -122,21 +122,21 @@ typedef struct cddp_saving cddp_saving;
  *  @param out       NULL, or receives a handle. Release with cddp_saving_destroy().
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT (state_json is not a JSON object ...), CDDP_ERR_IO,
  *          CDDP_ERR_NO_MEMORY, CDDP_ERR_UNAVAILABLE (an unknown flag; libsodium, which makes
- *          checksums, does not start). With @p out, what only writing finds is the result of
- *          cddp_saving_wait(). */
+ *          checksums, does not start). With @p out, cddp_saving_wait() returns the errors of the
+ *          write itself. */
 CDDP_CHECKED cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
                                              const cddp_snapshot_options *options,
                                              cddp_saving **out);
-/** Whether the snapshot is written, without waiting. If writing has failed, that is done, too, and
- *  the status is its error. Any thread. Collective: no.
+/** Check whether the snapshot is written, without waiting. A failed write is done, too: then the
+ *  status is its error. Any thread. Collective: no.
  *  @return as cddp_saving_wait(). */
 CDDP_CHECKED cddp_status cddp_saving_test(cddp_saving *saving, bool *out_done);
 /** Wait until the snapshot is written, or writing has failed. Any thread; every call returns the
- *  same. Collective: no.
+ *  same status. Collective: no.
  *  @return as cddp_snapshot_write(); CDDP_ERR_STATE (a forked child). */
 CDDP_CHECKED cddp_status cddp_saving_wait(cddp_saving *saving);
-/** Wait as cddp_saving_wait() does, then release the handle and the copy; NULL is accepted. If no
- *  call has returned an error of the write, the log has it as a warning. Collective: no. */
+/** Wait as cddp_saving_wait() does, then release the handle and the copy; NULL is accepted. If the
+ *  write failed and no call has returned its error, the log has it as a warning. Collective: no. */
 CDDP_API void cddp_saving_destroy(cddp_saving *saving);
 
 /** Find the newest complete snapshot below @p dir: all its files open and match the checksums in

@@ -81,7 +81,7 @@ typedef enum cddp_step_kind {
 typedef struct cddp_bucket {
     /** Tells the hook which fields this cddp has set. */
     size_t struct_size;
-    /** cddp's own. */
+    /** Private to cddp. */
     struct cddpi_bucket *inside;
     /** The handle's group, for the hook's collectives. */
     cddp_group *group;
@@ -98,7 +98,7 @@ typedef struct cddp_bucket {
     size_t count;
     /** The type of the elements. */
     cddp_type type;
-    /** What the hook has to make of the ranks' gradients. */
+    /** How the hook combines the ranks' gradients. */
     cddp_step_kind kind;
     /** The number of this rank's samples in the step (CDDP_STEP_BY_SAMPLES): its gradients are the
      *  mean over them. */
@@ -266,17 +266,17 @@ CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
  *  Collective: no. */
 CDDP_API void *cddp_ddp_grad(cddp_ddp *ddp, size_t index);
 
-/** A step, as cddp_ddp_begin() begins it: what the coming backward belongs to. Zeros are the
- *  defaults, but with 0 samples a rank contributes nothing. */
+/** The step that a backward belongs to, for cddp_ddp_begin(). All defaults are zero. Set `samples`:
+ *  with 0 samples, a rank contributes nothing. */
 typedef struct cddp_step {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
     /** The step's number, the same on all ranks. Errors name it. */
     uint64_t number;
-    /** CDDP_STEP_BY_SAMPLES: the number of samples of this rank over which its gradients are a mean
-     *  (of tokens, if the loss is a mean over tokens). With micro-batches, those of all of its
-     *  micro-batches of the step; it is read at the rank's last one. 0: this rank contributes
-     *  nothing. If every rank has 0, wait returns CDDP_ERR_STATE. */
+    /** CDDP_STEP_BY_SAMPLES: this rank's gradients are a mean over this many samples (or tokens, if
+     *  the loss is a mean over tokens). With micro-batches: the samples of all of this rank's
+     *  micro-batches of the step, read at its last one. 0: this rank contributes nothing. If every
+     *  rank has 0, wait returns CDDP_ERR_STATE. */
     uint64_t samples;
     /** The same on all ranks. */
     cddp_step_kind kind;
@@ -399,7 +399,7 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
  *  Collective: yes. */
 CDDP_CHECKED cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all);
 
-/** What cddp_ddp_broadcast() sends; added up. */
+/** What cddp_ddp_broadcast() sends; combine them with |. */
 enum {
     CDDP_BROADCAST_PARAMS = 1, /**< the parameters, including frozen ones */
     CDDP_BROADCAST_BUFFERS = 2 /**< the buffers */
@@ -442,7 +442,7 @@ typedef struct cddp_span {
 } cddp_span;
 
 /** How many parameters the handle has, including frozen ones: what cddp_ddp_create() was given.
- *  0 if @p ddp is no handle.
+ *  0 if @p ddp is not a handle.
  *  Collective: no. */
 CDDP_API size_t cddp_ddp_param_count(const cddp_ddp *ddp);
 
@@ -489,7 +489,7 @@ CDDP_CHECKED cddp_status cddp_ddp_params_wait(cddp_ddp *ddp);
 CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
 
 /** Save all parameters, with all ranks' updates, and all buffers in one safetensors file, each
- * under its own name. Rank 0 writes it, atomically; call it between steps. What else belongs to the
+ *  under its own name. Rank 0 writes it, atomically. Call it between steps. Other state of the
  *  training (momentum, the number of steps) is saved if it is registered as a buffer.
  *
  *  Collective: yes.

@@ -52,8 +52,8 @@ CDDP_CHECKED cddp_status cddp_broadcast_bytes(cddp_group *group, const void *dat
                                               int root, void **out, size_t *out_bytes);
 
 /** One message of cddp_messages_start(). Callers pass arrays of it, so it has no struct_size and
- *  keeps its size: what is added later takes the place of flags and reserved words, which must be 0
- *  where a cddp does not know them (otherwise CDDP_ERR_UNAVAILABLE). */
+ *  keeps its size: later versions use the reserved words and define more flags. Flags and words
+ *  that the library does not know must be 0; otherwise the call returns CDDP_ERR_UNAVAILABLE. */
 typedef struct cddp_message {
     bool receives;        /**< true: receive from the peer; false: send to it */
     int peer;             /**< another rank of the group */

@@ -25,7 +25,7 @@
  *
  *  Each collective ends with a parameter `work`. If it is NULL, the call blocks until the operation
  *  is done. Otherwise the call returns at once with a handle in *work, and the buffers stay in use
- *  until cddp_work_test() or cddp_work_wait() says that the operation is done.
+ *  until cddp_work_test(), cddp_work_wait() or cddp_work_wait_host() says that it is done.
  *
  *  A group on a device (options.device) has two kinds of memory, CPU memory and device memory, and
  *  a compute stream in which the caller's kernels run (options.stream). Buffers in CPU memory are
@@ -58,7 +58,7 @@
 extern "C" {
 #endif
 
-/** A time limit of 0 milliseconds stands for the group's own. */
+/** A time limit of 0 milliseconds: the default limit. */
 enum { CDDP_TIMEOUT_DEFAULT = 0 };
 
 /** The ranks that train together. */
@@ -254,7 +254,7 @@ CDDP_NO_TAIL(cddp_group_info, stream);
 /** Get what the group is now. Any thread may call it, also after a failure, and in a forked child.
  *
  *  Collective: no.
- *  @param out  Begins as CDDP_GROUP_INFO_INIT. Unchanged on failure.
+ *  @param out  Initialised with CDDP_GROUP_INFO_INIT. Unchanged on failure.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT; CDDP_ERR_CLOSED (the group was destroyed). */
 CDDP_CHECKED cddp_status cddp_group_get_info(const cddp_group *group, cddp_group_info *out);
 
@@ -305,15 +305,15 @@ CDDP_NO_TAIL(cddp_group_change, redo_step);
  *  this version no group changes: see cddp_group_options.elastic. Any thread.
  *
  *  Collective: no.
- *  @param out  Begins as CDDP_GROUP_CHANGE_INIT. Unchanged on failure.
+ *  @param out  Initialised with CDDP_GROUP_CHANGE_INIT. Unchanged on failure.
  *  @return CDDP_OK; CDDP_ERR_NOT_FOUND (the members have not changed); CDDP_ERR_ARGUMENT;
  *          CDDP_ERR_CLOSED (the group was destroyed). */
 CDDP_CHECKED cddp_status cddp_group_last_change(const cddp_group *group, cddp_group_change *out);
 
 /** Set the time limit of operations that start from now on, as cddp_group_options.timeout_ms does.
  *  A longer one lets ranks wait for one that evaluates alone. Call it on every rank that waits: the
- *  first rank whose limit passes breaks the group. Parts that were split off keep theirs, and so do
- *  the first operations of NCCL, which connect the ranks.
+ *  first rank whose limit passes breaks the group. Groups that were split off keep their limit, and
+ *  so do the first operations of NCCL, which connect the ranks.
  *
  *  Collective: no.
  *  @param timeout_ms  CDDP_TIMEOUT_DEFAULT: $CDDP_TIMEOUT_MS, else 300000. */
@@ -388,7 +388,7 @@ CDDP_CHECKED cddp_status cddp_all_reduce(cddp_group *group, const void *in, void
  *  Floating types only.
  *
  *  If all weights are 0, every out[i] is 0 and the status is CDDP_OK; cddp_ddp_follow() relies on
- * it. (cddp_ddp_wait() returns CDDP_ERR_STATE if no rank has samples in a step.) */
+ *  it. (cddp_ddp_wait() returns CDDP_ERR_STATE if no rank has samples in a step.) */
 CDDP_CHECKED cddp_status cddp_all_reduce_weighted(cddp_group *group, const void *in, void *out,
                                                   size_t count, cddp_type type, double weight,
                                                   cddp_work **work);
@@ -470,7 +470,7 @@ CDDP_CHECKED cddp_status cddp_barrier(cddp_group *group, cddp_work **work);
  *  Collective: no. */
 CDDP_CHECKED cddp_status cddp_work_test(cddp_work *work, bool *out_done);
 
-/** Put everything that follows behind @p work. With CPU memory, the call returns when @p work is
+/** Order everything that follows after @p work. With CPU memory, the call returns when @p work is
  *  done. With device memory, the compute stream waits and the call does not (see cddp_send() for
  *  large messages). The group's time limit counts from the start of @p work; if it passes, the
  *  group breaks with CDDP_ERR_TIMEOUT.

@@ -23,7 +23,7 @@ extern "C" {
 typedef struct cddp_loader cddp_loader;
 
 /** Loads a sample: writes all sample_bytes bytes to @p out, which is not cleared. The loader's
- *  threads call it, several at once. May call: anything, but not on this loader.
+ *  threads call it, several at once. May call: anything except calls on this loader.
  *  @param state  As in the options.
  *  @param index  The sample's index in the data set (not its position in the epoch), in
  *                [0, samples).
@@ -61,9 +61,9 @@ typedef struct cddp_loader_options {
     bool drop_last;
     /** Seed of the order. */
     uint64_t seed;
-    /** M > 0: each global batch consists of M micro-batches of all ranks together, which divide its
-     *  positions as cddp_share_of() does. Rank r of N gets those of cddp_share_of(0, M, r, N), one
-     *  with each cddp_loader_next(): see cddp_step.micro_batches. 0: each rank gets its share of
+    /** M > 0: each global batch is divided into M micro-batches, counted over all ranks, as
+     *  cddp_share_of() divides positions. Rank r of N gets those of cddp_share_of(0, M, r, N), one
+     *  from each cddp_loader_next(); see cddp_step.micro_batches. 0: each rank gets its share of
      *  the batch at once. */
     uint64_t micro_batches;
 
@@ -85,22 +85,21 @@ typedef struct cddp_batch {
     const void *data;
     /** The samples' indices in the data set. */
     const uint64_t *indices;
-    /** How many samples; 0 if there are fewer than ranks or micro-batches, and none for this one.
-     */
+    /** How many samples; 0 if the global batch has none for this rank or micro-batch. */
     uint64_t count;
     /** How many samples all ranks have together in the global batch. */
     uint64_t total;
     /** The number of the global batch, from 0 in each epoch. */
     uint64_t number;
-    /** With options.micro_batches: the index of this micro-batch, among those of all ranks; equal
-     *  to micro_batches if this rank has none of this global batch, and calls cddp_ddp_follow().
-     *  Without it: 0. */
+    /** With options.micro_batches: the index of this micro-batch, counted over all ranks. If it
+     *  equals micro_batches, this rank has none of this global batch: call cddp_ddp_follow().
+     *  Without options.micro_batches: 0. */
     uint64_t micro_batch;
-    /** How many samples this rank has in the global batch: `count`, or that of all its
-     *  micro-batches. This is what cddp_step.samples wants. */
+    /** How many samples this rank has in the global batch, in all its micro-batches together. Pass
+     *  it as cddp_step.samples. */
     uint64_t samples;
-    /** How long this call waited for samples to be loaded, in nanoseconds. Much of the
-     *  time of a step: loading is too slow, so more threads or more `ahead` may help. */
+    /** How long this call waited for samples to be loaded, in nanoseconds. If that is much of a
+     *  step, loading is too slow: more `threads` or a larger `ahead` may help. */
     uint64_t wait_ns;
     /** True: the epoch is over, and there are no samples. */
     bool end;

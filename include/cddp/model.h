@@ -8,15 +8,15 @@
  *      cddp_model_close()
  *
  *  Link it with `pkg-config --libs cddp-model`. A handle belongs to one thread at a time: a call
- *  while another thread is in one is CDDP_ERR_BUSY, and does nothing. Several handles work in
- * several threads at once. No group is needed, and no variable of a launcher is read, so a rank of
- * a job may open a model, too. Nothing is printed but through the log (process.h). A fork cannot
- * use its parent's models.
+ *  while another thread is in one returns CDDP_ERR_BUSY and does nothing. Several threads may use
+ *  several handles at the same time. No group is needed, and no variable of a launcher is read, so
+ *  a rank of a job may open a model, too. Messages go only to the log (process.h). A forked child
+ *  cannot use its parent's models.
  *
  *  Every call can return CDDP_ERR_ARGUMENT (a handle that is NULL, an argument outside its range),
- *  CDDP_ERR_CLOSED (a closed handle), CDDP_ERR_STATE (in a fork, or called by a function that this
- *  model has called) and CDDP_ERR_NO_MEMORY. cddp_last_error() has the text, which names the file
- *  and the key of train.conf.
+ *  CDDP_ERR_CLOSED (a closed handle), CDDP_ERR_STATE (in a forked child, or in a function that a
+ *  call on this model has called) and CDDP_ERR_NO_MEMORY. cddp_last_error() has the text, which
+ *  names the file and the key of train.conf.
  */
 #ifndef CDDP_MODEL_H
 #define CDDP_MODEL_H
@@ -36,23 +36,23 @@ typedef struct cddp_model_options {
     size_t struct_size;
     /** A train.conf. NULL: the run folder's, or only config_text. */
     const char *config_path;
-    /** A train.conf as text, whose keys replace those of the file, if there is one. NULL: none. */
+    /** The text of a train.conf. Its keys replace those of the file. NULL: none. */
     const char *config_text;
     /** "cpu", "cuda" or "cuda:2"; NULL: "cpu". */
     const char *device;
     /** How many threads compute on the CPU; 0: $CDDP_THREADS, else 1. */
     uint32_t threads;
-    /** Larger batches are computed in pieces of so many samples, for which memory is kept. 0: 64
-     *  images, or 4 sequences of tokens. */
+    /** Larger batches are computed in pieces of at most this many samples. The model keeps memory
+     *  for one piece. 0: 64 images, or 4 sequences of tokens. */
     uint32_t max_batch;
-    /** Channels, height and width of the images, for data.type = "idx", whose files know them. All
-     *  0: read from data.test_images, or data.train_images, of train.conf. */
+    /** For data.type = "idx", where train.conf does not have the size of the images: channels,
+     *  height and width. All 0: read from the files data.test_images or data.train_images. */
     uint32_t image[3];
     /** Images are floats that the caller has normalised as train.conf says. False: images are bytes
      *  (0 to 255), and the model normalises them. */
     bool normalised;
-    /** The outputs are probabilities: the softmax, or for binary_cross_entropy the sigmoid, of what
-     *  the last layer says. False: what the last layer says. */
+    /** The outputs are probabilities: the softmax (for binary_cross_entropy the sigmoid) of the
+     *  last layer's outputs. False: the last layer's outputs. */
     bool probabilities;
     /** 0. */
     uint16_t reserved;
@@ -64,7 +64,7 @@ CDDP_NO_TAIL(cddp_model_options, reserved);
         sizeof(cddp_model_options), NULL, NULL, NULL, 0, 0, {0, 0, 0}, false, false, 0             \
     }
 
-/** Open a model for computing, not for training.
+/** Open a model for inference.
  *  Collective: no.
  *  @param path     A run folder (runs/NAME): its newest complete checkpoint is used, and its
  *                  train.conf if the options name none. Or a checkpoint's folder, or a safetensors
@@ -93,17 +93,17 @@ typedef struct cddp_model_value {
     const char *name;
     /** A sentence: what the numbers mean. */
     const char *meaning;
-    /** Of an element. */
+    /** Type of its elements. */
     cddp_type type;
-    /** How many members of shape count. */
+    /** How many elements of shape are used. */
     int32_t dims;
     /** The first is CDDP_MODEL_BATCH. Images: then channels, height, width. Tokens: then the
-     * context, the most tokens that a sequence may have; shorter ones may be given. */
+     *  context, the most tokens that a sequence may have; shorter ones may be given. */
     int64_t shape[CDDP_MAX_DIMS];
     /** For each channel of images (0, 1 elsewhere): a byte x enters the model as
      *  (x / 255 - mean) / std. With `normalised`, the caller has done that. */
     float mean[4];
-    /** As mean. */
+    /** See mean. */
     float std[4];
 } cddp_model_value;
 CDDP_NO_TAIL(cddp_model_value, std);
@@ -143,7 +143,7 @@ typedef struct cddp_model_info {
     const char *device;
     /** The step at which the checkpoint was written; 0: not a checkpoint. */
     uint64_t step;
-    /** Numbers in the model's parameters. */
+    /** How many values the parameters have. */
     uint64_t parameters;
     /** Classes, or tokens of the vocabulary; 0: the outputs are images. */
     uint64_t classes;
@@ -167,12 +167,12 @@ CDDP_CHECKED cddp_status cddp_model_get_info(const cddp_model *model, cddp_model
  *  Collective: no.
  *  @param inputs        One tensor for each input, in order, with that type and shape; the first
  *                       number of the shape is the number of samples, from 0. Sequences of tokens
- *                       may be shorter than the context, but all of one length. The memory is the
- *                       host's, and only read. A name may be NULL.
- *  @param outputs       One for each output: type, shape, and where to write, in the host's memory.
- *                       After an error what it holds is undefined. The other members are 0.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT: number, name, type or shape is not the model's, or a token
- * is outside the vocabulary; CDDP_ERR_DEVICE. */
+ *                       may be shorter than the context, but all of one length. The data are in
+ *                       CPU memory and only read. A name may be NULL.
+ *  @param outputs       One for each output: type, shape, and where to write, in CPU memory. After
+ *                       an error, the contents are undefined. The other fields are 0.
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (number, name, type or shape is not the model's, or a token
+ *          is outside the vocabulary); CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddp_model_forward(cddp_model *model, const cddp_tensor *inputs,
                                             size_t input_count, const cddp_param *outputs,
                                             size_t output_count);
@@ -182,15 +182,15 @@ CDDP_CHECKED cddp_status cddp_model_forward(cddp_model *model, const cddp_tensor
  *  the image is resized to the model's size. A model of one channel gets the brightness.
  *  Collective: no.
  *  @param out    channels x height x width bytes, also for a model opened with `normalised`.
- *  @param bytes  The size of @p out, which must be just that.
+ *  @param bytes  The size of @p out, exactly as many bytes.
  *  @return CDDP_OK; CDDP_ERR_NOT_FOUND, CDDP_ERR_IO; CDDP_ERR_FORMAT (damaged, or neither JPEG nor
  *          PNG); CDDP_ERR_UNAVAILABLE (the build cannot read such files; or the model takes no
  *          images of 1 or 3 channels). */
 CDDP_CHECKED cddp_status cddp_model_read_image(cddp_model *model, const char *path, uint8_t *out,
                                                size_t bytes);
 
-/** Receives text as it is written: @p bytes bytes of whole UTF-8 characters, with a NUL behind.
- *  May call: anything, but nothing with this model.
+/** Receives text as it is written: @p bytes bytes of whole UTF-8 characters, then a NUL.
+ *  May call: anything except calls on this model.
  *  @return CDDP_OK; any other status ends the text, and cddp_model_generate() returns it. */
 typedef cddp_status (*cddp_text_fn)(void *state, const char *piece, size_t bytes);
 
@@ -198,15 +198,14 @@ typedef cddp_status (*cddp_text_fn)(void *state, const char *piece, size_t bytes
 typedef struct cddp_generate_options {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** Divides the logits before the softmax that tokens are drawn from. 0: always the most likely
-     *  token. */
+    /** Logits are divided by it before the softmax. 0: always take the most likely token. */
     double temperature;
-    /** Of the random numbers. The same seed gives the same text with the same model. */
+    /** Seed of the random numbers. The same seed and model give the same text. */
     uint64_t seed;
     /** The most tokens to write; the token that ends a text ends it sooner. 0:
      *  train.generate_tokens of train.conf. */
     uint32_t max_tokens;
-    /** Draw from the so many most likely tokens. 0: from all. */
+    /** Draw only from this many of the most likely tokens. 0: from all. */
     uint32_t top_k;
 } cddp_generate_options;
 CDDP_NO_TAIL(cddp_generate_options, top_k);

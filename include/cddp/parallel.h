@@ -69,17 +69,17 @@ CDDP_CHECKED cddp_status cddp_parallel_replicate(const cddp_devices *devices, in
 /** The function that a device's thread runs. May call: anything, but not on its own cddp_devices.
  *  @param state   As passed to cddp_parallel_apply().
  *  @param device  The device's index.
- *  @return CDDP_OK. With any other status the device has failed, and the call returns that status:
- *          with the text of the last failed call (or of cddp_fail()) of the thread that ran this
- *          function, if it has the same status. */
+ *  @return CDDP_OK. With any other status the device has failed, and the call returns that status.
+ *          If the last failed call (or cddp_fail()) of the thread that ran this function had the
+ *          same status, its text is the error text. */
 typedef cddp_status (*cddp_parallel_fn)(void *state, int device);
 
 /** Run @p fn on each of the first @p count devices at the same time, and wait for all.
  *  @return CDDP_OK if @p fn returned CDDP_OK everywhere. Otherwise the status of the first device,
  *          in list order, that failed; the text begins with its name. CDDP_ERR_DEVICE if that
- *  device returned a number that is no error, or ended its thread; CDDP_ERR_UNAVAILABLE if its
- *          thread could not be bound to the CPU. CDDP_ERR_ARGUMENT; CDDP_ERR_NO_MEMORY (a thread
- *          did not start). */
+ *          device returned a number that is not an error, or ended its thread;
+ *          CDDP_ERR_UNAVAILABLE if its thread could not be bound to the CPU. CDDP_ERR_ARGUMENT;
+ *          CDDP_ERR_NO_MEMORY (a thread did not start). */
 CDDP_CHECKED cddp_status cddp_parallel_apply(const cddp_devices *devices, int count,
                                              cddp_parallel_fn fn, void *state);
 

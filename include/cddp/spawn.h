@@ -14,8 +14,8 @@ extern "C" {
  *  @param state  As passed to cddp_spawn().
  *  @param rank   In [0, nprocs).
  *  @return CDDP_OK. With any other status the rank has failed, and cddp_spawn() returns that
- *  status: with the text of the last failed call (or of cddp_fail()) of the thread that ran this
- *          function, if it has the same status. */
+ *          status. If the last failed call (or cddp_fail()) of the thread that ran this function
+ *          had the same status, its text is the error text. */
 typedef cddp_status (*cddp_spawn_fn)(void *state, int rank);
 
 /** Time limits of cddp_spawn(); zero means default. */
@@ -58,7 +58,7 @@ enum { CDDP_MAX_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
  *  @param options  NULL for all defaults.
  *  @return CDDP_OK if every rank returned CDDP_OK. Otherwise the status of the rank that caused the
  *          failure, with a text that begins with "rank R: ". CDDP_ERR_PEER if that rank was ended
- *          by a signal (the text names it), returned a number that is no error, or ended before
+ *          by a signal (the text names it), returned a number that is not an error, or ended before
  *          @p fn returned (exit() or pthread_exit(), even with status 0). CDDP_ERR_TIMEOUT if ranks
  *          were ended at the deadline (the text names them). CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY
  *          or CDDP_ERR_IO (a fork, a port): no rank has run @p fn. */

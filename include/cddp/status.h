@@ -104,12 +104,12 @@ CDDP_API const char *cddp_status_name(cddp_status status);
  *  Collective: no. */
 CDDP_API const char *cddp_last_error(void);
 
-/** A failure as data. The members that are not known are -1, 0 or "". */
+/** A failure as data. Fields that are not known are -1, 0 or "". */
 typedef struct cddp_failure {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
     cddp_status status; /**< what the call returned; CDDP_OK: nothing has failed yet */
-    int rank;           /**< the rank whose name the text begins with; -1: none */
+    int rank;           /**< the rank that the text begins with; -1: none */
     int culprit;        /**< the rank of the job whose failure caused this one; after a timeout the
                              rank whose deadline passed first; -1: unknown */
     int error_number;   /**< the errno that caused the failure; 0: none */
@@ -127,19 +127,19 @@ CDDP_NO_TAIL(cddp_failure, text);
         sizeof(cddp_failure), CDDP_OK, -1, -1, 0, false, NULL, NULL                                \
     }
 
-/** Get this thread's last failure, of which cddp_last_error() is the text. Programs that decide by
- *  what has failed read this and not the text.
+/** Get this thread's last failure, whose text is cddp_last_error(). A program that decides by what
+ *  has failed reads these fields, not the text.
  *  Collective: no.
- *  @param out  Begins with CDDP_FAILURE_INIT.
+ *  @param out  Initialised with CDDP_FAILURE_INIT.
  *  @return CDDP_OK, also if nothing has failed; CDDP_ERR_ARGUMENT (struct_size is not set). */
 CDDP_CHECKED cddp_status cddp_last_failure(cddp_failure *out);
 
 /** Word a failure of the caller's own, in a function that cddp calls and that returns a status (a
- *  hook, a function that makes samples, ...): `return cddp_fail(CDDP_ERR_IO, "no such image")`. The
- *  call of cddp that fails because of it, on whatever thread, has @p text in its text.
+ *  hook, a function that loads samples, ...): `return cddp_fail(CDDP_ERR_IO, "no such image")`. The
+ *  call of cddp that fails because of it, in any thread, has @p text in its error text.
  *  Collective: no.
  *  @param status  An error; another number becomes CDDP_ERR_ARGUMENT.
- *  @param text    Copied; NULL: cddp_status_text(). The text of cddp_last_error() may be a part.
+ *  @param text    Copied; NULL: cddp_status_text(). It may contain the text of cddp_last_error().
  *  @return @p status. */
 CDDP_CHECKED cddp_status cddp_fail(cddp_status status, const char *text);
 

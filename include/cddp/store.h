@@ -19,7 +19,7 @@
  *  Besides the errors named below, every call on a handle may return CDDP_ERR_ARGUMENT (the key or
  *  the value is too long, or the key is empty), CDDP_ERR_STATE (a forked child), CDDP_ERR_BUSY
  *  (another thread is in a call), CDDP_ERR_CLOSED (closed before), CDDP_ERR_TIMEOUT, CDDP_ERR_IO or
- * CDDP_ERR_NO_MEMORY (in this process, or in the server). */
+ *  CDDP_ERR_NO_MEMORY (in this process, or in the server). */
 #ifndef CDDP_STORE_H
 #define CDDP_STORE_H
 

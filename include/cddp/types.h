@@ -50,8 +50,8 @@ enum { CDDP_MAX_DIMS = 8 /**< the most dimensions of a tensor */ };
 
 /** A tensor that cddp may write: a parameter or a buffer of a model, or memory to load into. The
  *  caller owns all memory. Callers pass arrays of this struct, so it has no struct_size and keeps
- *  its size: what is added later takes the place of flags and reserved words. All of these that a
- *  cddp does not know must be 0, otherwise calls return CDDP_ERR_UNAVAILABLE. */
+ *  its size: later versions use the reserved words and define more flags. Flags and words that the
+ *  library does not know must be 0; otherwise calls return CDDP_ERR_UNAVAILABLE. */
 typedef struct cddp_param {
     /** Unique in its list. */
     const char *name;
@@ -101,8 +101,8 @@ typedef struct cddp_tensor {
 
 } cddp_tensor;
 
-/** Describe the values of @p params as tensors that are only read: what was passed to
- *  cddp_ddp_create(), or will be loaded into, for cddp_snapshot_write(). Any thread.
+/** Make the list of tensors that describes the values of @p params, for cddp_snapshot_write() and
+ *  cddp_safetensors_write(): the same names, types, shapes and memory, but read-only. Any thread.
  *  @param out  The caller's array of @p count elements; names and data are borrowed.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
 CDDP_CHECKED cddp_status cddp_tensors_of(const cddp_param *params, size_t count, cddp_tensor *out);

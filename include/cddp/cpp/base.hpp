@@ -213,8 +213,8 @@ class work
         check(cddp_work_test(started(), &done));
         return done;
     }
-    /** Put what follows behind the operation: on a device, the compute stream waits; else this
-     *  thread. */
+    /** Order what follows after the operation: on a device, the compute stream waits; otherwise
+     *  this thread waits. */
     void wait()
     {
         check(cddp_work_wait(started()));

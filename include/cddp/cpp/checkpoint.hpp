@@ -142,7 +142,7 @@ namespace snapshot
 {
 
 /** A snapshot that a thread of cddp writes. The destructor waits until it is written, and logs an
- *  error that nobody has asked for: call wait() first. */
+ *  error that no call has returned: call wait() first. */
 class saving
 {
   public:
@@ -209,7 +209,7 @@ inline void write(const std::string &dir, std::uint64_t step, const tensors &mod
     detail::write_to(dir, step, model, optimizer, state_json, keep, nullptr);
 }
 
-/** The same in a thread of cddp. The tensors are copied before the call returns. */
+/** Like write(), in a thread of cddp. The tensors are copied before the call returns. */
 inline saving start(const std::string &dir, std::uint64_t step, const tensors &model,
                     const tensors &optimizer, const std::string &state_json, std::uint32_t keep = 0)
 {

@@ -176,8 +176,8 @@ class ddp
     {
         return handle_.get();
     }
-    /** The gradient of parameter @p index. Its memory may move in the first wait(): call this again
-     *  after it. */
+    /** The gradient of parameter @p index. With may_move_grads, its memory may move in the first
+     *  wait(): call this again after it. */
     template <class T> span<T> grad(std::size_t index)
     {
         return as<T>(index, index < counts_.size() ? cddp_ddp_grad(get(), index) : nullptr);

@@ -137,7 +137,7 @@ class messages
 };
 
 /** Create the group's key-value store for the caller, cddp_group_store_create(). Collective. It
- * keeps the C handle of the group alive. */
+ *  keeps the C handle of the group alive. */
 inline store create_store(group &among)
 {
     cddp_store *made = nullptr;

@@ -25,7 +25,7 @@ inline cddp_spawn_options spawn_options()
 /** Run @p body in @p nprocs forks of this process, and wait for them. If @p body throws in a rank,
  *  that is reported with the exception's what(): an error of cddp with its status, any other with
  *  CDDP_ERR_PEER. In a rank, the objects on the stack of @p body are destroyed, but not those of
- * the caller. */
+ *  the caller. */
 inline void spawn(int nprocs, const std::function<void(int rank)> &body,
                   const cddp_spawn_options &how = spawn_options())
 {
