@@ -204,6 +204,10 @@ static void load_fills_memory_or_leaves_it_alone(void **state)
     bad[1].flags = CDDP_PARAM_FROZEN;
     bad[1].reserved2[0] = 5;
     assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE);
+    bad[1] = good[1];
+    bad[1].dims = CDDP_MAX_DIMS + 1;
+    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "\"w\" is wanted with type 0 and 9 dimensions"));
     assert_int_equal(step, 0);
     assert_int_equal(cddp_safetensors_load(path, good, 2), CDDP_OK);
     assert_memory_equal(w, weights, sizeof w);
