@@ -103,8 +103,9 @@ typedef struct cddp_tensor {
 
 /** Describe the values of @p params as tensors that are only read: what was passed to
  *  cddp_ddp_create(), or will be loaded into, for cddp_snapshot_write(). Any thread.
+ * CDDP_PARAM_FROZEN is left out.
  *  @param out  The caller's array of @p count elements; names and data are borrowed.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (an unknown flag). */
 CDDP_CHECKED cddp_status cddp_tensors_of(const cddp_param *params, size_t count, cddp_tensor *out);
 
 /** Bytes of one element; 0 if @p type is not a cddp_type. Any thread. */
