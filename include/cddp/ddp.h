@@ -496,8 +496,9 @@ CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
  *  @param path      The file; read on rank 0 only.
  *  @param metadata  As for cddp_safetensors_write(); read on rank 0 only, may be NULL.
  *  @return The same on all ranks: CDDP_OK; CDDP_ERR_INCOMPLETE (in the middle of a step);
- *          CDDP_ERR_ARGUMENT, CDDP_ERR_IO or CDDP_ERR_NO_MEMORY of rank 0, after which training can
- *          go on; CDDP_ERR_BROKEN, or an error of the group. */
+ *          CDDP_ERR_ARGUMENT (a parameter and a buffer have one name, a name is not UTF-8 ...),
+ *          CDDP_ERR_IO or CDDP_ERR_NO_MEMORY of rank 0, after which training can go on;
+ *          CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_save(cddp_ddp *ddp, const char *path,
                                        const char *const *metadata);
 

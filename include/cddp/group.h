@@ -11,7 +11,9 @@
  *  lives on. (MPI and NCCL manage their own connections.)
  *
  *  For NULL, a call returns CDDP_ERR_ARGUMENT, and for a destroyed handle CDDP_ERR_CLOSED; a
- *  function that does not return a status returns -1, NULL or 0.
+ *  function that does not return a status returns -1, NULL or 0. But while a cddp_ddp keeps a
+ *  destroyed group alive, cddp_group_get_info(), cddp_group_rank() and other questions are
+ * answered.
  *
  *  All ranks of a group call the same collectives in the same order. Ranks that disagree get
  *  CDDP_ERR_MISMATCH; the text says which rank called what. If a peer dies or stays silent, every
@@ -255,7 +257,8 @@ CDDP_NO_TAIL(cddp_group_info, stream);
  *
  *  Collective: no.
  *  @param out  Initialised with CDDP_GROUP_INFO_INIT. Unchanged on failure.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT; CDDP_ERR_CLOSED (the group was destroyed). */
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT; CDDP_ERR_CLOSED (the group was destroyed, and no cddp_ddp
+ *          keeps it alive). */
 CDDP_CHECKED cddp_status cddp_group_get_info(const cddp_group *group, cddp_group_info *out);
 
 /* Collective: no, all of these. Any thread may call these two, also in a forked child. Their

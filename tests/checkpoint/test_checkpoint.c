@@ -204,10 +204,32 @@ static void load_fills_memory_or_leaves_it_alone(void **state)
     bad[1].flags = CDDP_PARAM_FROZEN;
     bad[1].reserved2[0] = 5;
     assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE);
+    bad[1] = good[1];
+    bad[1].dims = CDDP_MAX_DIMS + 1;
+    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "\"w\" is wanted with type 0 and 9 dimensions"));
     assert_int_equal(step, 0);
     assert_int_equal(cddp_safetensors_load(path, good, 2), CDDP_OK);
     assert_memory_equal(w, weights, sizeof w);
     assert_int_equal(step, counter);
+}
+
+static void tensors_are_listed_if_all_their_words_are_known(void **state)
+{
+    cddp_param params[2] = {{.name = "a", .data = weights, .flags = CDDP_PARAM_FROZEN},
+                            {.name = "b", .dims = 1, .shape = {3}, .data = weights}};
+    cddp_tensor out[2];
+
+    (void)state;
+    assert_int_equal(cddp_tensors_of(params, 2, out), CDDP_OK);
+    assert_int_equal(out[0].flags, 0);
+    assert_string_equal(out[1].name, "b");
+    params[1].flags = CDDP_PARAM_FROZEN | 2;
+    assert_int_equal(cddp_tensors_of(params, 2, out), CDDP_ERR_UNAVAILABLE);
+    assert_non_null(strstr(cddp_last_error(), "tensors_of: param 1 (b): flags 0x2 are not known"));
+    params[1].flags = 0;
+    params[1].reserved2[1] = 1;
+    assert_int_equal(cddp_tensors_of(params, 2, out), CDDP_ERR_UNAVAILABLE);
 }
 
 static unsigned operations_left;
@@ -321,6 +343,7 @@ int main(void)
         CASE(tensors_may_lie_in_any_order),
         CASE(a_missing_tensor_is_told_with_the_name_that_may_be_meant),
         CASE(load_fills_memory_or_leaves_it_alone),
+        CASE(tensors_are_listed_if_all_their_words_are_known),
         CASE(a_full_disk_leaves_the_old_file),
         CASE(a_file_above_the_limit_leaves_the_old_one),
         CASE(a_leftover_of_the_same_process_id_is_no_obstacle),

@@ -129,6 +129,18 @@ static void what_is_saved_is_loaded_by_any_number_of_ranks_with_or_without_shard
     support_rmdir(folder);
 }
 
+static int run_micro_batch(cddp_ddp *ddp, uint64_t micro_batch, uint64_t micro_batches)
+{
+    cddp_step step = {CDDP_SIZED(cddp_step), .number = 1, .samples = 2};
+
+    step.micro_batch = micro_batch;
+    step.micro_batches = micro_batches;
+    CHECK(cddp_ddp_begin(ddp, &step) == CDDP_OK);
+    CHECK(cddp_ddp_grads_ready(ddp, 0, SIZES) == CDDP_OK);
+    CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
+    return 0;
+}
+
 /* Every rank gets rank 0's failure, nothing has changed, and training goes on. */
 static int failing_rank(int rank, int world_size, void *argument)
 {
@@ -160,6 +172,11 @@ static int failing_rank(int rank, int world_size, void *argument)
     }
     CHECK(cddp_ddp_wait(ddp) == CDDP_OK);
     CHECK(cddp_ddp_save(ddp, scene->path, NULL) == CDDP_OK);
+    CHECK(run_micro_batch(ddp, 2 * (uint64_t)rank, 2 * (uint64_t)world_size) == 0);
+    CHECK(cddp_ddp_save(ddp, scene->path, NULL) == CDDP_ERR_INCOMPLETE);
+    CHECK(cddp_ddp_load(ddp, scene->path) == CDDP_ERR_INCOMPLETE);
+    CHECK(run_micro_batch(ddp, 2 * (uint64_t)rank + 1, 2 * (uint64_t)world_size) == 0);
+    CHECK(cddp_ddp_load(ddp, scene->path) == CDDP_OK);
     return leave(&whole.trainer);
 }
 

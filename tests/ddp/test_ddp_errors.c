@@ -421,9 +421,21 @@ static void null_and_senseless_arguments_are_refused(void **state)
 {
     cddp_ddp *ddp = NULL;
     struct model model;
+    cddp_group *group;
 
     (void)state;
     make_model(&model, 0, OWNED, COUNT, elements, NULL);
+    assert_int_equal(cddp_group_create(NULL, &group), CDDP_OK);
+    assert_int_equal(cddp_ddp_create(group, NULL, COUNT, NULL, 0, NULL, &ddp), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "ddp: params is NULL"));
+    assert_int_equal(cddp_ddp_create(group, model.params, 0, NULL, 0, NULL, &ddp),
+                     CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "ddp: there are no parameters"));
+    assert_int_equal(cddp_ddp_create(group, model.params, COUNT, NULL, 1, NULL, &ddp),
+                     CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "ddp: buffers is NULL"));
+    assert_null(ddp);
+    cddp_group_destroy(group);
     assert_int_equal(cddp_ddp_create(NULL, model.params, COUNT, NULL, 0, NULL, &ddp),
                      CDDP_ERR_ARGUMENT);
     assert_int_equal(cddp_ddp_begin(NULL, NULL), CDDP_ERR_ARGUMENT);

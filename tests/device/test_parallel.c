@@ -121,6 +121,9 @@ static void replicas_are_copies_and_the_first_is_the_original(void **state)
     }
     assert_true(copies[2][2] == 1 && copies[4][2] == 2 && a[2] == 3);
     cddp_free(copies);
+    assert_int_equal(cddp_parallel_replicate(devices, 3, params, NULL, 2, &copies),
+                     CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "replicate: counts is NULL"));
     assert_int_equal(cddp_parallel_replicate(devices, 4, params, counts, 2, &copies),
                      CDDP_ERR_ARGUMENT);
     assert_int_equal(

@@ -574,6 +574,10 @@ static void a_lone_process_is_rank_0_of_1(void **state)
     assert_int_equal(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_MEAN, NULL), CDDP_OK);
     assert_int_equal(cddp_all_reduce_weighted(group, &x, &x, 1, CDDP_F32, 0, NULL), CDDP_OK);
     assert_true(x == 0);
+    assert_int_equal(cddp_group_alloc(group, 100, 0, NULL), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "group_alloc: out is NULL"));
+    assert_int_equal(cddp_group_alloc(group, SIZE_MAX, 0, &memory), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "bytes are too many"));
     assert_int_equal(cddp_group_alloc(group, 100, 0, &memory), CDDP_OK);
     assert_int_equal(((char *)memory)[99], 0);
     cddp_group_free(group, memory);

@@ -208,6 +208,7 @@ void batches(cddp::group &group)
     });
     alone.begin(0);
     CHECK(status_of([&] { alone.next(); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { cddp::loader(how, nullptr); }) == CDDP_ERR_ARGUMENT);
     how.samples = 0;
     CHECK(status_of([&] { cddp::loader(how, [](std::uint64_t, void *) {}); }) == CDDP_ERR_ARGUMENT);
 }

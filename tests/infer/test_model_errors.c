@@ -166,10 +166,23 @@ static void a_batch_of_another_type_or_shape_is_refused(void **state)
                 "the input \"images\" has shape 2 x 1 x 8 x 9, but must be batch x 1 x 8 x 8");
     bad = in;
     bad.dims = 9; /* more than a shape has */
-    expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT, "but must be batch x 1 x 8 x 8");
+    expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT,
+                "the input \"images\" has 9 dimensions, but must be batch x 1 x 8 x 8");
+    bad.dims = -1;
+    expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT, "has -1 dimensions");
     bad = in;
     bad.shape[0] = -1;
-    expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT, "\"images\" has shape");
+    expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT,
+                "the input \"images\" is a batch of -1 samples, but 0 to 2147483647 are possible");
+    bad.shape[0] = INT64_MAX;
+    expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT, "a batch of 9223372036854775807 samples");
+    bad = in;
+    bad.dims = 8;
+    for (int d = 0; d < 8; d++) {
+        bad.shape[d] = INT64_MIN; /* the longest text */
+    }
+    expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT,
+                "x -9223372036854775808, but must be batch x 1 x 8 x 8");
     bad = in;
     bad.data = NULL;
     expect_told(forward(&bad, &out), CDDP_ERR_ARGUMENT,

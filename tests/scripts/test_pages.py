@@ -63,6 +63,10 @@ if os.path.exists(seventh):
         if not re.search(rf"^ +{name}\b", text, re.M):
             refuse(f"cddp(7) does not list {name}")
     print(f"{len(names)} variables")
+    pages = [page + ".3" for page in headers] + [os.path.basename(path)[:-4] for path in glob.glob(os.path.join(SOURCE, "doc", "*.[15].scd"))]
+    for page in pages + ["cddp.hpp.3"]:
+        if f"{page[:-2]}({page[-1]})" not in text:
+            refuse(f"cddp(7) does not name {page[:-2]}({page[-1]})")
 fifth = place("train.conf.5")
 if os.path.exists(fifth):
     text = shown(fifth, "-rLL=300n", "-rHY=0")

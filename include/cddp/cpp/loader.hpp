@@ -139,6 +139,11 @@ class loader
         explicit maker(make_sample make) : make_(std::move(make))
         {
         }
+        /** NULL, which cddp_loader_create() refuses: there is nothing to call. */
+        cddp_sample_fn function() const noexcept
+        {
+            return make_ ? call : nullptr;
+        }
         static cddp_status call(void *state, std::uint64_t index, void *out) noexcept
         {
             maker *self = static_cast<maker *>(state);
@@ -191,7 +196,7 @@ class loader
         cddp_loader *made = nullptr;
 
         how.group = group_.get();
-        how.load = maker::call;
+        how.load = maker_->function();
         how.state = maker_.get();
         check(cddp_loader_create(&how, &made));
         handle_.reset(made);

@@ -102,6 +102,14 @@ cddp_status cddp_tensors_of(const cddp_param *params, size_t count, cddp_tensor 
         return cddpi_fail(CDDP_ERR_ARGUMENT, "tensors_of: %zu params are too many", count);
     }
     for (size_t i = 0; i < count; i++) {
+        cddp_status status = cddpi_flags_check(params[i].flags & ~(uint32_t)CDDP_PARAM_FROZEN,
+                                               params[i].reserved | params[i].reserved2[0] |
+                                                   params[i].reserved2[1]);
+
+        if (status != CDDP_OK) {
+            return cddpi_fail_prefix(status, "tensors_of: param %zu (%s)", i,
+                                     params[i].name != NULL ? params[i].name : "NULL");
+        }
         out[i] = (cddp_tensor){.name = params[i].name,
                                .type = params[i].type,
                                .dims = params[i].dims,

@@ -121,7 +121,7 @@ static cddp_status read_file(const cddp_ddp *ddp, const char *path, struct listi
 static cddp_status settle(cddp_ddp *ddp, const char *call)
 {
     CDDPI_TRY(cddpi_ddp_usable(ddp));
-    if (ddp->backward.begun) {
+    if (ddp->backward.begun || ddp->backward.done > 0) {
         return cddpi_fail(CDDP_ERR_INCOMPLETE, "ddp: %s in the middle of a step", call);
     }
     return cddpi_ddp_params_whole(ddp);

@@ -80,12 +80,18 @@ static cddp_status match_one(const cddp_safetensors *file, const char *shown,
     cddp_status status;
     size_t bytes;
 
-    if (wanted->name == NULL || wanted->dims < 0 || wanted->dims > CDDP_MAX_DIMS ||
-        cddp_type_bytes(wanted->type) == 0 ||
-        !cddpi_tensor_bytes(wanted->type, wanted->dims, wanted->shape, &bytes)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: load into a tensor without name or type", shown);
+    if (wanted->name == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: load into a tensor without name", shown);
     }
     cddpi_printable(wanted->name, name, sizeof name);
+    if (wanted->dims < 0 || wanted->dims > CDDP_MAX_DIMS || cddp_type_bytes(wanted->type) == 0 ||
+        !cddpi_tensor_bytes(wanted->type, wanted->dims, wanted->shape, &bytes)) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "%s: tensor \"%s\" is wanted with type %d and %d dimensions: these or its "
+            "sizes are impossible",
+            shown, name, (int)wanted->type, wanted->dims);
+    }
     status = cddpi_flags_check(wanted->flags & ~(uint32_t)CDDP_PARAM_FROZEN,
                                wanted->reserved | wanted->reserved2[0] | wanted->reserved2[1]);
     if (status != CDDP_OK) {

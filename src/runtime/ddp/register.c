@@ -134,7 +134,7 @@ static cddp_status describe(struct cddpi_param *out, const cddp_param *from)
 static cddp_status register_buffers(cddp_ddp *ddp, const cddp_param *buffers, size_t count)
 {
     if (buffers == NULL && count > 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %zu buffers at NULL", count);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: buffers is NULL, but %zu are given", count);
     }
     ddp->buffers = cddpi_zalloc_array(count, sizeof *ddp->buffers);
     if (ddp->buffers == NULL) {
@@ -196,9 +196,14 @@ static cddp_status register_param(cddp_ddp *ddp, const cddp_param *params, size_
 
 static cddp_status register_params(cddp_ddp *ddp, const cddp_param *params, size_t count)
 {
-    if (params == NULL || count == 0 || count >= UINT32_MAX) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %zu parameters at %p", count,
-                          (const void *)params);
+    if (count == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: there are no parameters");
+    }
+    if (params == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: params is NULL, but %zu are given", count);
+    }
+    if (count >= UINT32_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp: %zu parameters are too many", count);
     }
     CDDPI_TRY(alloc_params(ddp, count));
     for (size_t i = 0; i < count; i++) {

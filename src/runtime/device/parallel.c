@@ -73,10 +73,14 @@ cddp_status cddp_parallel_replicate(const cddp_devices *devices, int replicas, f
     char *at;
 
     CDDPI_TRY(check_count("parallel_replicate", devices, replicas));
-    if (out == NULL || (n > 0 && (params == NULL || counts == NULL)) ||
-        n > SIZE_MAX / 2 / CDDP_MAX_PARALLEL_DEVICES / sizeof *made) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "replicate: %zu parameters at %p", n,
-                          (const void *)params);
+    if (out == NULL || (n > 0 && (params == NULL || counts == NULL))) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "replicate: %s is NULL",
+                          out == NULL      ? "out"
+                          : params == NULL ? "params"
+                                           : "counts");
+    }
+    if (n > SIZE_MAX / 2 / CDDP_MAX_PARALLEL_DEVICES / sizeof *made) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "replicate: %zu parameters are too many", n);
     }
     bytes = replica_bytes(params, counts, n);
     if (bytes == 0) {

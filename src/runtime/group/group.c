@@ -241,8 +241,11 @@ static cddp_status alloc_host(cddp_group *group, size_t bytes, void **out)
 cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, uint32_t flags, void **out)
 {
     CDDPI_ENTER_GROUP(group, "group_alloc");
-    if (out == NULL || bytes > CDDPI_BYTES_MAX) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes to %p", bytes, (void *)out);
+    if (out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: out is NULL");
+    }
+    if (bytes > CDDPI_BYTES_MAX) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes are too many", bytes);
     }
     if ((flags & ~(uint32_t)CDDP_ALLOC_HOST) != 0) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "group_alloc: cddp %s does not know the flags %#x",

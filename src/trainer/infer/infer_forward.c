@@ -153,29 +153,42 @@ struct given {
     const void *data;
 };
 
+enum { SHAPE_BYTES = 192 }; /* CDDP_MAX_DIMS of the longest numbers, with " x " between */
+
+/* @p batch: the first number, or NULL to print it. */
+static const char *shape_text(const char *batch, int dims, const int64_t *shape,
+                              char text[static SHAPE_BYTES])
+{
+    int used = batch != NULL ? snprintf(text, SHAPE_BYTES, "%s", batch)
+                             : snprintf(text, SHAPE_BYTES, "%lld", (long long)shape[0]);
+
+    for (int d = 1; d < dims; d++) {
+        used += snprintf(text + used, SHAPE_BYTES - (size_t)used, " x %lld", (long long)shape[d]);
+    }
+    return text;
+}
+
 static cddp_status fail_shape(const struct given *given, const cddp_model_value *wanted)
 {
-    char text[2][128];
-    const int64_t *shapes[2] = {given->shape, wanted->shape};
-    const int dims[2] = {given->dims, wanted->dims};
+    char text[SHAPE_BYTES], wanted_text[SHAPE_BYTES];
 
-    for (int i = 0; i < 2; i++) {
-        size_t used = 0;
-
-        text[i][0] = '\0';
-        for (int d = 0; d < dims[i] && used + 24 < sizeof text[i]; d++) {
-            const char *between = d > 0 ? " x " : "";
-
-            used += (size_t)(shapes[i][d] == CDDP_MODEL_BATCH
-                                 ? snprintf(text[i] + used, sizeof text[i] - used, "%sbatch",
-                                            between)
-                                 : snprintf(text[i] + used, sizeof text[i] - used, "%s%lld",
-                                            between, (long long)shapes[i][d]));
-        }
+    shape_text("batch", wanted->dims, wanted->shape, wanted_text);
+    if (given->dims < 1 || given->dims > CDDP_MAX_DIMS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "model_forward: the %s \"%s\" has %d dimensions, but must be %s",
+                          given->what, wanted->name, given->dims, wanted_text);
     }
     return cddpi_fail(CDDP_ERR_ARGUMENT,
                       "model_forward: the %s \"%s\" has shape %s, but must be %s", given->what,
-                      wanted->name, text[0], text[1]);
+                      wanted->name, shape_text(NULL, given->dims, given->shape, text), wanted_text);
+}
+
+static cddp_status fail_batch(const struct given *given, const cddp_model_value *wanted)
+{
+    return cddpi_fail(CDDP_ERR_ARGUMENT,
+                      "model_forward: the %s \"%s\" is a batch of %lld samples, but 0 to %d are "
+                      "possible",
+                      given->what, wanted->name, (long long)given->shape[0], INT32_MAX);
 }
 
 /* Check what the caller gives against @p wanted, where dimension 1 may be smaller if it is of
@@ -192,8 +205,11 @@ static cddp_status check_given(const struct given *given, const cddp_model_value
                           "model_forward: the %s \"%s\" has type %s, but must be %s", given->what,
                           wanted->name, cddp_type_name(given->type), cddp_type_name(wanted->type));
     }
-    if (given->dims != wanted->dims || given->shape[0] < 0 || given->shape[0] > INT32_MAX) {
+    if (given->dims != wanted->dims) {
         return fail_shape(given, wanted);
+    }
+    if (given->shape[0] < 0 || given->shape[0] > INT32_MAX) {
+        return fail_batch(given, wanted);
     }
     for (int d = 1; d < wanted->dims; d++) {
         bool fits = of_tokens && d == 1
