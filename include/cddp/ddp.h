@@ -118,6 +118,9 @@ CDDP_NO_TAIL(cddp_bucket, step);
  *  until the hook stores NULL: then the bucket is finished, and its data must be what bucket->kind
  *  says. On a device, the hook puts all work on the data into the compute stream.
  *
+ *  Any status but CDDP_OK ends the step on all ranks. A number that is no error of cddp counts as
+ *  CDDP_ERR_ARGUMENT.
+ *
  *  May call: anything of this group, but nothing of the cddp_ddp. */
 typedef cddp_status (*cddp_hook_fn)(void *state, const cddp_bucket *bucket, int stage,
                                     cddp_work **out_work);
