@@ -149,9 +149,9 @@ CDDP_API void cddp_saving_destroy(cddp_saving *saving);
 CDDP_CHECKED cddp_status cddp_snapshot_find(const char *dir, char **out_path, char **out_skipped);
 
 /** Like cddp_snapshot_find(), for the process that will write below @p dir, while no other process
- *  writes there. It also removes files of crashed writers, completes renames that they had begun,
- *  and makes DIR/latest name the snapshot that was found. If some of that fails, the log has a
- *  warning. */
+ *  writes there. It waits until a snapshot that a thread of this process writes is complete. It
+ *  also removes files of crashed writers, completes renames that they had begun, and makes
+ *  DIR/latest name the snapshot that was found. If some of that fails, the log has a warning. */
 CDDP_CHECKED cddp_status cddp_snapshot_recover(const char *dir, char **out_path,
                                                char **out_skipped);
 

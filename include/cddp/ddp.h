@@ -28,8 +28,9 @@
  *  grad_ready and wait without begin, CDDP_ERR_INCOMPLETE of any call but wait. After all other
  *  errors of begin, grad_ready, progress, wait and follow, the gradients are undefined and the
  *  handle has ended: later calls return CDDP_ERR_BROKEN. Destroy it. If all ranks got the same
- *  error from wait (a gradient is missing or was ready twice, or the ranks have begun different
- *  steps), the group is unharmed, and another handle can be made on it.
+ *  error from wait (a gradient is missing or was ready twice, or the ranks have begun steps of
+ *  different numbers or micro_batches), the group is unharmed, and another handle can be made on
+ *  it. Steps of different kinds need different collectives, so they break the group.
  *
  *  Gradients are collected in buckets. The reduction of a bucket (an all-reduce; a reduce-scatter
  *  with `shard`) starts as soon as this bucket and all buckets before it are complete, so every
@@ -117,6 +118,9 @@ CDDP_NO_TAIL(cddp_bucket, step);
  *  on. When that collective is done, cddp_ddp_wait() calls the hook with the next stage, and so on,
  *  until the hook stores NULL: then the bucket is finished, and its data must be what bucket->kind
  *  says. On a device, the hook puts all work on the data into the compute stream.
+ *
+ *  Any status but CDDP_OK ends the step on all ranks. A number that is no error of cddp counts as
+ *  CDDP_ERR_ARGUMENT.
  *
  *  May call: anything of this group, but nothing of the cddp_ddp. */
 typedef cddp_status (*cddp_hook_fn)(void *state, const cddp_bucket *bucket, int stage,

@@ -29,7 +29,8 @@ typedef struct cddp_loader cddp_loader;
  *                [0, samples).
  *  @return CDDP_OK. Any other status ends the epoch: cddp_loader_next() returns it when this batch
  *          is due, with the text of the last call of cddp that failed in the thread that ran this
- *          function, if there is one. */
+ *          function, if there is one. A number that is no error of cddp counts as
+ *          CDDP_ERR_ARGUMENT. */
 typedef cddp_status (*cddp_sample_fn)(void *state, uint64_t index, void *out);
 
 /** A data set, and how it is divided into batches; zero means default. */

@@ -30,6 +30,20 @@ static int die_at_the_last(const char *operation)
     return 0;
 }
 
+/* The writer, which is a thread of cddp, stops before an operation of which none is left. */
+static int hold_after_some(const char *operation)
+{
+    char name[16] = "";
+
+    (void)operation;
+    (void)pthread_getname_np(pthread_self(), name, sizeof name);
+    while (strcmp(name, "cddp-save") == 0 && atomic_load(&operations_left) <= 0) {
+        support_sleep_ms(1);
+    }
+    atomic_fetch_sub(&operations_left, strcmp(name, "cddp-save") == 0);
+    return 0;
+}
+
 static void hold(void)
 {
     atomic_store(&is_held, true);
@@ -104,6 +118,52 @@ static void a_second_write_waits_for_the_first(void **state)
     cddp_saving_destroy(start(&trainer, 8, 8)); /* waits */
     assert_found(8, 8);
     assert_int_equal(count_hidden(), 0);
+}
+
+static void *recover(void *argument)
+{
+    char *path = NULL;
+    char *skipped = NULL;
+
+    atomic_store((atomic_bool *)argument, true);
+    if (cddp_snapshot_recover(folder, &path, &skipped) != CDDP_OK) {
+        return NULL;
+    }
+    cddp_free(path);
+    cddp_free(skipped);
+    return argument;
+}
+
+static void recovering_leaves_what_a_thread_is_writing(void **state)
+{
+    static atomic_bool has_begun;
+    struct trainer trainer;
+    cddp_saving *saving;
+    pthread_t other;
+    void *recovered = NULL;
+    bool has_files = false;
+
+    (void)state;
+    cddpi_file_set_hook(NULL);
+    assert_int_equal(write_step(5, 5, 0), CDDP_OK);
+    atomic_store(&operations_left, 4);
+    cddpi_file_set_hook(hold_after_some);
+    saving = start(&trainer, 6, 6);
+    while (!has_files) {
+        has_files = count_hidden() > 0;
+        support_sleep_ms(1);
+    }
+    assert_int_equal(pthread_create(&other, NULL, recover, &has_begun), 0);
+    while (!atomic_load(&has_begun)) {
+        support_sleep_ms(1);
+    }
+    support_sleep_ms(50);
+    atomic_store(&operations_left, 1 << 20);
+    pthread_join(other, &recovered);
+    assert_ptr_equal(recovered, &has_begun);
+    assert_int_equal(cddp_saving_wait(saving), CDDP_OK);
+    cddp_saving_destroy(saving);
+    assert_found(6, 6);
 }
 
 static int start_and_die(int rank, int world_size, void *argument)
@@ -207,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(tensors_may_change_once_the_call_has_returned),
         IN_FOLDER(a_second_write_waits_for_the_first),
+        IN_FOLDER(recovering_leaves_what_a_thread_is_writing),
         IN_FOLDER(a_process_that_is_killed_at_any_moment_leaves_a_whole_snapshot),
         IN_FOLDER(a_failure_is_told_by_wait_or_by_the_log),
         IN_FOLDER(flags_that_are_not_known_are_refused),

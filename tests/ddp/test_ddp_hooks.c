@@ -263,6 +263,45 @@ static void a_hook_that_fails_on_one_rank_ends_the_step_on_all(void **state)
     assert_int_equal(meet(*state, 3, failing_rank, "in its own words", NULL), 0);
 }
 
+static cddp_status return_a_number(void *state, const cddp_bucket *bucket, int stage,
+                                   cddp_work **out_work)
+{
+    return bucket->index == 1 ? (cddp_status) * (const int *)state
+                              : cddp_hook_identity(NULL, bucket, stage, out_work);
+}
+
+static int number_rank(int rank, int world_size, void *argument)
+{
+    int number = *(const int *)((const struct meeting *)argument)->argument;
+    cddp_failure failure = CDDP_FAILURE_INIT;
+    struct trainer t;
+    cddp_status status = CDDP_OK;
+
+    CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
+    t.model.options.hook = return_a_number;
+    t.model.options.hook_state = &number;
+    t.model.options.first_bucket_bytes = 256;
+    t.model.options.bucket_bytes = 256;
+    CHECK(watch(&t) == 0);
+    CHECK(begin_mean(t.ddp, 0) == 0);
+    for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
+        status = cddp_ddp_grad_ready(t.ddp, p);
+    }
+    status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
+    CHECK(status < 0 && cddp_status_name(status) != NULL);
+    CHECK(cddp_last_failure(&failure) == CDDP_OK && failure.status == status && failure.is_fatal);
+    return leave(&t);
+}
+
+static void a_hook_that_returns_no_status_fails(void **state)
+{
+    int numbers[] = {CDDP_CHANGED, 7, -1000};
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        assert_int_equal(meet(*state, 2, number_rank, &numbers[i], NULL), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +310,7 @@ int main(void)
         RANKS_TEST(a_hook_sees_what_the_step_asks_for),
         RANKS_TEST(a_hook_may_finish_at_once),
         RANKS_TEST(a_hook_that_fails_on_one_rank_ends_the_step_on_all),
+        RANKS_TEST(a_hook_that_returns_no_status_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

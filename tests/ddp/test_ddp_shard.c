@@ -568,6 +568,33 @@ static void a_rank_that_ends_before_its_update_is_named(void **state)
     assert_int_equal(meet(*state, 2, deserted_rank, &scene, NULL), 0);
 }
 
+/* The trainer's last update is still on its way when the handle is destroyed. */
+static int early_end_rank(int rank, int world_size, void *argument)
+{
+    const struct meeting *meeting = argument;
+    cddp_group *group = join_group(meeting, rank, world_size);
+    struct model model;
+    cddp_ddp *ddp;
+
+    CHECK(group != NULL);
+    ddp = make_sharded(group, meeting->argument, &model);
+    CHECK(ddp != NULL);
+    CHECK(run_backward(ddp, &model, rank, 0, -1) == 0);
+    CHECK(cddp_ddp_params_start(ddp) == CDDP_OK);
+    cddp_ddp_destroy(ddp);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    free_model(&model);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void the_end_of_a_handle_waits_for_the_last_update(void **state)
+{
+    static const struct scene scene = {.memory = OWNED, .bytes = 4096};
+
+    assert_int_equal(meet(*state, 3, early_end_rank, &scene, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,6 +607,7 @@ int main(void)
         RANKS_TEST(ranks_that_disagree_about_shards_hear_of_it),
         RANKS_TEST(ranks_that_disagree_about_the_kind_of_step_hear_of_it),
         RANKS_TEST(a_rank_that_ends_before_its_update_is_named),
+        RANKS_TEST(the_end_of_a_handle_waits_for_the_last_update),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,9 +3,12 @@
 #include "include/all_of_cpp.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <numeric>
+#include <thread>
 
 static_assert(only_moves<cddp::loader>);
 
@@ -154,6 +157,32 @@ void keys_of_the_group(cddp::group &group)
     group.barrier(); /* rank 0 serves them */
 }
 
+static void a_loader_ends_before_its_function(cddp_loader_options how)
+{
+    static bool lives = true;
+    std::atomic<bool> was_called{false};
+    std::atomic<bool> was_late{false};
+    std::shared_ptr<bool> held(&lives, [](bool *flag) { *flag = false; });
+
+    how.samples = 1;
+    cddp::loader moved(how, [held, &was_called, &was_late](std::uint64_t, void *) {
+        std::atomic<bool> &late = was_late;
+
+        was_called = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        late = !lives;
+    });
+    held.reset();
+    moved.begin(0);
+    while (!was_called) {
+        std::this_thread::yield();
+    }
+    moved = cddp::loader(how, [](std::uint64_t, void *) {});
+    CHECK(!was_late && !lives);
+    moved.begin(0);
+    CHECK(moved.next()->size() == 1);
+}
+
 void batches(cddp::group &group)
 {
     const auto size = static_cast<std::uint64_t>(group.world_size());
@@ -209,6 +238,9 @@ void batches(cddp::group &group)
     alone.begin(0);
     CHECK(status_of([&] { alone.next(); }) == CDDP_ERR_ARGUMENT);
     CHECK(status_of([&] { cddp::loader(how, nullptr); }) == CDDP_ERR_ARGUMENT);
+    if (group.rank() == 0) {
+        a_loader_ends_before_its_function(how);
+    }
     how.samples = 0;
     CHECK(status_of([&] { cddp::loader(how, [](std::uint64_t, void *) {}); }) == CDDP_ERR_ARGUMENT);
 }

@@ -211,10 +211,16 @@ static void a_callback_ends_the_text_with_its_status(void **state)
 {
     cddp_model *model = open_run("gpt2");
     struct text text = {.most = 2};
+    cddp_failure failure = CDDP_FAILURE_INIT;
 
     (void)state;
+    assert_int_equal(cddp_model_inputs(NULL), 0); /* an older failure, which is not the text's */
     assert_int_equal(cddp_model_generate(model, "abcd ", NULL, add_piece, &text), CDDP_ERR_CLOSED);
     assert_int_equal(text.pieces, 2);
+    assert_int_equal(cddp_last_failure(&failure), CDDP_OK);
+    assert_int_equal(failure.status, CDDP_ERR_CLOSED);
+    assert_string_equal(failure.text, "model_generate: the function that receives the text: the "
+                                      "object was closed or destroyed");
     text = (struct text){.most = 0};
     must(cddp_model_generate(model, "abcd ", NULL, add_piece, &text));
     assert_int_equal(text.pieces, 20);

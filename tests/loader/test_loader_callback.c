@@ -13,6 +13,7 @@ struct dataset {
     _Atomic uint64_t calls;
     _Atomic uint64_t fails; /* sample; UINT64_MAX: none; threads still read it after an error */
     bool lingers;           /* early samples take longer than late ones */
+    int number;             /* what the one that fails returns; 0: an error of cddp */
 };
 
 static cddp_status load(void *state, uint64_t index, void *out)
@@ -26,6 +27,9 @@ static cddp_status load(void *state, uint64_t index, void *out)
     }
     for (uint32_t k = 0; k < WORDS; k++) {
         words[k] = (uint32_t)index * 1000 + k;
+    }
+    if (index == dataset->fails && dataset->number != 0) {
+        return (cddp_status)dataset->number;
     }
     return index == dataset->fails ? cddp_fail(CDDP_ERR_IO, "it is torn") : CDDP_OK;
 }
@@ -305,6 +309,27 @@ static void a_sample_that_fails_is_an_error_of_its_batch(void **state)
     assert_int_equal(meet(*state, 1, failing_rank, NULL, NULL), 0);
 }
 
+static void a_number_that_is_no_error_fails_too(void **state)
+{
+    const int numbers[] = {CDDP_CHANGED, 7, -1000};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct scene scene = {.batch_size = 10, .threads = 1, .ahead = 1};
+        struct dataset dataset = {.number = numbers[i]};
+        cddp_loader_options options = options_of(&scene, NULL, &dataset);
+        cddp_batch batch = CDDP_BATCH_INIT;
+        cddp_loader *loader;
+
+        dataset.fails = 5;
+        assert_int_equal(cddp_loader_create(&options, &loader), CDDP_OK);
+        assert_int_equal(cddp_loader_begin(loader, 0, 0), CDDP_OK);
+        assert_int_equal(cddp_loader_next(loader, &batch), CDDP_ERR_ARGUMENT);
+        assert_non_null(strstr(cddp_last_error(), "sample 5, position 5 of epoch 0: "));
+        cddp_loader_destroy(loader);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +338,7 @@ int main(void)
         cmocka_unit_test(a_batch_says_how_long_it_was_waited_for),
         RANKS_TEST(so_many_batches_are_made_ahead_and_no_more),
         RANKS_TEST(a_sample_that_fails_is_an_error_of_its_batch),
+        cmocka_unit_test(a_number_that_is_no_error_fails_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

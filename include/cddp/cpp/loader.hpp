@@ -101,6 +101,23 @@ class loader
         : loader(among.share(), how, std::move(make))
     {
     }
+    /** Afterwards, @p other may only be destroyed or assigned to. */
+    loader(loader &&other) noexcept = default;
+    /** Releases the loader that this object had before. */
+    loader &operator=(loader &&other) noexcept
+    {
+        loader taken(std::move(other)); /* its threads end before the function that they call */
+
+        std::swap(group_, taken.group_);
+        std::swap(maker_, taken.maker_);
+        std::swap(bytes_, taken.bytes_);
+        std::swap(handle_, taken.handle_);
+        return *this;
+    }
+    loader(const loader &) = delete;
+    loader &operator=(const loader &) = delete;
+    ~loader() = default;
+
     /** The C handle; this object still owns it. */
     cddp_loader *get() const noexcept
     {

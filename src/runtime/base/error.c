@@ -47,6 +47,10 @@ cddp_status cddp_fail(cddp_status status, const char *text)
 
 cddp_status cddpi_fail_callback(cddp_status status, const char *what)
 {
+    if (!cddpi_is_error((int32_t)status)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%s%sit returned %d, which is no error of cddp", what,
+                          what[0] != '\0' ? ": " : "", (int)status);
+    }
     return last.status == (int32_t)status
                ? status
                : cddpi_fail(status, "%s%s%s", what, what[0] != '\0' ? ": " : "",

@@ -104,7 +104,8 @@ CDDPI_SHARED cddp_status cddpi_fail_again(cddp_status status, const struct cddpi
 
 /** After a function of the caller has returned @p status, which is not CDDP_OK: word the failure as
  *  "WHAT: the status's text", unless it has words, from cddp_fail() or a call of cddp that failed
- *  with this status. @p what "": only the text. */
+ *  with this status. @p what "": only the text.
+ *  @return @p status; CDDP_ERR_ARGUMENT if that is no error. */
 cddp_status cddpi_fail_callback(cddp_status status, const char *what);
 
 /** The same for the function of a rank or of a device's thread, where C programs return any number.

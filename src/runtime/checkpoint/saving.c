@@ -61,7 +61,7 @@ static void watch_forks(void)
     (void)pthread_atfork(lock_turn, unlock_turn, reset_turn);
 }
 
-static void take_turn(void)
+void cddpi_snapshot_take_turn(void)
 {
     (void)pthread_once(&turn.once, watch_forks);
     lock_turn();
@@ -72,7 +72,7 @@ static void take_turn(void)
     unlock_turn();
 }
 
-static void end_turn(void)
+void cddpi_snapshot_end_turn(void)
 {
     lock_turn();
     turn.is_taken = false;
@@ -159,7 +159,7 @@ static void *run_thread(void *argument)
     cddp_saving *saving = argument;
     cddp_status status = write_now(saving->dir, &saving->snapshot, saving->keep);
 
-    end_turn();
+    cddpi_snapshot_end_turn();
     pthread_mutex_lock(&saving->mutex);
     saving->status = status;
     if (status != CDDP_OK) {
@@ -223,10 +223,10 @@ static cddp_status start(const char *dir, const cddp_snapshot *snapshot, unsigne
     status = saving->dir != NULL ? copy_snapshot(saving, snapshot)
                                  : cddpi_fail(CDDP_ERR_NO_MEMORY, "snapshot_write: no memory");
     if (status == CDDP_OK) {
-        take_turn();
+        cddpi_snapshot_take_turn();
         status = start_thread(saving);
         if (status != CDDP_OK) {
-            end_turn();
+            cddpi_snapshot_end_turn();
         }
     }
     if (status != CDDP_OK) {
@@ -253,9 +253,9 @@ cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
     if (out != NULL) {
         return start(dir, &known, read.keep, out);
     }
-    take_turn();
+    cddpi_snapshot_take_turn();
     status = write_now(dir, &known, read.keep);
-    end_turn();
+    cddpi_snapshot_end_turn();
     return status;
 }
 

@@ -128,6 +128,11 @@ void cddpi_snapshot_measure(int dir, const cddp_snapshot *snapshot,
 bool cddpi_snapshot_make_room(int dir, const char *shown, uint64_t step, unsigned spare,
                               const struct cddpi_snapshot_room *room);
 
+/** Wait until no other thread of this process writes a snapshot or recovers one, and keep other
+ *  threads from it until cddpi_snapshot_end_turn(). */
+void cddpi_snapshot_take_turn(void);
+void cddpi_snapshot_end_turn(void);
+
 /** Remove what crashed writers left behind, and finish replacements that they had begun.
  *  @param alone  The caller knows that no other writer is at work. Then every temporary entry
  *                belongs to a crashed writer, even if another process has its process id now. */

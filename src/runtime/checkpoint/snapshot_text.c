@@ -242,6 +242,7 @@ cddp_status cddp_snapshot_recover(const char *dir, char **out_path, char **out_s
         return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_recover: %s is NULL",
                           dir == NULL ? "dir" : "out_path");
     }
+    cddpi_snapshot_take_turn(); /* what a thread of this process writes is not abandoned */
     fd = cddpi_folder_open_fd(AT_FDCWD, dir, true);
     if (fd >= 0) {
         cddpi_snapshot_sweep(fd, dir, true);
@@ -253,5 +254,6 @@ cddp_status cddp_snapshot_recover(const char *dir, char **out_path, char **out_s
     if (fd >= 0) {
         close(fd);
     }
+    cddpi_snapshot_end_turn();
     return status;
 }

@@ -122,8 +122,7 @@ cddp_status cddpi_bucket_advance(struct cddpi_bucket *bucket)
         char what[32];
 
         snprintf(what, sizeof what, "hook, stage %d", bucket->stage);
-        (void)cddpi_fail_callback(status, what);
-        status = cddpi_bucket_failed(bucket, status);
+        status = cddpi_bucket_failed(bucket, cddpi_fail_callback(status, what));
         if (!cddpi_group_is_capturing(ddp->group)) {
             /* always abort: the other ranks would wait for the collective that this rank skips */
             (void)cddpi_ddp_abort(ddp->group, status);

@@ -166,8 +166,8 @@ cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *params, size_t 
 }
 
 /* Whether @p work is unfinished. Then it still uses this handle's memory, and must not be waited
- * for, since other ranks may never take part. (On a device gathers may be unfinished: they end
- * before their memory is released.) */
+ * for, since other ranks may never take part. Updated parameters are waited for: every rank sends
+ * its own after each step. */
 static bool is_running(cddp_work *work)
 {
     bool done = true;
@@ -187,8 +187,7 @@ static void end_works(cddp_ddp *ddp)
     bool running = is_running(ddp->end.status_work);
 
     for (size_t b = 0; b < buckets; b++) {
-        running = running || is_running(ddp->layout.buckets[b].work) ||
-                  (!cddpi_device_is_async(ddp->device) && is_running(gather_of(ddp, b)));
+        running = running || is_running(ddp->layout.buckets[b].work);
     }
     if (running) {
         cddp_group_abort(ddp->group, "its cddp_ddp was destroyed in the middle of a step");

@@ -100,7 +100,7 @@ static cddp_status make_sample(void *owner, uint64_t number, uint64_t slot_index
     if (status == CDDP_OK) {
         return CDDP_OK;
     }
-    (void)cddpi_fail_callback(status, "");
+    status = cddpi_fail_callback(status, "");
     return cddpi_fail_prefix(status, "loader: sample %llu, position %llu of epoch %llu",
                              (unsigned long long)index, (unsigned long long)position,
                              (unsigned long long)loader->epoch);

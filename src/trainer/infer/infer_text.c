@@ -68,6 +68,10 @@ static cddp_status put_piece(struct text_pieces *pieces, const char *text, size_
     if (shown[0] != '\0') {
         status = pieces->fn(pieces->state, shown, strlen(shown));
     }
+    if (status != CDDP_OK && cddpi_last_failure()->status != (int32_t)status) {
+        (void)cddpi_fail(status, "model_generate: the function that receives the text: %s",
+                         cddp_status_text(status));
+    }
     cddpi_free(shown);
     return status;
 }
