@@ -103,7 +103,7 @@ typedef struct cddp_tensor {
 
 /** Make the list of tensors that describes the values of @p params, for cddp_snapshot_write() and
  *  cddp_safetensors_write(): the same names, types, shapes and memory, but read-only.
- * CDDP_PARAM_FROZEN is left out. Any thread.
+ *  CDDP_PARAM_FROZEN is left out. Any thread.
  *  @param out  The caller's array of @p count elements; names and data are borrowed.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE (an unknown flag). */
 CDDP_CHECKED cddp_status cddp_tensors_of(const cddp_param *params, size_t count, cddp_tensor *out);
