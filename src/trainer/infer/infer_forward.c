@@ -11,7 +11,7 @@
 
 static cddp_status check(const cddp_model *model, const char *call)
 {
-    return cddpi_handle_check(&model->handle, CDDPI_HANDLE_MODEL, call);
+    return cddpi_handle_check((const struct cddpi_handle *)model, CDDPI_HANDLE_MODEL, call);
 }
 
 size_t cddp_model_inputs(const cddp_model *model)

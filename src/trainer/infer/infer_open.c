@@ -238,7 +238,7 @@ void cddp_model_close(cddp_model *model)
 
 cddp_status cddpi_infer_enter(struct cddp_model *model, const char *call)
 {
-    CDDPI_TRY(cddpi_handle_enter(&model->handle, CDDPI_HANDLE_MODEL, call));
+    CDDPI_TRY(cddpi_handle_enter((struct cddpi_handle *)model, CDDPI_HANDLE_MODEL, call));
     if (cddpi_handle_is_nested(&model->handle)) {
         return cddpi_handle_leave(&model->handle,
                                   cddpi_fail(CDDP_ERR_STATE,
