@@ -69,7 +69,7 @@ struct scene {
     int64_t amount;
     int small;
     bool flag;
-    unsigned char zeros[512];
+    _Alignas(max_align_t) unsigned char zeros[512]; /* a struct of any type */
 };
 
 static int wrongly_accepted;
