@@ -8,8 +8,8 @@ static int jobs; /* how many were started, to name them */
 
 char *in_work(const char *format, ...)
 {
-    static char buffers[8][4400];
-    static int next;
+    static _Thread_local char buffers[8][4400];
+    static _Thread_local int next;
     char *out = buffers[next++ % 8];
     int used = snprintf(out, sizeof buffers[0], "%s/", work);
     va_list arguments;
