@@ -13,11 +13,11 @@
 enum { CDDPI_TYPES = CDDP_BOOL + 1, CDDPI_OPS = CDDP_OP_XOR + 1 };
 
 /** Copy the fields that the caller knows from @p from (not NULL) to @p to, which holds the
- *  defaults. @p known is the struct's size in this version, @p least its size in the first version.
+ *  defaults. @p known is the struct's size in this version.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT ("NAME: struct_size is 0: begin with INIT");
  *          CDDP_ERR_UNAVAILABLE (a field that this version does not know is not 0). */
 CDDPI_SHARED cddp_status cddpi_struct_read(const char *name, const char *init, const void *from,
-                                           size_t known, size_t least, void *to);
+                                           size_t known, void *to);
 
 /** Check that the @p bytes bytes of a field called reserved are 0.
  *  @return CDDP_OK, CDDP_ERR_UNAVAILABLE. */

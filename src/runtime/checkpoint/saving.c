@@ -246,7 +246,7 @@ cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
 
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("snapshot options", "CDDP_SNAPSHOT_OPTIONS_INIT", options,
-                                    sizeof read, sizeof read.struct_size, &read));
+                                    sizeof read, &read));
         CDDPI_TRY(cddpi_flags_check(read.flags, 0));
     }
     CDDPI_TRY(cddpi_snapshot_read(dir, snapshot, &known));

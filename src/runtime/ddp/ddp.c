@@ -22,8 +22,8 @@ static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_option
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
 
     if (options != NULL) {
-        CDDPI_TRY(cddpi_struct_read("ddp options", "CDDP_DDP_OPTIONS_INIT", options, sizeof read,
-                                    sizeof read.struct_size, &read));
+        CDDPI_TRY(
+            cddpi_struct_read("ddp options", "CDDP_DDP_OPTIONS_INIT", options, sizeof read, &read));
     }
     read.hook = read.hook != NULL ? read.hook : cddp_hook_identity;
     *out = read;

@@ -24,8 +24,7 @@ static cddp_status read_step(const cddp_ddp *ddp, const cddp_step *step, cddp_st
     if (step == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_begin: the step is NULL; write " WRITE_THIS);
     }
-    CDDPI_TRY(cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof *out,
-                                sizeof out->struct_size, out));
+    CDDPI_TRY(cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof *out, out));
     if ((unsigned)out->kind > CDDP_STEP_SUM) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_begin: step %llu: there is no kind %d",
                           (unsigned long long)out->number, (int)out->kind);
