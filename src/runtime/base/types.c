@@ -103,8 +103,7 @@ cddp_status cddp_tensors_of(const cddp_param *params, size_t count, cddp_tensor 
     }
     for (size_t i = 0; i < count; i++) {
         cddp_status status = cddpi_flags_check(params[i].flags & ~(uint32_t)CDDP_PARAM_FROZEN,
-                                               params[i].reserved | params[i].reserved2[0] |
-                                                   params[i].reserved2[1]);
+                                               CDDPI_RESERVED_OF(&params[i]));
 
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "tensors_of: param %zu (%s)", i,

@@ -28,6 +28,10 @@ CDDPI_SHARED cddp_status cddpi_reserved_check(const char *name, const void *rese
 CDDPI_SHARED cddp_status cddpi_struct_fill(const char *name, const char *init, const void *from,
                                            size_t known, void *to);
 
+/** All reserved words of a cddp_param or a cddp_tensor, joined by OR. */
+#define CDDPI_RESERVED_OF(tensor)                                                                  \
+    ((tensor)->reserved | (tensor)->reserved2[0] | (tensor)->reserved2[1])
+
 /** Check the flags and the reserved words of a struct without struct_size.
  *  @param flags    Those that this version does not know.
  *  @param words    All reserved words, joined by OR.

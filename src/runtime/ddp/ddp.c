@@ -37,9 +37,7 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     }
     ddp->planning.rule.grain = (size_t)ddp->world_size * CDDPI_ALIGNMENT;
     ddp->shards = cddpi_zalloc(sizeof *ddp->shards);
-    if (ddp->shards == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
-    }
+    CDDPI_TRY_MEMORY(ddp->shards != NULL, "ddp: no memory for shards");
     ddp->shards->deferred = deferred;
     return CDDP_OK;
 }
