@@ -72,6 +72,10 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
 {
     const cddp_ddp_options *options = model->options;
 
+    if (options->share_flat_grads && options->flat_grads == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: share_flat_grads is set, but flat_grads is NULL");
+    }
     ddp->flat = options->flat_grads;
     ddp->allow_unused = options->allow_unused;
     ddp->hook = options->hook;
@@ -189,6 +193,7 @@ static void end_works(cddp_ddp *ddp)
     }
     if (running) {
         cddp_group_abort(ddp->group, "its cddp_ddp was destroyed in the middle of a step");
+        ddp->group->is_told = true; /* the caller, who did it */
     }
     for (size_t b = 0; b < buckets; b++) {
         cddp_work_destroy(ddp->layout.buckets[b].work);
