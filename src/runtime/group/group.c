@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/types.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
 #include "group/engine/handles.h"
