@@ -21,7 +21,7 @@
  *  cddp_step.
  *
  *  A rank that has samples but none in this step, in a short last batch, may also begin the step
- *  with 0 samples and call wait: it needs no backward.
+ *  with 0 samples and call wait: in a mean over samples it needs no backward.
  *
  *  After CDDP_ERR_ARGUMENT, CDDP_ERR_UNAVAILABLE and CDDP_ERR_BUSY (another thread is in a call)
  *  nothing has changed: call again. The same holds for calls at the wrong time: CDDP_ERR_STATE of
@@ -254,8 +254,8 @@ CDDP_CHECKED cddp_status cddp_ddp_create(cddp_group *group, const cddp_param *pa
                                          size_t param_count, const cddp_param *buffers,
                                          size_t buffer_count, const cddp_ddp_options *options,
                                          cddp_ddp **out);
-/** Release the handle, and the gradient memory that cddp allocated for it. Waits for operations
- *  that the handle has started.
+/** Release the handle, and the gradient memory that cddp allocated for it. Waits for updates that
+ *  cddp_ddp_params_start() sends. In the middle of a step it breaks the group.
  *
  *  Collective: ordered. */
 CDDP_API void cddp_ddp_destroy(cddp_ddp *ddp);
@@ -499,10 +499,10 @@ CDDP_CHECKED cddp_status cddp_ddp_unshard(cddp_ddp *ddp);
  *  Collective: yes.
  *  @param path      The file; read on rank 0 only.
  *  @param metadata  As for cddp_safetensors_write(); read on rank 0 only, may be NULL.
- *  @return The same on all ranks: CDDP_OK; CDDP_ERR_INCOMPLETE (in the middle of a step);
- *          CDDP_ERR_ARGUMENT (a parameter and a buffer have one name, a name is not UTF-8 ...),
- *          CDDP_ERR_IO or CDDP_ERR_NO_MEMORY of rank 0, after which training can go on;
- *          CDDP_ERR_BROKEN, or an error of the group. */
+ *  @return CDDP_ERR_INCOMPLETE: this rank is in the middle of a step, and does not take part.
+ *          Otherwise the same on all ranks: CDDP_OK; CDDP_ERR_ARGUMENT (a parameter and a buffer
+ *          have one name, a name is not UTF-8 ...), CDDP_ERR_IO or CDDP_ERR_NO_MEMORY of rank 0,
+ *          after which training can go on; CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_save(cddp_ddp *ddp, const char *path,
                                        const char *const *metadata);
 
@@ -513,9 +513,10 @@ CDDP_CHECKED cddp_status cddp_ddp_save(cddp_ddp *ddp, const char *path,
  *
  *  Collective: yes.
  *  @param path  The file; read on rank 0 only.
- *  @return The same on all ranks: CDDP_OK; CDDP_ERR_INCOMPLETE (in the middle of a step);
- *          CDDP_ERR_NOT_FOUND (there is no such file), CDDP_ERR_FORMAT, CDDP_ERR_ARGUMENT,
- *          CDDP_ERR_IO or CDDP_ERR_NO_MEMORY of rank 0, after which nothing has changed;
+ *  @return CDDP_ERR_INCOMPLETE: this rank is in the middle of a step, and does not take part.
+ *          Otherwise the same on all ranks: CDDP_OK; CDDP_ERR_NOT_FOUND (there is no such file),
+ *          CDDP_ERR_FORMAT, CDDP_ERR_ARGUMENT, CDDP_ERR_IO or CDDP_ERR_NO_MEMORY of rank 0, after
+ *          which nothing has changed (unless the file was truncated while it was read);
  *          CDDP_ERR_BROKEN, or an error of the group. */
 CDDP_CHECKED cddp_status cddp_ddp_load(cddp_ddp *ddp, const char *path);
 

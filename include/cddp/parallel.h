@@ -76,10 +76,10 @@ typedef cddp_status (*cddp_parallel_fn)(void *state, int device);
 
 /** Run @p fn on each of the first @p count devices at the same time, and wait for all.
  *  @return CDDP_OK if @p fn returned CDDP_OK everywhere. Otherwise the status of the first device,
- *          in list order, that failed; the text begins with its name. CDDP_ERR_DEVICE if that
- *          device returned a number that is not an error, or ended its thread;
- *          CDDP_ERR_UNAVAILABLE if its thread could not be bound to the CPU. CDDP_ERR_ARGUMENT;
- *          CDDP_ERR_NO_MEMORY (a thread did not start). */
+ *          in list order, that failed; the text begins with its name. If that device returned a
+ *          number that is not an error, or ended its thread: the status of its last failed call of
+ *          cddp, or CDDP_ERR_DEVICE if there was none. CDDP_ERR_UNAVAILABLE if its thread could not
+ *          be bound to the CPU. CDDP_ERR_ARGUMENT; CDDP_ERR_NO_MEMORY (a thread did not start). */
 CDDP_CHECKED cddp_status cddp_parallel_apply(const cddp_devices *devices, int count,
                                              cddp_parallel_fn fn, void *state);
 

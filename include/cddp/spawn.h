@@ -58,10 +58,12 @@ enum { CDDP_MAX_SPAWN_RANKS = 4096 /**< the most ranks of a call */ };
  *  @param options  NULL for all defaults.
  *  @return CDDP_OK if every rank returned CDDP_OK. Otherwise the status of the rank that caused the
  *          failure, with a text that begins with "rank R: ". CDDP_ERR_PEER if that rank was ended
- *          by a signal (the text names it), returned a number that is not an error, or ended before
- *          @p fn returned (exit() or pthread_exit(), even with status 0). CDDP_ERR_TIMEOUT if ranks
- *          were ended at the deadline (the text names them). CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY
- *          or CDDP_ERR_IO (a fork, a port): no rank has run @p fn. */
+ *          by a signal (the text names it), or ended before @p fn returned (exit() or
+ *          pthread_exit(), even with status 0); if it returned a number that is not an error: the
+ *          status of its last failed call of cddp, or CDDP_ERR_PEER if there was none.
+ *          CDDP_ERR_TIMEOUT if ranks were ended at the deadline (the text names them).
+ *          CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY or CDDP_ERR_IO (a fork, a port): no rank has run
+ *          @p fn. */
 CDDP_CHECKED cddp_status cddp_spawn(int nprocs, cddp_spawn_fn fn, void *state,
                                     const cddp_spawn_options *options);
 

@@ -62,9 +62,9 @@ extern "C" {
  *  | ERR_INCOMPLETE  | caller: finish the backward first   | cddp_ddp_wait (2) | finished         |
  *  | ERR_BROKEN      | see that text: it failed earlier    | it is broken      | no               |
  *
- *  (1) Of a group or a cddp_ddp. Of a store or a loader it breaks nothing: repeat the call.
+ *  (1) Of a group or a cddp_ddp. Of a store it breaks nothing: repeat the call.
  *  (2) An error that ends a step (cddp_ddp_wait()) breaks the cddp_ddp, as does a gradient that is
- *      ready twice (CDDP_ERR_STATE).
+ *      ready twice in a rank's last micro-batch of a step (CDDP_ERR_STATE).
  *  `is_fatal` of cddp_last_failure() always says whether this failure broke anything. */
 typedef enum cddp_status {
     CDDP_CHANGED = 1,           /**< no error: the members of the group changed */

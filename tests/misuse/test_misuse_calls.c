@@ -112,7 +112,8 @@ static int local_rank(int rank, int size, void *argument)
     step.kind = (cddp_step_kind)3;
     CHECK(misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_ARGUMENT, "no kind 3"));
     step = (cddp_step){.struct_size = sizeof step, .reserved = 1};
-    CHECK(misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_UNAVAILABLE, "reserved is 1"));
+    CHECK(
+        misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_UNAVAILABLE, "reserved is not 0"));
     CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, ".samples = "));
     CHECK(misuse_gives(cddp_ddp_wait(model.ddp), CDDP_ERR_STATE, ".samples = "));
     CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 2), CDDP_ERR_ARGUMENT, "only 2"));
@@ -424,6 +425,40 @@ static void a_step_without_its_wait_ends(void **state)
     assert_int_equal(misuse_run(*state, 2, unfinished_rank, 0, NULL), 0);
 }
 
+static void count_dropped(void *state, const cddp_log_record *record)
+{
+    *(int *)state += strstr(record->line, "nobody gets its error") != NULL;
+}
+
+/* Rank 0 destroys its handle while the other rank has not come to the step. */
+static int destroying_rank(int rank, int size, void *argument)
+{
+    const struct misuse *misuse = argument;
+    struct misuse_model model;
+    int dropped = 0;
+    char end = 0;
+
+    CHECK(enter(&model, misuse, rank, size, NULL) == 0);
+    CHECK(cddp_barrier(model.group, NULL) == CDDP_OK);
+    if (rank != 0) {
+        CHECK(read(misuse->signal[0], &end, 1) == 1);
+        return leave(&model);
+    }
+    CHECK(misuse_begin(&model) == CDDP_OK && make_ready(&model, -1) == CDDP_OK);
+    cddp_log_set_sink(count_dropped, &dropped);
+    cddp_ddp_destroy(model.ddp);
+    model.ddp = NULL;
+    cddp_log_set_sink(NULL, NULL);
+    CHECK(write(misuse->signal[1], &end, 1) == 1);
+    CHECK(dropped == 0);
+    return leave(&model);
+}
+
+static void a_handle_that_is_destroyed_in_a_step_drops_no_error(void **state)
+{
+    assert_int_equal(misuse_run(*state, 2, destroying_rank, 0, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +471,7 @@ int main(void)
         MISUSE_TEST(a_collective_fewer_is_told),
         MISUSE_TEST(other_models_are_told_apart_and_harm_nothing),
         MISUSE_TEST(a_step_without_its_wait_ends),
+        MISUSE_TEST(a_handle_that_is_destroyed_in_a_step_drops_no_error),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

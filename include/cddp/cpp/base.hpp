@@ -199,9 +199,8 @@ template <class T, void (*Destroy)(T *)> using owner = std::unique_ptr<T, releas
 } // namespace detail
 
 /** The handle of an operation that was started. The destructor waits until the operation is done,
- *  at most until the group's deadline. It logs an error that no call has returned: call wait()
- *  first.
- */
+ *  at most until the group's deadline, and logs an error that no call has returned: call wait()
+ *  first. For memory on a device it does neither. */
 class work
 {
   public:

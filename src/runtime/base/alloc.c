@@ -38,8 +38,7 @@ cddp_status cddp_allocator_set(const cddp_allocator *wanted)
     if (wanted == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "allocator: it is NULL");
     }
-    CDDPI_TRY(cddpi_struct_read("allocator", "CDDP_ALLOCATOR_INIT", wanted, sizeof read,
-                                sizeof read.struct_size, &read));
+    CDDPI_TRY(cddpi_struct_read("allocator", "CDDP_ALLOCATOR_INIT", wanted, sizeof read, &read));
     if (read.alloc == NULL || read.resize == NULL || read.release == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "allocator: it lacks a function");
     }

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -186,6 +187,9 @@ int cddpi_allowed_cpus(int **out)
         if (CPU_ISSET_S(cpu, sizeof masks, masks.of)) {
             cpus[count++] = cpu;
         }
+    }
+    if (cpus == NULL && allowed > 0) {
+        errno = ENOMEM; /* the caller's allocator need not set it */
     }
     *out = cpus;
     return count;

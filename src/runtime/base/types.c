@@ -11,9 +11,9 @@
 /* No version's struct is larger: what is larger was never set. */
 enum { MOST_BYTES = 4096 };
 
-static cddp_status check(const char *name, const char *init, size_t given, size_t least)
+static cddp_status check(const char *name, const char *init, size_t given)
 {
-    if (given >= least && given > sizeof given && given <= MOST_BYTES) {
+    if (given > sizeof given && given <= MOST_BYTES) {
         return CDDP_OK;
     }
     return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -54,12 +54,12 @@ static cddp_status check_unknown(const char *name, const void *from, size_t know
 }
 
 cddp_status cddpi_struct_read(const char *name, const char *init, const void *from, size_t known,
-                              size_t least, void *to)
+                              void *to)
 {
     size_t given;
 
     memcpy(&given, from, sizeof given);
-    CDDPI_TRY(check(name, init, given, least));
+    CDDPI_TRY(check(name, init, given));
     CDDPI_TRY(check_unknown(name, from, known, given));
     memcpy(to, from, given < known ? given : known);
     return CDDP_OK;
@@ -74,7 +74,7 @@ cddp_status cddpi_struct_fill(const char *name, const char *init, const void *fr
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: out is NULL", name);
     }
     memcpy(&given, to, sizeof given);
-    CDDPI_TRY(check(name, init, given, sizeof given));
+    CDDPI_TRY(check(name, init, given));
     memcpy((char *)to + sizeof given, (const char *)from + sizeof given,
            (given < known ? given : known) - sizeof given);
     return CDDP_OK;
@@ -103,8 +103,7 @@ cddp_status cddp_tensors_of(const cddp_param *params, size_t count, cddp_tensor 
     }
     for (size_t i = 0; i < count; i++) {
         cddp_status status = cddpi_flags_check(params[i].flags & ~(uint32_t)CDDP_PARAM_FROZEN,
-                                               params[i].reserved | params[i].reserved2[0] |
-                                                   params[i].reserved2[1]);
+                                               CDDPI_RESERVED_OF(&params[i]));
 
         if (status != CDDP_OK) {
             return cddpi_fail_prefix(status, "tensors_of: param %zu (%s)", i,

@@ -13,11 +13,11 @@
 enum { CDDPI_TYPES = CDDP_BOOL + 1, CDDPI_OPS = CDDP_OP_XOR + 1 };
 
 /** Copy the fields that the caller knows from @p from (not NULL) to @p to, which holds the
- *  defaults. @p known is the struct's size in this version, @p least its size in the first version.
+ *  defaults. @p known is the struct's size in this version.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT ("NAME: struct_size is 0: begin with INIT");
  *          CDDP_ERR_UNAVAILABLE (a field that this version does not know is not 0). */
 CDDPI_SHARED cddp_status cddpi_struct_read(const char *name, const char *init, const void *from,
-                                           size_t known, size_t least, void *to);
+                                           size_t known, void *to);
 
 /** Check that the @p bytes bytes of a field called reserved are 0.
  *  @return CDDP_OK, CDDP_ERR_UNAVAILABLE. */
@@ -27,6 +27,10 @@ CDDPI_SHARED cddp_status cddpi_reserved_check(const char *name, const void *rese
  * is refused. */
 CDDPI_SHARED cddp_status cddpi_struct_fill(const char *name, const char *init, const void *from,
                                            size_t known, void *to);
+
+/** All reserved words of a cddp_param or a cddp_tensor, joined by OR. */
+#define CDDPI_RESERVED_OF(tensor)                                                                  \
+    ((tensor)->reserved | (tensor)->reserved2[0] | (tensor)->reserved2[1])
 
 /** Check the flags and the reserved words of a struct without struct_size.
  *  @param flags    Those that this version does not know.

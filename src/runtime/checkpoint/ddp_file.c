@@ -36,7 +36,7 @@ static bool is_staged(const cddp_ddp *ddp, const struct cddpi_param *tensor)
 
 static size_t staged_bytes(const struct cddpi_param *tensor)
 {
-    return (bytes_of(tensor) + CDDPI_ALIGNMENT - 1) / CDDPI_ALIGNMENT * CDDPI_ALIGNMENT;
+    return cddpi_align(bytes_of(tensor));
 }
 
 static void release(struct listing *listing)

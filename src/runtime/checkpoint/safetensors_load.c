@@ -93,7 +93,7 @@ static cddp_status match_one(const cddp_safetensors *file, const char *shown,
             shown, name, (int)wanted->type, wanted->dims);
     }
     status = cddpi_flags_check(wanted->flags & ~(uint32_t)CDDP_PARAM_FROZEN,
-                               wanted->reserved | wanted->reserved2[0] | wanted->reserved2[1]);
+                               CDDPI_RESERVED_OF(wanted));
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "%s: tensor \"%s\"", shown, name);
     }
@@ -152,9 +152,7 @@ cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *sh
         CDDPI_TRY(match_one(file, shown, &params[i]));
     }
     sorted = cddpi_zalloc_array(count, sizeof *sorted);
-    if (sorted == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu tensors", shown, count);
-    }
+    CDDPI_TRY_MEMORY(sorted != NULL, "%s: no memory for %zu tensors", shown, count);
     for (size_t i = 0; i < count; i++) {
         sorted[i] = &params[i];
     }

@@ -58,8 +58,7 @@ static cddp_status check_tensor(const char *shown, const cddp_tensor *tensor, si
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "%s: tensor \"%s\": its shape is negative or overflows", shown, name);
     }
-    status = cddpi_flags_check(tensor->flags,
-                               tensor->reserved | tensor->reserved2[0] | tensor->reserved2[1]);
+    status = cddpi_flags_check(tensor->flags, CDDPI_RESERVED_OF(tensor));
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "%s: tensor \"%s\"", shown, name);
     }

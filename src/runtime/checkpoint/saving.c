@@ -87,15 +87,13 @@ static cddp_status write_now(const char *dir, const cddp_snapshot *snapshot, uns
     return cddpi_snapshot_write(dir, snapshot, NULL, keep, keep > 1 ? keep - 1 : 1, &room);
 }
 
-/* The bytes that copies of @p tensors take, without the array itself. */
-static size_t bytes_of(const cddp_tensor *tensors, size_t count)
+/* Add the bytes that copies of the data, and of the names, of @p tensors take. */
+static void add_bytes(const cddp_tensor *tensors, size_t count, size_t *data, size_t *names)
 {
-    size_t bytes = 0;
-
     for (size_t i = 0; i < count; i++) {
-        bytes += cddpi_align(cddpi_tensor_size(&tensors[i])) + strlen(tensors[i].name) + 1;
+        *data += cddpi_align(cddpi_tensor_size(&tensors[i]));
+        *names += strlen(tensors[i].name) + 1;
     }
-    return bytes;
 }
 
 /* Copy @p count tensors to @p to, their data to *data and their names to *names. */
@@ -121,27 +119,22 @@ static void copy_tensors(cddp_tensor *to, const cddp_tensor *from, size_t count,
 static cddp_status copy_snapshot(struct cddp_saving *saving, const cddp_snapshot *from)
 {
     size_t count = from->model_count + from->optimizer_count;
-    size_t bytes = bytes_of(from->model, from->model_count) +
-                   bytes_of(from->optimizer, from->optimizer_count);
     size_t data_bytes = 0;
+    size_t name_bytes = 0;
     unsigned char *data;
     cddp_tensor *tensors;
     char *names;
 
-    for (size_t i = 0; i < count; i++) {
-        const cddp_tensor *tensor = i < from->model_count ? &from->model[i]
-                                                          : &from->optimizer[i - from->model_count];
-
-        data_bytes += cddpi_align(cddpi_tensor_size(tensor));
-    }
-    saving->memory = cddpi_alloc_aligned(bytes + (count + 1) * sizeof *tensors);
+    add_bytes(from->model, from->model_count, &data_bytes, &name_bytes);
+    add_bytes(from->optimizer, from->optimizer_count, &data_bytes, &name_bytes);
+    saving->memory = cddpi_alloc_aligned(data_bytes + (count + 1) * sizeof *tensors + name_bytes);
     saving->snapshot = *from;
     saving->snapshot.state_json = from->state_json != NULL ? cddpi_strdup(from->state_json) : NULL;
     if (saving->memory == NULL ||
         (from->state_json != NULL && saving->snapshot.state_json == NULL)) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY,
                           "snapshot_write: no memory for a copy of %zu tensors with %zu bytes",
-                          count, bytes);
+                          count, data_bytes);
     }
     data = saving->memory;
     tensors = (cddp_tensor *)(void *)(data + data_bytes);
@@ -211,10 +204,7 @@ static cddp_status start(const char *dir, const cddp_snapshot *snapshot, unsigne
     CDDPI_TRY(cddpi_safetensors_check(dir, snapshot->model, snapshot->model_count));
     CDDPI_TRY(cddpi_safetensors_check(dir, snapshot->optimizer, snapshot->optimizer_count));
     saving = cddpi_zalloc(sizeof *saving);
-    if (saving == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "snapshot_write: no memory for %zu bytes",
-                          sizeof *saving);
-    }
+    CDDPI_TRY_MEMORY(saving != NULL, "snapshot_write: no memory for %zu bytes", sizeof *saving);
     cddpi_handle_init(&saving->handle, CDDPI_HANDLE_SAVING);
     pthread_mutex_init(&saving->mutex, NULL); /* these cannot fail with glibc or musl */
     pthread_cond_init(&saving->change, NULL);
@@ -246,7 +236,7 @@ cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
 
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("snapshot options", "CDDP_SNAPSHOT_OPTIONS_INIT", options,
-                                    sizeof read, sizeof read.struct_size, &read));
+                                    sizeof read, &read));
         CDDPI_TRY(cddpi_flags_check(read.flags, 0));
     }
     CDDPI_TRY(cddpi_snapshot_read(dir, snapshot, &known));

@@ -106,9 +106,7 @@ static cddp_status note_skipped(char **skipped)
     char *text = cddpi_format("%s%s%s", *skipped != NULL ? *skipped : "",
                               *skipped != NULL ? "\n" : "", cddp_last_error());
 
-    if (text == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "find a checkpoint: no memory for a line of text");
-    }
+    CDDPI_TRY_MEMORY(text != NULL, "find a checkpoint: no memory for a line of text");
     cddpi_free(*skipped);
     *skipped = text;
     return CDDP_OK;
@@ -218,9 +216,7 @@ cddp_status cddp_snapshot_read_state(const char *path, char **out_json, uint64_t
         *out_step = (uint64_t)json_integer_value(json_object_get(document, "step"));
     }
     json_decref(document);
-    if (copy == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its state", path);
-    }
+    CDDPI_TRY_MEMORY(copy != NULL, "%s: no memory for its state", path);
     if (out_json != NULL) {
         *out_json = copy;
     } else {

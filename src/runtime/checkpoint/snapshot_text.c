@@ -131,8 +131,8 @@ cddp_status cddpi_snapshot_read(const char *dir, const cddp_snapshot *snapshot, 
         return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_write: the %s is NULL",
                           dir == NULL ? "dir" : "snapshot");
     }
-    CDDPI_TRY(cddpi_struct_read("snapshot", "CDDP_SNAPSHOT_INIT", snapshot, sizeof *out,
-                                sizeof *out, out));
+    *out = (cddp_snapshot)CDDP_SNAPSHOT_INIT;
+    CDDPI_TRY(cddpi_struct_read("snapshot", "CDDP_SNAPSHOT_INIT", snapshot, sizeof *out, out));
     if ((out->model == NULL && out->model_count > 0) ||
         (out->optimizer == NULL && out->optimizer_count > 0)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "snapshot_write: the snapshot's %s is NULL",

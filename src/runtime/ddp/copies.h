@@ -58,7 +58,7 @@ CDDP_CHECKED cddp_status cddpi_ddp_create_with_copies(cddp_group *group, const c
                                                       const struct cddpi_ddp_copies *copies,
                                                       cddp_ddp **out);
 /** The mean over ranks of elements [first, first + count) of the gradient of parameter @p index.
- *  They have to be inside one of this rank's spans. Call it between wait and updated. With
+ *  They have to be inside one of this rank's spans. Call it between wait and params_start. With
  *  `reduce_late` this call may do the reduction, reading other ranks' memory; so ask for pieces
  *  that fit into the cache.
  *  @param scratch  Room for @p count elements, 64-byte aligned, which the call may use.

@@ -22,8 +22,8 @@ static cddp_status read_options(const cddp_ddp_options *options, cddp_ddp_option
     cddp_ddp_options read = CDDP_DDP_OPTIONS_INIT;
 
     if (options != NULL) {
-        CDDPI_TRY(cddpi_struct_read("ddp options", "CDDP_DDP_OPTIONS_INIT", options, sizeof read,
-                                    sizeof read.struct_size, &read));
+        CDDPI_TRY(
+            cddpi_struct_read("ddp options", "CDDP_DDP_OPTIONS_INIT", options, sizeof read, &read));
     }
     read.hook = read.hook != NULL ? read.hook : cddp_hook_identity;
     *out = read;
@@ -37,9 +37,7 @@ static cddp_status prepare_shards(cddp_ddp *ddp, const cddp_ddp_options *options
     }
     ddp->planning.rule.grain = (size_t)ddp->world_size * CDDPI_ALIGNMENT;
     ddp->shards = cddpi_zalloc(sizeof *ddp->shards);
-    if (ddp->shards == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for shards");
-    }
+    CDDPI_TRY_MEMORY(ddp->shards != NULL, "ddp: no memory for shards");
     ddp->shards->deferred = deferred;
     return CDDP_OK;
 }
@@ -74,6 +72,10 @@ static cddp_status prepare(cddp_ddp *ddp, const struct cddpi_manifest *model,
 {
     const cddp_ddp_options *options = model->options;
 
+    if (options->share_flat_grads && options->flat_grads == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp: share_flat_grads is set, but flat_grads is NULL");
+    }
     ddp->flat = options->flat_grads;
     ddp->allow_unused = options->allow_unused;
     ddp->hook = options->hook;
@@ -191,6 +193,7 @@ static void end_works(cddp_ddp *ddp)
     }
     if (running) {
         cddp_group_abort(ddp->group, "its cddp_ddp was destroyed in the middle of a step");
+        ddp->group->is_told = true; /* the caller, who did it */
     }
     for (size_t b = 0; b < buckets; b++) {
         cddp_work_destroy(ddp->layout.buckets[b].work);

@@ -24,16 +24,12 @@ static cddp_status read_step(const cddp_ddp *ddp, const cddp_step *step, cddp_st
     if (step == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_begin: the step is NULL; write " WRITE_THIS);
     }
-    CDDPI_TRY(cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof *out,
-                                sizeof out->struct_size, out));
+    CDDPI_TRY(cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof *out, out));
     if ((unsigned)out->kind > CDDP_STEP_SUM) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_begin: step %llu: there is no kind %d",
                           (unsigned long long)out->number, (int)out->kind);
     }
-    if (out->reserved != 0) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "ddp_begin: step %llu: reserved is %u instead of 0",
-                          (unsigned long long)out->number, (unsigned)out->reserved);
-    }
+    CDDPI_TRY(cddpi_reserved_check("step", &out->reserved, sizeof out->reserved));
     if (out->micro_batches == 0 && out->micro_batch != 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "ddp_begin: step %llu: micro_batch is %llu, but micro_batches 0",

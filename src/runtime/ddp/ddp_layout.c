@@ -169,9 +169,7 @@ static cddp_status reserve_stats(cddp_ddp *ddp, size_t buckets)
         return CDDP_OK;
     }
     more = cddpi_zalloc_array(buckets, sizeof *more);
-    if (more == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets", buckets);
-    }
+    CDDPI_TRY_MEMORY(more != NULL, "ddp: no memory for %zu buckets", buckets);
     if (ddp->bucket_stats_room > 0) {
         memcpy(more, ddp->bucket_stats, ddp->bucket_stats_room * sizeof *more);
     }

@@ -41,9 +41,8 @@ static cddp_status make_spans(cddp_ddp *ddp)
 
     shards->spans = cddpi_zalloc_array(capacity, sizeof *shards->spans);
     shards->first = cddpi_zalloc_array(world_size + 1, sizeof *shards->first);
-    if (shards->spans == NULL || shards->first == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu spans", capacity);
-    }
+    CDDPI_TRY_MEMORY(shards->spans != NULL && shards->first != NULL, "ddp: no memory for %zu spans",
+                     capacity);
     for (int rank = 0; rank < ddp->world_size; rank++) {
         for (uint32_t s = 0; s < ddp->slot_count; s++) {
             cddp_span span = span_of(ddp, s, rank);
@@ -120,10 +119,9 @@ static cddp_status make_tables(cddp_ddp *ddp)
     shards->peers = cddpi_zalloc_array(world_size, sizeof *shards->peers);
     shards->src = cddpi_zalloc_array(world_size, sizeof *shards->src);
     shards->weights = cddpi_zalloc_array(2 * world_size, sizeof *shards->weights);
-    if (shards->buckets == NULL || shards->peers == NULL || shards->src == NULL ||
-        shards->weights == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory for %zu buckets", buckets);
-    }
+    CDDPI_TRY_MEMORY(shards->buckets != NULL && shards->peers != NULL && shards->src != NULL &&
+                         shards->weights != NULL,
+                     "ddp: no memory for %zu buckets", buckets);
     CDDPI_TRY(make_spans(ddp));
     for (size_t b = 0; b < buckets; b++) {
         CDDPI_TRY(ddp->device->ops->event_create(ddp->device, false, &shards->buckets[b].gathered));

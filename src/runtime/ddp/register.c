@@ -35,8 +35,7 @@ static cddp_status check_alignment(const char *what, size_t index, const cddp_pa
 static cddp_status check_flags(const char *what, size_t index, const cddp_param *tensor,
                                uint32_t known)
 {
-    cddp_status status = cddpi_flags_check(
-        tensor->flags & ~known, tensor->reserved | tensor->reserved2[0] | tensor->reserved2[1]);
+    cddp_status status = cddpi_flags_check(tensor->flags & ~known, CDDPI_RESERVED_OF(tensor));
 
     return status == CDDP_OK
                ? CDDP_OK

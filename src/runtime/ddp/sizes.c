@@ -252,9 +252,7 @@ cddp_status cddpi_bucket_sizes_choose(const struct cddpi_bucket_question *questi
 
     search.ready_s = cddpi_zalloc_array((size_t)search.scenarios * question->count + 1,
                                         sizeof *search.ready_s);
-    if (search.ready_s == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "ddp: no memory to choose bucket sizes");
-    }
+    CDDPI_TRY_MEMORY(search.ready_s != NULL, "ddp: no memory to choose bucket sizes");
     set_arrivals(&search);
     /* only after the first pass is the best tail of each scenario known */
     for (int pass = 0; pass < 2; pass++) {

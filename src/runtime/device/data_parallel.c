@@ -198,7 +198,7 @@ static cddp_status data_parallel(const cddp_devices *devices,
                           fn == NULL ? "fn" : "options");
     }
     CDDPI_TRY(cddpi_struct_read("data_parallel options", "CDDP_DATA_PARALLEL_OPTIONS_INIT", options,
-                                sizeof known, sizeof known.struct_size, &known));
+                                sizeof known, &known));
     CDDPI_TRY(
         cddpi_reserved_check("data_parallel options", &known.reserved, sizeof known.reserved));
     if (known.out != NULL && known.out_row_bytes != 0 &&

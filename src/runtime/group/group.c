@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/types.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
 #include "group/engine/handles.h"
@@ -247,9 +248,8 @@ cddp_status cddp_group_alloc(cddp_group *group, size_t bytes, uint32_t flags, vo
     if (bytes > CDDPI_BYTES_MAX) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group_alloc: %zu bytes are too many", bytes);
     }
-    if ((flags & ~(uint32_t)CDDP_ALLOC_HOST) != 0) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "group_alloc: cddp %s does not know the flags %#x",
-                          cddp_version(), flags & ~(uint32_t)CDDP_ALLOC_HOST);
+    if (cddpi_flags_check(flags & ~(uint32_t)CDDP_ALLOC_HOST, 0) != CDDP_OK) {
+        return cddpi_fail_prefix(CDDP_ERR_UNAVAILABLE, "group_alloc");
     }
     return cddpi_group_has_device(group) && (flags & CDDP_ALLOC_HOST) == 0
                ? cddpi_group_device_alloc(group, bytes, out)

@@ -70,8 +70,8 @@ cddp_status cddp_group_last_change(const cddp_group *group, cddp_group_change *o
     if (out == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group_last_change: out is NULL");
     }
-    CDDPI_TRY(cddpi_struct_read("group change", "CDDP_GROUP_CHANGE_INIT", out, sizeof unused,
-                                sizeof unused.struct_size, &unused));
+    CDDPI_TRY(
+        cddpi_struct_read("group change", "CDDP_GROUP_CHANGE_INIT", out, sizeof unused, &unused));
     return cddpi_fail_rank(CDDP_ERR_NOT_FOUND, group->rank,
                            "group_last_change: the members of this group have not changed");
 }

@@ -146,10 +146,8 @@ cddp_status cddpi_batch_ring_init(struct cddpi_batch_ring *ring, const char *wha
     *ring = (struct cddpi_batch_ring){
         .ops = ops, .owner = owner, .slot_count = slot_count, .timeout_ms = timeout_ms};
     ring->slots = cddpi_zalloc_array(slot_count, sizeof *ring->slots);
-    if (ring->slots == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %llu batches", what,
-                          (unsigned long long)slot_count);
-    }
+    CDDPI_TRY_MEMORY(ring->slots != NULL, "%s: no memory for %llu batches", what,
+                     (unsigned long long)slot_count);
     for (uint64_t s = 0; s < slot_count; s++) {
         ring->slots[s].failed_at = UINT64_MAX;
     }

@@ -116,7 +116,7 @@ static cddp_status read_options(const cddp_loader_options *options, cddp_loader_
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_create: options is NULL");
     }
     CDDPI_TRY(cddpi_struct_read("loader options", "CDDP_LOADER_OPTIONS_INIT", options, sizeof read,
-                                sizeof read.struct_size, &read));
+                                &read));
     if (read.samples == 0 || read.sample_bytes == 0 || read.batch_size == 0 || read.load == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "loader_create: %s",
                           read.load == NULL        ? "load is NULL"

@@ -37,7 +37,7 @@ static cddp_status read_options(const cddp_store_options *options, cddp_store_op
         return cddpi_fail(CDDP_ERR_ARGUMENT, "store_open: options is NULL");
     }
     CDDPI_TRY(cddpi_struct_read("store options", "CDDP_STORE_OPTIONS_INIT", options, sizeof known,
-                                sizeof known.struct_size, &known));
+                                &known));
     CDDPI_TRY(cddpi_reserved_check("store options", &known.reserved, sizeof known.reserved));
     if (known.url == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "store: no url");

@@ -236,10 +236,8 @@ static cddp_status check_both(const struct cddp_model *model, const cddp_tensor 
     bool of_tokens = model->kind == CDDPI_INFER_TOKENS;
     cddp_model_value value = {.name = NULL};
 
-    if (cddpi_flags_check(input->flags | output->flags, input->reserved | input->reserved2[0] |
-                                                            input->reserved2[1] | output->reserved |
-                                                            output->reserved2[0] |
-                                                            output->reserved2[1]) != CDDP_OK) {
+    if (cddpi_flags_check(input->flags | output->flags,
+                          CDDPI_RESERVED_OF(input) | CDDPI_RESERVED_OF(output)) != CDDP_OK) {
         return cddpi_fail_prefix(CDDP_ERR_UNAVAILABLE, "model_forward");
     }
     describe_input(model, &value);

@@ -29,7 +29,7 @@ cddp_status cddpi_infer_read_options(const cddp_model_options *options, cddp_mod
 
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("model_open", "CDDP_MODEL_OPTIONS_INIT", options, sizeof read,
-                                    sizeof read, &read));
+                                    &read));
     }
     has_image = read.image[0] != 0 || read.image[1] != 0 || read.image[2] != 0;
     if (has_image &&

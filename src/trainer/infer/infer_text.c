@@ -88,7 +88,7 @@ static cddp_status read_options(const struct cddp_model *model,
 
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("model_generate", "CDDP_GENERATE_OPTIONS_INIT", options,
-                                    sizeof read, sizeof read, &read));
+                                    sizeof read, &read));
     }
     if (!isfinite(read.temperature) || read.temperature < 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,

@@ -70,7 +70,7 @@ static cddp_status result_of(const cddp_bootstrap *bootstrap, const char *what, 
     if (cddpi_last_failure()->status == (int32_t)result) { /* the function has set the text */
         return cddpi_fail_prefix(result, "joining");
     }
-    return cddpi_fail(name != NULL && result < 0 ? result : CDDP_ERR_PEER,
+    return cddpi_fail(cddpi_is_error((int32_t)result) ? result : CDDP_ERR_PEER,
                       "joining: the bootstrap's %s returned %d (%s) on rank %d of %d: it is "
                       "the caller's function, and fails where another rank has not come to this "
                       "call, or has ended: see the output of the others",

@@ -151,8 +151,8 @@ static cddp_status check_bootstrap(const cddp_bootstrap *given, cddp_bootstrap *
     if (given == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group: bootstrap is NULL");
     }
-    CDDPI_TRY(cddpi_struct_read("bootstrap", "CDDP_BOOTSTRAP_INIT", given, sizeof *bootstrap,
-                                sizeof given->struct_size, bootstrap));
+    CDDPI_TRY(
+        cddpi_struct_read("bootstrap", "CDDP_BOOTSTRAP_INIT", given, sizeof *bootstrap, bootstrap));
     if (bootstrap->world_size < 1 || bootstrap->rank < 0 ||
         bootstrap->rank >= bootstrap->world_size) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "group: rank %d of %d", bootstrap->rank,

@@ -15,7 +15,7 @@ enum { MISSING_BYTES = 256, SAYS_BYTES = 400 };
 #define REFUSAL struct cddpi_refusal
 
 CDDPI_MESSAGE_FORM(cddpi_refusal_form, REFUSAL, REFUSAL, sizeof(REFUSAL) + 64,
-                   CDDPI_NUMBER(REFUSAL, status, CDDP_ERR_BROKEN, -1),
+                   CDDPI_NUMBER(REFUSAL, status, INT32_MIN, -1),
                    CDDPI_NUMBER(REFUSAL, rank, -1, INT32_MAX), CDDPI_TEXT(REFUSAL, text));
 
 /* List the ranks without a member key, as "1, 3" ("": all have one), and what sets the number of

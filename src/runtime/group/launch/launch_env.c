@@ -161,7 +161,7 @@ cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_gro
 
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("group options", "CDDP_GROUP_OPTIONS_INIT", options,
-                                    sizeof read, sizeof read.struct_size, &read));
+                                    sizeof read, &read));
         CDDPI_TRY(cddpi_reserved_check("group options", read.reserved, sizeof read.reserved));
         if (read.elastic) {
             return cddpi_fail(CDDP_ERR_UNAVAILABLE,

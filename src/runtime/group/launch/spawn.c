@@ -382,7 +382,7 @@ cddp_status cddp_spawn(int nprocs, cddp_spawn_fn fn, void *state, const cddp_spa
     }
     if (options != NULL) {
         CDDPI_TRY(cddpi_struct_read("spawn options", "CDDP_SPAWN_OPTIONS_INIT", options,
-                                    sizeof known, sizeof known.struct_size, &known));
+                                    sizeof known, &known));
     }
     status = prepare(&spawn);
     if (status == CDDP_OK) {

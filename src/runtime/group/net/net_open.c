@@ -186,7 +186,7 @@ cddp_status cddpi_net_open(const struct cddpi_members *members, struct cddpi_bac
     const struct cddpi_launch_env *env = members->env;
     struct net_exchange exchange;
     struct net_backend *net;
-    cddp_status status = create_backend(env->rank, env->world_size, env->timeout_ms,
+    cddp_status status = create_backend(env->rank, env->world_size, env->join_timeout_ms,
                                         members->host_of, &net);
 
     if (status != CDDP_OK) {

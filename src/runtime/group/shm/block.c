@@ -112,8 +112,8 @@ static void take_place(struct shm_backend *shm)
 {
     shm->me->pid = cddpi_process_id();
     shm->me->start_time = cddpi_process_start_time();
-    if (sched_getaffinity(0, sizeof shm->me->cores, &shm->me->cores) != 0) {
-        CPU_ZERO(&shm->me->cores);
+    if (sched_getaffinity(0, sizeof shm->me->cores, shm->me->cores) != 0) {
+        CPU_ZERO_S(sizeof shm->me->cores, shm->me->cores);
     }
     atomic_store_explicit(&shm->me->state, SHM_RUNNING, memory_order_release);
 }
@@ -258,15 +258,15 @@ static void get_cores(const struct cddpi_backend *backend, struct cddpi_cores *o
 {
     const struct shm_backend *shm = (const struct shm_backend *)(const void *)backend;
     struct cddpi_processors processors;
-    cpu_set_t all;
+    cpu_set_t all[CDDPI_MAX_CPUS / CPU_SETSIZE];
 
-    CPU_ZERO(&all);
+    CPU_ZERO_S(sizeof all, all);
     for (int r = 0; r < shm->size; r++) {
-        CPU_OR(&all, &all, &shm->block->ranks[r].cores);
+        CPU_OR_S(sizeof all, all, all, shm->block->ranks[r].cores);
     }
     out->ranks = shm->size;
-    out->all = CPU_COUNT(&all);
-    out->own = CPU_COUNT(&shm->me->cores);
+    out->all = CPU_COUNT_S(sizeof all, all);
+    out->own = CPU_COUNT_S(sizeof shm->me->cores, shm->me->cores);
     /* the ranks of one machine share the CPU quota of a container or a service */
     cddpi_processors(&processors);
     out->all = cddpi_processors_within(out->all, processors.quota);

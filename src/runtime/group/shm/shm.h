@@ -48,7 +48,7 @@ struct shm_rank {
     _Alignas(64) _Atomic uint32_t state;
     int32_t pid;
     uint64_t start_time; /* of the process, from /proc: a pid may be reused */
-    cpu_set_t cores;
+    cpu_set_t cores[CDDPI_MAX_CPUS / CPU_SETSIZE]; /* the kernel may have more than 1024 */
 };
 
 struct shm_block {
