@@ -226,6 +226,9 @@ static void text_that_cannot_be_written_is_told(void **state)
                 "only models of tokens write text");
     run_well(&options);
     assert_int_equal(cddp_model_open(in_work("words"), NULL, &words), CDDP_OK);
+    /* as many numbers, but another model */
+    expect_closed(in_work("words"), WITH(.config_text = "model = { heads = 4; };"), CDDP_ERR_FORMAT,
+                  "made with 2 heads, but the model has 4");
     expect_told(cddp_model_forward(words, &in, 1, &out, 1), CDDP_ERR_ARGUMENT,
                 "token 0 of sample 0 is 300, but the vocabulary has 257 tokens");
     expect_told(cddp_model_generate(words, NULL, NULL, no_text, NULL), CDDP_ERR_ARGUMENT,

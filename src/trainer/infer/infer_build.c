@@ -353,7 +353,7 @@ static cddp_status send_tensors(struct cddp_model *model, const struct tensors *
     return ops->finish(model->device, cddpi_env_timeout_ms());
 }
 
-static cddp_status load_weights(struct cddp_model *model, const char *path, bool is_checkpoint)
+static cddp_status load_weights(struct cddp_model *model, const char *path)
 {
     struct tensors tensors = {NULL, NULL, 0, false};
     cddp_status status;
@@ -361,7 +361,7 @@ static cddp_status load_weights(struct cddp_model *model, const char *path, bool
     CDDPI_TRY_GOTO(end, status, list_tensors(model, &tensors));
     if (model->kind == CDDPI_INFER_LATENT) {
         status = load_some(path, tensors.items, tensors.count);
-    } else if (model->config->model.type == CDDPI_MODEL_GPT2 && !is_checkpoint) {
+    } else if (model->config->model.type == CDDPI_MODEL_GPT2) {
         struct cddpi_model_spec spec = cddpi_trainer_model_spec(model->config, &model->data);
 
         CDDPI_TRY_GOTO(end, status, cddpi_model_spec_complete(&spec));
@@ -446,14 +446,14 @@ static cddp_status check_probabilities(const struct cddp_model *model)
                                                               : "model.loss = \"mse\"");
 }
 
-static cddp_status complete(struct cddp_model *model, const char *path, bool is_checkpoint)
+static cddp_status complete(struct cddp_model *model, const char *path)
 {
     CDDPI_TRY(describe_data(model));
     CDDPI_TRY(find_classes(model, path));
     CDDPI_TRY(check_probabilities(model));
     CDDPI_TRY(open_device(model));
     CDDPI_TRY(build_model(model));
-    CDDPI_TRY(load_weights(model, path, is_checkpoint));
+    CDDPI_TRY(load_weights(model, path));
     CDDPI_TRY(prepare_bytes(model));
     return allocate(model);
 }
@@ -472,7 +472,7 @@ cddp_status cddpi_infer_complete(struct cddp_model *model, const char *checkpoin
         status = cddp_snapshot_read_state(checkpoint, NULL, &model->step);
     }
     if (status == CDDP_OK) {
-        status = complete(model, file, checkpoint != NULL);
+        status = complete(model, file);
     }
     cddpi_infer_end(team);
     cddpi_free(file);
