@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/shape.h"
+#include "checkpoint/safetensors.h"
 #include "data/files/data_file.h"
 #include "nn/weights/weights.h"
 #include "train/model_spec.h"
@@ -261,34 +262,6 @@ static cddp_status build_model(struct cddp_model *model)
     return name_config(model, cddpi_model_create(&spec, 0, NULL, &model->model));
 }
 
-/* A generator has only some of the tensors in its file, so they are copied one by one. */
-static cddp_status load_some(const char *path, const cddp_param *tensors, size_t count)
-{
-    cddp_safetensors *file = NULL;
-    cddp_status status = CDDP_OK;
-
-    CDDPI_TRY(cddp_safetensors_open(path, &file));
-    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
-        const cddp_tensor *found = cddp_safetensors_find(file, tensors[i].name);
-        bool same = found != NULL && found->type == tensors[i].type &&
-                    found->dims == tensors[i].dims;
-
-        for (int d = 0; same && d < tensors[i].dims; d++) {
-            same = found->shape[d] == tensors[i].shape[d];
-        }
-        if (same) {
-            memcpy(tensors[i].data, found->data,
-                   cddpi_elements(found->dims, found->shape) * cddp_type_bytes(found->type));
-        }
-        status = same ? CDDP_OK
-                      : cddpi_fail(CDDP_ERR_FORMAT,
-                                   "%s: %s is missing, or has another type or shape", path,
-                                   tensors[i].name);
-    }
-    cddp_safetensors_close(file);
-    return status;
-}
-
 /* The model's parameters and buffers, in host memory. */
 struct tensors {
     cddp_param *items;
@@ -360,7 +333,8 @@ static cddp_status load_weights(struct cddp_model *model, const char *path)
 
     CDDPI_TRY_GOTO(end, status, list_tensors(model, &tensors));
     if (model->kind == CDDPI_INFER_LATENT) {
-        status = load_some(path, tensors.items, tensors.count);
+        /* the file has the discriminator, too */
+        status = cddpi_safetensors_load_some(path, tensors.items, tensors.count);
     } else if (model->config->model.type == CDDPI_MODEL_GPT2) {
         struct cddpi_model_spec spec = cddpi_trainer_model_spec(model->config, &model->data);
 
