@@ -130,6 +130,9 @@ static void files_of_another_model_and_damaged_ones_are_refused(void **state)
     /* the newest checkpoint is broken, and there is no other */
     support_change_byte(weights, -1);
     expect_closed(in_work("good"), NULL, CDDP_ERR_NOT_FOUND, "model.safetensors");
+    expect_closed(in_work("good/checkpoints/step-00000010"),
+                  WITH(.config_path = in_work("good/train.conf")), CDDP_ERR_FORMAT,
+                  "model.safetensors: its contents do not match their checksum");
     support_change_byte(weights, -1);
 }
 

@@ -135,6 +135,7 @@ static cddp_status look_at(const char *path, struct model_place *out)
     CDDPI_TRY(find(path, "state.json", &found));
     if (found != NULL) {
         cddpi_free(found);
+        CDDPI_TRY(cddpi_snapshot_verify_model(path));
         out->checkpoint = cddpi_strdup(path);
         return out->checkpoint != NULL ? CDDP_OK
                                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
