@@ -21,8 +21,8 @@ static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out)
     *out = NULL;
     CDDPI_TRY(cddpi_run_folder_init(&trainer->folder, config->train.run_dir, cddpi_now_ns()));
     CDDPI_TRY(strcmp(wanted, "none") == 0 || strcmp(wanted, "auto") == 0
-                  ? cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, out)
-                  : cddpi_trainer_find_named(trainer, out));
+                  ? cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, false, out)
+                  : cddpi_trainer_find_named(trainer, false, out));
     return *out != NULL || config->model.weights[0] != '\0'
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_NOT_FOUND,

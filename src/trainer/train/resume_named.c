@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "checkpoint/checkpoint_file.h"
+#include "checkpoint/snapshot.h"
 #include "nn/weights/weights.h"
 
 #include <dirent.h>
@@ -174,22 +175,26 @@ static cddp_status check_checkpoint(const char *path)
 }
 
 /* @p named may be a run folder, a folder of checkpoints, or a checkpoint. */
-static cddp_status find_in(struct cddpi_trainer *trainer, const char *named, char **out)
+static cddp_status find_in(struct cddpi_trainer *trainer, const char *named, bool to_train,
+                           char **out)
 {
     char *inside = cddpi_format("%s/checkpoints", named);
     cddp_status status;
 
     CDDPI_TRY_MEMORY(inside != NULL, "train.resume: no memory");
-    status = cddpi_trainer_find_newest_in(trainer, inside, out);
+    status = cddpi_trainer_find_newest_in(trainer, inside, to_train, out);
     cddpi_free(inside);
     CDDPI_TRY(status);
     if (*out == NULL) {
-        CDDPI_TRY(cddpi_trainer_find_newest_in(trainer, named, out));
+        CDDPI_TRY(cddpi_trainer_find_newest_in(trainer, named, to_train, out));
     }
     if (*out != NULL) {
         return CDDP_OK;
     }
     status = check_checkpoint(named);
+    if (status == CDDP_OK && !to_train) { /* who trains checks all files when it loads them */
+        status = cddpi_snapshot_verify_model(named);
+    }
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "train.resume");
     }
@@ -197,7 +202,7 @@ static cddp_status find_in(struct cddpi_trainer *trainer, const char *named, cha
     return *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
 }
 
-cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
+cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, bool to_train, char **out)
 {
     char *named = cddpi_strdup(trainer->config->train.resume);
     cddp_status status = CDDP_OK;
@@ -214,7 +219,7 @@ cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
             trainer->config, "train.resume",
             "is empty, but must be none, auto, or the folder of a checkpoint or run");
     } else {
-        status = find_in(trainer, named, out);
+        status = find_in(trainer, named, to_train, out);
     }
     cddpi_free(named);
     return status;
