@@ -155,6 +155,23 @@ static void a_checkpoint_writes_what_its_run_wrote(void **state)
     free(text);
 }
 
+/* Each piece of a text is written when it is there, so a full disk ends the text. */
+static void a_text_that_cannot_be_printed_is_an_error(void **state)
+{
+    const char *said = in_work("full");
+    char *text;
+    int status = -1;
+
+    (void)state;
+    free(says(argument("--generate 'efgh i' %s %s > /dev/full 2> %s; exit $?; :",
+                       in_work("text.conf"), run_dir_argument("spoken"), said),
+              &status));
+    assert_int_equal(status, 1);
+    text = get_file(said, NULL);
+    assert_non_null(strstr(text, "cddp-train: generate: the text: No space left on device\n"));
+    free(text);
+}
+
 /* A checkpoint whose model is whole writes, and no other does. */
 static void only_the_model_of_a_checkpoint_must_be_whole_to_write(void **state)
 {
@@ -300,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_run_writes_the_same_texts_each_time),
         cmocka_unit_test(writing_texts_does_not_change_the_run),
         cmocka_unit_test(a_checkpoint_writes_what_its_run_wrote),
+        cmocka_unit_test(a_text_that_cannot_be_printed_is_an_error),
         cmocka_unit_test(only_the_model_of_a_checkpoint_must_be_whole_to_write),
         cmocka_unit_test(however_a_run_is_divided_its_checkpoint_writes_the_same_text),
         cmocka_unit_test(without_a_vocabulary_texts_of_tokens_are_numbers),
