@@ -159,16 +159,13 @@ static cddp_status read_config(const char *path, const cddp_model_options *optio
 {
     const char *file = options->config_path != NULL ? options->config_path : place->config;
 
-    if (options->config_text != NULL) {
-        return cddpi_config_load_text(file, options->config_text, out);
-    }
-    if (file == NULL) {
+    if (file == NULL && options->config_text == NULL) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "model_open: %s is no run folder, so config_path or config_text must say "
                           "what the model is",
                           path);
     }
-    return cddpi_config_load(file, NULL, 0, out);
+    return cddpi_config_load_model(file, options->config_text, out);
 }
 
 cddp_status cddp_model_open(const char *path, const cddp_model_options *options, cddp_model **out)

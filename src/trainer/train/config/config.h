@@ -106,8 +106,6 @@ enum cddpi_parallel_type { CDDPI_PARALLEL_TYPE_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_BALANCE_MEMORY, "memory")
 enum cddpi_balance { CDDPI_BALANCE_MAP(CDDPI_CHOICE_ID) };
 
-#define CDDPI_CONFIG_TEXT "config_text" /* what errors call a configuration that is no file */
-
 enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
 
 /* One member for each key; schema.c says what each key means. */
@@ -241,10 +239,12 @@ struct cddpi_config {
  *  @return CDDP_OK, or CDDP_ERR_CONFIG with a text that names file and line, or the argument. */
 CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overrides,
                                            int override_count, struct cddpi_config *out);
-/** The same with the text of a train.conf. @p path, which may be NULL, is read first: the text's
- *  keys replace its. Errors call the text "config_text". */
-CDDP_CHECKED cddp_status cddpi_config_load_text(const char *path, const char *text,
-                                                struct cddpi_config *out);
+/** The same for who does not train: $CDDP_RUN_DIR is not read, and train.run_dir has no default.
+ *  @param path  NULL: only the text.
+ *  @param text  The text of a train.conf, whose keys replace the file's. NULL: only the file.
+ *               Errors call it "config_text". */
+CDDP_CHECKED cddp_status cddpi_config_load_model(const char *path, const char *text,
+                                                 struct cddpi_config *out);
 void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
 
 /** All keys and their values, in a form from which cddpi_config_load() reads the same
