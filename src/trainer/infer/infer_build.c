@@ -32,8 +32,7 @@ static cddp_status read_image_shape(const char *path, int out[3])
     for (int i = 0; i < 3; i++) {
         out[i] = (int)shape[i + 1];
     }
-    cddpi_data_file_close(&file);
-    return CDDP_OK;
+    return cddpi_data_file_finish(&file, CDDP_OK);
 }
 
 /* The size of images of data in IDX files. */
