@@ -22,7 +22,8 @@ struct model_place {
     char *config;     /* the run's train.conf; NULL: it has none */
 };
 
-cddp_status cddpi_infer_read_options(const cddp_model_options *options, cddp_model_options *out)
+/* Read the caller's options, and check them as far as they stand alone. */
+static cddp_status read_options(const cddp_model_options *options, cddp_model_options *out)
 {
     cddp_model_options read = CDDP_MODEL_OPTIONS_INIT;
     bool has_image;
@@ -54,7 +55,8 @@ cddp_status cddpi_infer_read_options(const cddp_model_options *options, cddp_mod
     return CDDP_OK;
 }
 
-struct cddp_model *cddpi_infer_create(const cddp_model_options *options)
+/* A handle with everything closed; NULL: no memory. */
+static struct cddp_model *create(const cddp_model_options *options)
 {
     struct cddp_model *model = cddpi_zalloc(sizeof *model);
 
@@ -66,6 +68,25 @@ struct cddp_model *cddpi_infer_create(const cddp_model_options *options)
     return model;
 }
 
+static void destroy(struct cddp_model *model)
+{
+    const struct cddpi_device_ops *ops = model->device->ops;
+
+    cddpi_model_destroy(model->model);
+    ops->release(model->device, model->device_input);
+    ops->release(model->device, model->labels);
+    ops->release(model->device, model->images);
+    cddpi_device_close(model->device);
+    cddpi_tokenizer_close(model->tokenizer);
+    cddpi_image_scratch_free(&model->scratch);
+    cddpi_free(model->input);
+    cddpi_free(model->ids);
+    cddpi_free(model->layers);
+    cddpi_free(model->path);
+    cddpi_config_fini(&model->own);
+    cddpi_handle_release(&model->handle, sizeof *model);
+}
+
 cddp_status cddpi_infer_open(const struct cddpi_config *config, const char *checkpoint,
                              const char *weights, const cddp_model_options *options,
                              cddp_model **out)
@@ -74,15 +95,15 @@ cddp_status cddpi_infer_open(const struct cddpi_config *config, const char *chec
     struct cddp_model *model;
     cddp_status status;
 
-    CDDPI_TRY(cddpi_infer_read_options(options, &read));
-    model = cddpi_infer_create(&read);
+    CDDPI_TRY(read_options(options, &read));
+    model = create(&read);
     if (model == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
     }
     model->config = config;
     status = cddpi_infer_complete(model, checkpoint, weights);
     if (status != CDDP_OK) {
-        cddpi_infer_destroy(model);
+        destroy(model);
         return status;
     }
     *out = model;
@@ -179,8 +200,8 @@ cddp_status cddp_model_open(const char *path, const cddp_model_options *options,
         return cddpi_fail(CDDP_ERR_ARGUMENT, "model_open: %s is NULL",
                           path == NULL ? "path" : "out");
     }
-    CDDPI_TRY(cddpi_infer_read_options(options, &read));
-    model = cddpi_infer_create(&read);
+    CDDPI_TRY(read_options(options, &read));
+    model = create(&read);
     if (model == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
     }
@@ -194,28 +215,9 @@ end:
     if (status == CDDP_OK) {
         *out = model;
     } else {
-        cddpi_infer_destroy(model);
+        destroy(model);
     }
     return status;
-}
-
-void cddpi_infer_destroy(struct cddp_model *model)
-{
-    const struct cddpi_device_ops *ops = model->device->ops;
-
-    cddpi_model_destroy(model->model);
-    ops->release(model->device, model->device_input);
-    ops->release(model->device, model->labels);
-    ops->release(model->device, model->images);
-    cddpi_device_close(model->device);
-    cddpi_tokenizer_close(model->tokenizer);
-    cddpi_image_scratch_free(&model->scratch);
-    cddpi_free(model->input);
-    cddpi_free(model->ids);
-    cddpi_free(model->layers);
-    cddpi_free(model->path);
-    cddpi_config_fini(&model->own);
-    cddpi_handle_release(&model->handle, sizeof *model);
 }
 
 void cddp_model_close(cddp_model *model)
@@ -231,7 +233,7 @@ void cddp_model_close(cddp_model *model)
         (void)cddpi_handle_leave(&model->handle, CDDP_OK);
         return;
     }
-    cddpi_infer_destroy(model);
+    destroy(model);
 }
 
 cddp_status cddpi_infer_enter(struct cddp_model *model, const char *call)
