@@ -193,6 +193,9 @@ static void a_batch_of_another_type_or_shape_is_refused(void **state)
     bad = in;
     bad.flags = 1;
     expect_told(forward(&bad, &out), CDDP_ERR_UNAVAILABLE, "model_forward: ");
+    bad_out.grad = logits;
+    expect_told(forward(&in, &bad_out), CDDP_ERR_ARGUMENT, "grad of the output \"logits\" must");
+    bad_out = out;
     bad_out.shape[1] = CLASSES + 1;
     expect_told(forward(&in, &bad_out), CDDP_ERR_ARGUMENT,
                 "the output \"logits\" has shape 2 x 5, but must be batch x 4");
@@ -234,6 +237,8 @@ static void text_that_cannot_be_written_is_told(void **state)
                   "made with 2 heads, but the model has 4");
     expect_told(cddp_model_forward(words, &in, 1, &out, 1), CDDP_ERR_ARGUMENT,
                 "token 0 of sample 0 is 300, but the vocabulary has 257 tokens");
+    expect_closed(in_work("words"), WITH(.normalised = true), CDDP_ERR_ARGUMENT,
+                  "normalised: the model takes no images, but tokens");
     expect_told(cddp_model_generate(words, NULL, NULL, no_text, NULL), CDDP_ERR_ARGUMENT,
                 "prompt is NULL");
     expect_told(cddp_model_generate(words, "x", NULL, NULL, NULL), CDDP_ERR_ARGUMENT, "fn is NULL");

@@ -354,6 +354,10 @@ static void a_generator_makes_images_of_latent_vectors(void **state)
     free(latent);
     free(images);
     cddp_model_close(model);
+    other.normalised = true;
+    assert_int_equal(cddp_model_open(in_work("gan"), &other, &model), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "takes no images, but latent vectors"));
+    other.normalised = false;
     other.config_text = "model = { generator_units = 8; };";
     assert_int_equal(cddp_model_open(in_work("gan"), &other, &model), CDDP_ERR_FORMAT);
     assert_non_null(strstr(cddp_last_error(), "model.safetensors: tensor \"generator."));

@@ -419,11 +419,21 @@ static cddp_status check_probabilities(const struct cddp_model *model)
                                                               : "model.loss = \"mse\"");
 }
 
+static cddp_status check_normalised(const struct cddp_model *model)
+{
+    return !model->options.normalised || model->kind == CDDPI_INFER_IMAGES
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "model_open: normalised: the model takes no images, but %s",
+                            model->kind == CDDPI_INFER_TOKENS ? "tokens" : "latent vectors");
+}
+
 static cddp_status complete(struct cddp_model *model, const char *path)
 {
     CDDPI_TRY(describe_data(model));
     CDDPI_TRY(find_classes(model, path));
     CDDPI_TRY(check_probabilities(model));
+    CDDPI_TRY(check_normalised(model));
     CDDPI_TRY(open_device(model));
     CDDPI_TRY(build_model(model));
     CDDPI_TRY(load_weights(model, path));
