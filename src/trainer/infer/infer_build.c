@@ -155,13 +155,6 @@ static cddp_status describe_model(struct cddp_model *model, struct cddpi_model_s
     return CDDP_OK;
 }
 
-/* An error of the model itself names the configuration. */
-static cddp_status name_config(const struct cddp_model *model, cddp_status status)
-{
-    return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", model->config->path)
-                                     : status;
-}
-
 /* Find how many classes @p file says there are: build the model with another number, and look up
  * the tensor that has it. */
 static cddp_status count_classes(const struct cddpi_model_spec *spec, const char *path,
@@ -226,7 +219,8 @@ static cddp_status find_classes(struct cddp_model *model, const char *path)
     model->data.classes = 0;
     CDDPI_TRY(status);
     CDDPI_TRY(cddp_safetensors_open(path, &file));
-    status = name_config(model, count_classes(&spec, path, file, &model->data.classes));
+    status = cddpi_config_name_file(model->config,
+                                    count_classes(&spec, path, file, &model->data.classes));
     cddp_safetensors_close(file);
     return status;
 }
@@ -247,7 +241,7 @@ static cddp_status build_model(struct cddp_model *model)
 
     CDDPI_TRY(describe_model(model, &spec));
     spec.device = model->device;
-    CDDPI_TRY(name_config(model, cddpi_model_spec_complete(&spec)));
+    CDDPI_TRY(cddpi_config_name_file(model->config, cddpi_model_spec_complete(&spec)));
     model->latent = spec.channels; /* of a dcgan's data, which are latent vectors */
     if (model->kind == CDDPI_INFER_TOKENS) {
         model->data.context = spec.context;
@@ -258,7 +252,7 @@ static cddp_status build_model(struct cddp_model *model)
         CDDPI_TRY(cddpi_model_find_layers(&spec, "discriminator", &range));
         spec.part = (struct cddpi_layer_range){0, range.first};
     }
-    return name_config(model, cddpi_model_create(&spec, 0, NULL, &model->model));
+    return cddpi_config_name_file(model->config, cddpi_model_create(&spec, 0, NULL, &model->model));
 }
 
 /* The model's parameters and buffers, in host memory. */

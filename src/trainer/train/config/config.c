@@ -476,6 +476,11 @@ cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key
                       where != NULL ? "" : " (its default)", text);
 }
 
+cddp_status cddpi_config_name_file(const struct cddpi_config *config, cddp_status status)
+{
+    return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
+}
+
 cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,
                                   cddp_status status)
 {

@@ -278,6 +278,10 @@ struct cddpi_config_rule {
 CDDP_CHECKED cddp_status cddpi_config_check_rules(const struct cddpi_config *config,
                                                   const struct cddpi_config_rule *rules,
                                                   size_t count);
+/** If @p status is CDDP_ERR_CONFIG, begin its text with the configuration file's name. Returns
+ *  @p status. */
+CDDP_CHECKED cddp_status cddpi_config_name_file(const struct cddpi_config *config,
+                                                cddp_status status);
 /** If @p status is CDDP_ERR_CONFIG, begin its text with the place that set @p key, and the key.
  *  Returns @p status. */
 CDDP_CHECKED cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,
