@@ -71,11 +71,7 @@ static cddp_status describe_images(struct cddp_model *model)
         CDDPI_TRY(find_image_shape(model, shape));
     }
     if (config->data.type == CDDPI_DATA_SYNTHETIC) {
-        if (config->data.image.count != 3) {
-            return cddpi_config_fail(config, "data.image",
-                                     "%d numbers, but an image has channels, height and width",
-                                     config->data.image.count);
-        }
+        CDDPI_TRY(cddpi_trainer_check_image(config));
         memcpy(shape, config->data.image.values, sizeof shape);
     }
     model->data.kind = CDDPI_DATASET_IMAGES;
@@ -89,7 +85,6 @@ static cddp_status describe_images(struct cddp_model *model)
     return cddpi_trainer_check_channels(config, shape[0]);
 }
 
-/* A model may have more tokens than the vocabulary, because round numbers are faster. */
 static cddp_status describe_tokens(struct cddp_model *model)
 {
     const struct cddpi_config *config = model->config;
@@ -104,22 +99,15 @@ static cddp_status describe_tokens(struct cddp_model *model)
         }
     }
     tokens = model->tokenizer != NULL ? cddpi_tokenizer_vocabulary(model->tokenizer) : 0;
-    if (config->model.vocab > 0 && config->model.vocab < tokens) {
-        return cddpi_config_fail(config, "model.vocab", "%d, but the vocabulary has %d tokens",
-                                 config->model.vocab, tokens);
-    }
     model->data.kind = CDDPI_DATASET_TOKENS;
     model->data.context = config->model.context;
-    model->data.classes = config->model.vocab > 0 ? config->model.vocab : tokens;
-    return CDDP_OK;
+    return cddpi_trainer_fit_vocabulary(config, "data.vocabulary", tokens, &model->data.classes);
 }
 
 static cddp_status describe_data(struct cddp_model *model)
 {
     const struct cddpi_config *config = model->config;
-    bool tokens = config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT ||
-                  (config->data.type == CDDPI_DATA_SYNTHETIC &&
-                   (cddpi_config_is_language_model(config) || config->model.vocab > 0));
+    bool tokens = cddpi_config_takes_tokens(config);
 
     model->kind = config->model.type == CDDPI_MODEL_DCGAN ? CDDPI_INFER_LATENT
                   : tokens                                ? CDDPI_INFER_TOKENS

@@ -261,6 +261,14 @@ static inline bool cddpi_config_is_language_model(const struct cddpi_config *con
     return config->model.type == CDDPI_MODEL_GPT2 || config->model.type == CDDPI_MODEL_LSTM_LM;
 }
 
+/** Whether the model takes tokens, which then the data are. */
+static inline bool cddpi_config_takes_tokens(const struct cddpi_config *config)
+{
+    return config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT ||
+           (config->data.type == CDDPI_DATA_SYNTHETIC &&
+            (cddpi_config_is_language_model(config) || config->model.vocab > 0));
+}
+
 /** Whether parallel.stages names layers; if not, the division into stages is chosen. */
 bool cddpi_config_names_stages(const struct cddpi_config *config);
 
