@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { MOST_THREADS = 1024, MOST_BATCH = 1 << 20, MOST_SIDE = 1 << 14, MOST_CHANNELS = 4 };
 
@@ -110,22 +109,6 @@ cddp_status cddpi_infer_open(const struct cddpi_config *config, const char *chec
     return CDDP_OK;
 }
 
-/* *@p out is @p folder/@p name if that exists, else NULL. */
-static cddp_status find(const char *folder, const char *name, char **out)
-{
-    char *path = cddpi_format("%s/%s", folder, name);
-
-    if (path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
-    }
-    if (access(path, F_OK) != 0) {
-        cddpi_free(path);
-        path = NULL;
-    }
-    *out = path;
-    return CDDP_OK;
-}
-
 static cddp_status find_newest(const char *folder, char **out)
 {
     char *skipped = NULL;
@@ -138,11 +121,17 @@ static cddp_status find_newest(const char *folder, char **out)
     return CDDP_OK;
 }
 
+static cddp_status put_path(char *path, char **out)
+{
+    *out = path;
+    return path != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
+}
+
 /* What is at @p path: a run folder, a checkpoint's, or weights. */
 static cddp_status look_at(const char *path, struct model_place *out)
 {
     struct stat info;
-    char *found = NULL;
+    char *checkpoints = NULL;
     cddp_status status;
 
     if (stat(path, &info) != 0) {
@@ -153,25 +142,22 @@ static cddp_status look_at(const char *path, struct model_place *out)
     if (!S_ISDIR(info.st_mode)) {
         return CDDP_OK;
     }
-    CDDPI_TRY(find(path, "state.json", &found));
-    if (found != NULL) {
-        cddpi_free(found);
+    if (cddpi_folder_holds(path, "state.json")) {
         CDDPI_TRY(cddpi_snapshot_verify_model(path));
-        out->checkpoint = cddpi_strdup(path);
-        return out->checkpoint != NULL ? CDDP_OK
-                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
+        return put_path(cddpi_strdup(path), &out->checkpoint);
     }
-    CDDPI_TRY(find(path, "train.conf", &out->config));
-    CDDPI_TRY(find(path, "checkpoints", &found));
-    if (found == NULL && out->config != NULL) {
-        return cddpi_fail(CDDP_ERR_NOT_FOUND, "model_open: the run in %s has no checkpoint yet",
-                          path);
+    if (cddpi_folder_holds(path, "train.conf")) {
+        CDDPI_TRY(put_path(cddpi_format("%s/train.conf", path), &out->config));
     }
-    if (found == NULL) {
-        return CDDP_OK; /* a folder of weights, if anything */
+    if (!cddpi_folder_holds(path, "checkpoints")) { /* a folder of weights, if anything */
+        return out->config == NULL
+                   ? CDDP_OK
+                   : cddpi_fail(CDDP_ERR_NOT_FOUND,
+                                "model_open: the run in %s has no checkpoint yet", path);
     }
-    status = find_newest(found, &out->checkpoint);
-    cddpi_free(found);
+    CDDPI_TRY(put_path(cddpi_format("%s/checkpoints", path), &checkpoints));
+    status = find_newest(checkpoints, &out->checkpoint);
+    cddpi_free(checkpoints);
     return status;
 }
 

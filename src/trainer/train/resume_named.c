@@ -13,29 +13,20 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { LOOKED_AT = 10000, SHOWN_BYTES = 64 };
-
-static bool holds(const char *folder, const char *name)
-{
-    char *path = cddpi_format("%s/%s", folder, name);
-    bool found = path != NULL && access(path, F_OK) == 0;
-
-    cddpi_free(path);
-    return found;
-}
 
 /* Whether @p folder is, or was, a run folder. */
 static bool is_run(const char *folder)
 {
-    return holds(folder, "checkpoints") ||
-           (holds(folder, "train.conf") && holds(folder, "metrics.jsonl"));
+    return cddpi_folder_holds(folder, "checkpoints") ||
+           (cddpi_folder_holds(folder, "train.conf") &&
+            cddpi_folder_holds(folder, "metrics.jsonl"));
 }
 
 static cddp_status explain_file_of(const char *path, const char *name, const char *folder)
 {
-    if (holds(folder, "state.json")) {
+    if (cddpi_folder_holds(folder, "state.json")) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
                           "%s is a file of a checkpoint: name the checkpoint's folder, %s", path,
                           folder);
@@ -136,8 +127,8 @@ static cddp_status explain_folder(const char *path)
     const char *name = slash != NULL ? slash + 1 : path;
     char weights[SHOWN_BYTES];
 
-    if (strncmp(name, "step-", 5) == 0 ||
-        (holds(path, "model.safetensors") && holds(path, "optimizer.safetensors"))) {
+    if (strncmp(name, "step-", 5) == 0 || (cddpi_folder_holds(path, "model.safetensors") &&
+                                           cddpi_folder_holds(path, "optimizer.safetensors"))) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
                           "the checkpoint %s is not whole: it lacks state.json, which is written "
                           "last",
@@ -171,7 +162,7 @@ static cddp_status check_checkpoint(const char *path)
     if (!S_ISDIR(info.st_mode)) {
         return explain_file(path);
     }
-    return holds(path, "state.json") ? CDDP_OK : explain_folder(path);
+    return cddpi_folder_holds(path, "state.json") ? CDDP_OK : explain_folder(path);
 }
 
 /* @p named may be a run folder, a folder of checkpoints, or a checkpoint. */
