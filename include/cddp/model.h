@@ -49,7 +49,7 @@ typedef struct cddp_model_options {
      *  height and width. All 0: read from the files data.test_images or data.train_images. */
     uint32_t image[3];
     /** Images are floats that the caller has normalised as train.conf says. False: images are bytes
-     *  (0 to 255), and the model normalises them. */
+     *  (0 to 255), and the model normalises them. Only for models that take images. */
     bool normalised;
     /** The outputs are probabilities: the softmax (for binary_cross_entropy the sigmoid) of the
      *  last layer's outputs. False: the last layer's outputs. */
@@ -171,8 +171,8 @@ CDDP_CHECKED cddp_status cddp_model_get_info(const cddp_model *model, cddp_model
  *                       CPU memory and only read. A name may be NULL.
  *  @param outputs       One for each output: type, shape, and where to write, in CPU memory. After
  *                       an error, the contents are undefined. The other fields are 0.
- *  @return CDDP_OK; CDDP_ERR_ARGUMENT (number, name, type or shape is not the model's, or a token
- *          is outside the vocabulary); CDDP_ERR_DEVICE. */
+ *  @return CDDP_OK; CDDP_ERR_ARGUMENT (number, name, type or shape is not the model's, an output's
+ *          grad is not NULL, or a token is outside the vocabulary); CDDP_ERR_DEVICE. */
 CDDP_CHECKED cddp_status cddp_model_forward(cddp_model *model, const cddp_tensor *inputs,
                                             size_t input_count, const cddp_param *outputs,
                                             size_t output_count);

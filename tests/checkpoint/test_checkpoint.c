@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/safetensors.h"
 #include "support/safetensors.h"
 
 #include <dirent.h>
@@ -214,6 +215,31 @@ static void load_fills_memory_or_leaves_it_alone(void **state)
     assert_int_equal(step, counter);
 }
 
+static void some_of_a_files_tensors_are_loaded(void **state)
+{
+    const float values[] = {1, 2, 3};
+    const cddp_tensor both[] = {
+        {.name = "a.weight", .dims = 1, .shape = {3}, .data = values},
+        {.name = "b.weight", .dims = 1, .shape = {2}, .data = values},
+    };
+    float into[3] = {0};
+    cddp_param wanted = {.name = "b.weight", .dims = 1, .shape = {2}, .data = into};
+
+    (void)state;
+    assert_int_equal(cddp_safetensors_write(path, both, 2, NULL), CDDP_OK);
+    assert_int_equal(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_OK);
+    assert_float_equal(into[1], 2, 0);
+    wanted.shape[0] = 3;
+    assert_int_equal(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_FORMAT);
+    assert_non_null(
+        strstr(cddp_last_error(), "tensor \"b.weight\" is f32 [2], but f32 [3] is wanted"));
+    wanted.name = "b.wieght";
+    assert_int_equal(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(), "the nearest name in it is \"b.weight\""));
+    wanted = (cddp_param){.name = "a.weight", .dims = 1, .shape = {3}};
+    assert_int_equal(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_ARGUMENT);
+}
+
 static void tensors_are_listed_if_all_their_words_are_known(void **state)
 {
     cddp_param params[2] = {{.name = "a", .data = weights, .flags = CDDP_PARAM_FROZEN},
@@ -343,6 +369,7 @@ int main(void)
         CASE(tensors_may_lie_in_any_order),
         CASE(a_missing_tensor_is_told_with_the_name_that_may_be_meant),
         CASE(load_fills_memory_or_leaves_it_alone),
+        CASE(some_of_a_files_tensors_are_loaded),
         CASE(tensors_are_listed_if_all_their_words_are_known),
         CASE(a_full_disk_leaves_the_old_file),
         CASE(a_file_above_the_limit_leaves_the_old_one),

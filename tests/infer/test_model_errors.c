@@ -130,6 +130,9 @@ static void files_of_another_model_and_damaged_ones_are_refused(void **state)
     /* the newest checkpoint is broken, and there is no other */
     support_change_byte(weights, -1);
     expect_closed(in_work("good"), NULL, CDDP_ERR_NOT_FOUND, "model.safetensors");
+    expect_closed(in_work("good/checkpoints/step-00000010"),
+                  WITH(.config_path = in_work("good/train.conf")), CDDP_ERR_FORMAT,
+                  "model.safetensors: its contents do not match their checksum");
     support_change_byte(weights, -1);
 }
 
@@ -190,6 +193,9 @@ static void a_batch_of_another_type_or_shape_is_refused(void **state)
     bad = in;
     bad.flags = 1;
     expect_told(forward(&bad, &out), CDDP_ERR_UNAVAILABLE, "model_forward: ");
+    bad_out.grad = logits;
+    expect_told(forward(&in, &bad_out), CDDP_ERR_ARGUMENT, "grad of the output \"logits\" must");
+    bad_out = out;
     bad_out.shape[1] = CLASSES + 1;
     expect_told(forward(&in, &bad_out), CDDP_ERR_ARGUMENT,
                 "the output \"logits\" has shape 2 x 5, but must be batch x 4");
@@ -226,8 +232,13 @@ static void text_that_cannot_be_written_is_told(void **state)
                 "only models of tokens write text");
     run_well(&options);
     assert_int_equal(cddp_model_open(in_work("words"), NULL, &words), CDDP_OK);
+    /* as many numbers, but another model */
+    expect_closed(in_work("words"), WITH(.config_text = "model = { heads = 4; };"), CDDP_ERR_FORMAT,
+                  "made with 2 heads, but the model has 4");
     expect_told(cddp_model_forward(words, &in, 1, &out, 1), CDDP_ERR_ARGUMENT,
                 "token 0 of sample 0 is 300, but the vocabulary has 257 tokens");
+    expect_closed(in_work("words"), WITH(.normalised = true), CDDP_ERR_ARGUMENT,
+                  "normalised: the model takes no images, but tokens");
     expect_told(cddp_model_generate(words, NULL, NULL, no_text, NULL), CDDP_ERR_ARGUMENT,
                 "prompt is NULL");
     expect_told(cddp_model_generate(words, "x", NULL, NULL, NULL), CDDP_ERR_ARGUMENT, "fn is NULL");
@@ -270,7 +281,7 @@ static void variables_of_a_launcher_are_not_read(void **state)
     setenv("CDDP_WORLD_SIZE", "2", 1); /* a contradiction */
     setenv("CDDP_STORE", "tcp://localhost:1", 1);
     setenv("CDDP_DEVICE", "cuda", 1);
-    setenv("CDDP_RUN_DIR", in_work("elsewhere"), 1);
+    setenv("CDDP_RUN_DIR", "~no-such-user/x", 1);
     assert_int_equal(cddp_model_open(in_work("good"), NULL, &opened), CDDP_OK);
     cddp_model_close(opened);
     unsetenv("CDDP_RANK");

@@ -232,6 +232,33 @@ static void probabilities_are_the_softmax_of_the_logits(void **state)
     free(images);
 }
 
+/* The processor has no fp16, so it computes these models in f32. */
+static void models_of_runs_in_16_bits_open(void **state)
+{
+    cddp_model_options options = CDDP_MODEL_OPTIONS_INIT;
+    cddp_model *model = open_run("mlp", NULL);
+    uint8_t *images = idx_of("test-images", 16);
+    float f32[MOST * CLASSES], out[MOST * CLASSES];
+
+    (void)state;
+    must(forward_images(model, CDDP_U8, images, MOST, f32));
+    cddp_model_close(model);
+    options.config_text = "train = { precision = \"fp16\"; };";
+    model = open_run("mlp", &options);
+    must(forward_images(model, CDDP_U8, images, MOST, out));
+    assert_memory_equal(out, f32, sizeof out);
+    cddp_model_close(model);
+    options.config_text = "train = { precision = \"bf16\"; };";
+    model = open_run("mlp", &options);
+    must(forward_images(model, CDDP_U8, images, MOST, out));
+    assert_memory_not_equal(out, f32, sizeof out);
+    for (int i = 0; i < MOST * CLASSES; i++) {
+        assert_float_equal(out[i], f32[i], 0.05);
+    }
+    cddp_model_close(model);
+    free(images);
+}
+
 /* Weights alone, with train.conf as text, where the data are gone. */
 static void weights_alone_need_a_train_conf_and_the_size_of_images(void **state)
 {
@@ -317,6 +344,7 @@ int main(void)
         cmocka_unit_test(floats_that_the_caller_normalised_give_the_same_bits),
         cmocka_unit_test(batches_of_any_size_give_the_same),
         cmocka_unit_test(probabilities_are_the_softmax_of_the_logits),
+        cmocka_unit_test(models_of_runs_in_16_bits_open),
         cmocka_unit_test(weights_alone_need_a_train_conf_and_the_size_of_images),
         cmocka_unit_test(image_files_give_the_evaluation_of_a_folder),
     };

@@ -315,6 +315,7 @@ static void a_generator_makes_images_of_latent_vectors(void **state)
                                   .arguments = {run_dir_argument("gan"), "train.max_steps=2"}};
     cddp_model_value in = CDDP_MODEL_VALUE_INIT;
     cddp_model_value out = CDDP_MODEL_VALUE_INIT;
+    cddp_model_options other = CDDP_MODEL_OPTIONS_INIT;
     cddp_model *model;
     float *latent, *images;
     bool differ = false;
@@ -353,6 +354,14 @@ static void a_generator_makes_images_of_latent_vectors(void **state)
     free(latent);
     free(images);
     cddp_model_close(model);
+    other.normalised = true;
+    assert_int_equal(cddp_model_open(in_work("gan"), &other, &model), CDDP_ERR_ARGUMENT);
+    assert_non_null(strstr(cddp_last_error(), "takes no images, but latent vectors"));
+    other.normalised = false;
+    other.config_text = "model = { generator_units = 8; };";
+    assert_int_equal(cddp_model_open(in_work("gan"), &other, &model), CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(), "model.safetensors: tensor \"generator."));
+    assert_non_null(strstr(cddp_last_error(), "] is wanted"));
 }
 
 int main(void)

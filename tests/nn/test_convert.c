@@ -165,6 +165,10 @@ static void a_run_gives_its_newest_whole_checkpoint(void **state)
                          CDDP_OK);
         assert_true(params.data[0][0] == 2.0f);
     }
+    /* of the optimizer, nothing is read */
+    support_write_file(in_folder("run/checkpoints/step-00000002/optimizer.safetensors"), "", 0);
+    assert_converts("--to hf run out", "3 heads");
+    assert_says("err.txt", "cddp-convert: reading run/checkpoints/step-00000002\n");
     support_write_file(in_folder("run/checkpoints/step-00000002/model.safetensors"), "", 0);
     assert_converts("--to hf run out", "3 heads");
     assert_says("err.txt", "step-00000002/model.safetensors: 0 bytes, but");

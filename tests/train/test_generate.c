@@ -177,6 +177,31 @@ static void without_a_tokenizer_texts_are_numbers(void **state)
         "the prompt has the token 100, but the model's vocabulary has only 100 tokens");
 }
 
+static cddp_status add_bytes(void *state, const char *bytes, size_t count)
+{
+    char *text = state;
+
+    strncat(text, bytes, count);
+    return CDDP_OK;
+}
+
+static void who_gets_each_token_gets_no_second_text(void **state)
+{
+    struct counting model = {.vocabulary = 100};
+    struct cddpi_generator generator = generator_of(&model, 4);
+    struct cddpi_generated generated = {0};
+    char text[64] = "";
+
+    (void)state;
+    generator.on_token = add_bytes;
+    generator.state = text;
+    assert_int_equal(cddpi_generate(&generator, "7", &generated), CDDP_OK);
+    assert_string_equal(text, "8 9 10 11");
+    assert_int_equal(generated.count, 4);
+    assert_null(generated.text);
+    assert_null(generated.prompt);
+}
+
 static void the_model_sees_the_last_tokens_of_a_long_text(void **state)
 {
     struct counting model = {.vocabulary = 100};
@@ -309,6 +334,7 @@ int main(void)
         cmocka_unit_test(without_a_temperature_the_likeliest_token_is_taken),
         cmocka_unit_test(seed_step_and_position_decide_and_nothing_else),
         cmocka_unit_test(without_a_tokenizer_texts_are_numbers),
+        cmocka_unit_test(who_gets_each_token_gets_no_second_text),
         cmocka_unit_test(the_model_sees_the_last_tokens_of_a_long_text),
         cmocka_unit_test(a_tokenizer_makes_words_of_tokens_and_its_end_ends_the_text),
         cmocka_unit_test(outputs_beyond_the_tokenizers_tokens_are_never_drawn),

@@ -155,6 +155,51 @@ static void a_checkpoint_writes_what_its_run_wrote(void **state)
     free(text);
 }
 
+/* Each piece of a text is written when it is there, so a full disk ends the text. */
+static void a_text_that_cannot_be_printed_is_an_error(void **state)
+{
+    const char *said = in_work("full");
+    char *text;
+    int status = -1;
+
+    (void)state;
+    free(says(argument("--generate 'efgh i' %s %s > /dev/full 2> %s; exit $?; :",
+                       in_work("text.conf"), run_dir_argument("spoken"), said),
+              &status));
+    assert_int_equal(status, 1);
+    text = get_file(said, NULL);
+    assert_non_null(strstr(text, "cddp-train: generate: the text: No space left on device\n"));
+    free(text);
+}
+
+/* A checkpoint whose model is whole writes, and no other does. */
+static void only_the_model_of_a_checkpoint_must_be_whole_to_write(void **state)
+{
+    const char *checkpoint = argument("%s", in_work("spoken/checkpoints/step-00000046"));
+    const char *greedy = "train.generate_temperature=0 train.generate_tokens=3";
+    const char *optimizer = argument("%s/optimizer.safetensors", checkpoint);
+    const char *model = argument("%s/model.safetensors", checkpoint);
+    char *text;
+    int status = -1;
+
+    (void)state;
+    support_change_byte(optimizer, -1);
+    for (int named = 0; named < 2; named++) {
+        text = says(argument("--generate 'efgh i' %s %s %s %s", in_work("text.conf"),
+                             run_dir_argument("spoken"), greedy,
+                             named ? argument("train.resume=%s", in_work("spoken")) : ""),
+                    &status);
+        assert_string_equal(text, "efgh ijkl\n"); /* and nothing is passed over */
+        free(text);
+    }
+    support_change_byte(optimizer, -1);
+    support_change_byte(model, -1);
+    assert_generate_says(
+        argument("--generate x %s train.resume=%s", in_work("text.conf"), checkpoint), 1,
+        argument("train.resume: %s: its contents do not match their checksum", model));
+    support_change_byte(model, -1);
+}
+
 /* The keys that a run was started with, in the folder of "spoken", which has learnt the same. */
 static void however_a_run_is_divided_its_checkpoint_writes_the_same_text(void **state)
 {
@@ -272,6 +317,8 @@ int main(void)
         cmocka_unit_test(a_run_writes_the_same_texts_each_time),
         cmocka_unit_test(writing_texts_does_not_change_the_run),
         cmocka_unit_test(a_checkpoint_writes_what_its_run_wrote),
+        cmocka_unit_test(a_text_that_cannot_be_printed_is_an_error),
+        cmocka_unit_test(only_the_model_of_a_checkpoint_must_be_whole_to_write),
         cmocka_unit_test(however_a_run_is_divided_its_checkpoint_writes_the_same_text),
         cmocka_unit_test(without_a_vocabulary_texts_of_tokens_are_numbers),
         cmocka_unit_test(matrices_decay_embeddings_too_and_nothing_else_does),

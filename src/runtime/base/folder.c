@@ -107,6 +107,14 @@ int cddpi_folder_open_fd(int dir, const char *name, bool follow)
     return openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
 }
 
+bool cddpi_folder_holds(const char *folder, const char *name)
+{
+    char path[PATH_MAX];
+    int length = snprintf(path, sizeof path, "%s/%s", folder, name);
+
+    return length > 0 && (size_t)length < sizeof path && access(path, F_OK) == 0;
+}
+
 cddp_status cddpi_folder_next(DIR *folder, const char *path, const char **out)
 {
     const struct dirent *entry;

@@ -4,6 +4,8 @@
 #ifndef CDDPI_FOLDER_H
 #define CDDPI_FOLDER_H
 
+#include "base/shared.h"
+
 #include <cddp/status.h>
 
 #include <dirent.h>
@@ -27,6 +29,9 @@ CDDP_CHECKED cddp_status cddpi_folder_open(const char *path, DIR **out);
 /** A descriptor of the folder @p name in @p dir (or AT_FDCWD); -1 with errno. @p follow: follow
  *  symbolic links. */
 int cddpi_folder_open_fd(int dir, const char *name, bool follow);
+
+/** Whether there is a @p name, a file or folder, in @p folder. */
+CDDPI_SHARED bool cddpi_folder_holds(const char *folder, const char *name);
 
 /** The next name in @p folder, without "." and "..". NULL: no more names. Errors call the folder
  *  @p path. The name is valid until the next call. A read error is reported as an error, not as the

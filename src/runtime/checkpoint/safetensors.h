@@ -71,5 +71,8 @@ CDDPI_SHARED cddp_status cddpi_safetensors_look(const cddp_safetensors *file);
  *  truncated meanwhile. */
 cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_param *params,
                                    size_t count);
+/** Like cddp_safetensors_load(), but the file may have other tensors, too. */
+CDDPI_SHARED cddp_status cddpi_safetensors_load_some(const char *path, const cddp_param *params,
+                                                     size_t count);
 
 #endif

@@ -162,10 +162,8 @@ cddp_status cddpi_safetensors_match(const cddp_safetensors *file, const char *sh
     return status;
 }
 
-cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
-                                  const cddp_param *params, size_t count)
+static cddp_status check_memory(const char *shown, const cddp_param *params, size_t count)
 {
-    CDDPI_TRY(cddpi_safetensors_match(file, shown, params, count));
     for (size_t i = 0; i < count; i++) {
         char name[CDDPI_SAFETENSORS_NAME_SHOWN];
 
@@ -175,6 +173,13 @@ cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *show
         }
     }
     return CDDP_OK;
+}
+
+cddp_status cddpi_safetensors_fit(const cddp_safetensors *file, const char *shown,
+                                  const cddp_param *params, size_t count)
+{
+    CDDPI_TRY(cddpi_safetensors_match(file, shown, params, count));
+    return check_memory(shown, params, count);
 }
 
 cddp_status cddpi_safetensors_copy(const cddp_safetensors *file, const cddp_param *params,
@@ -204,6 +209,21 @@ cddp_status cddp_safetensors_load(const char *path, const cddp_param *params, si
     if (status == CDDP_OK) {
         status = cddpi_safetensors_copy(file, params, count);
     }
+    cddp_safetensors_close(file);
+    return status;
+}
+
+cddp_status cddpi_safetensors_load_some(const char *path, const cddp_param *params, size_t count)
+{
+    cddp_safetensors *file;
+    cddp_status status = CDDP_OK;
+
+    CDDPI_TRY(cddp_safetensors_open(path, &file));
+    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
+        status = match_one(file, path, &params[i]);
+    }
+    status = status == CDDP_OK ? check_memory(path, params, count) : status;
+    status = status == CDDP_OK ? cddpi_safetensors_copy(file, params, count) : status;
     cddp_safetensors_close(file);
     return status;
 }

@@ -70,6 +70,8 @@ void cddpi_snapshot_discard(int dir, const char *shown, const struct cddpi_snaps
 /** Check by checksums that the snapshot at @p path is complete and belongs to @p step.
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND, CDDP_ERR_NO_MEMORY. */
 cddp_status cddpi_snapshot_verify(const char *path, uint64_t step);
+/** Like cddpi_snapshot_verify(), for who needs only the model, of any step. */
+CDDPI_SHARED cddp_status cddpi_snapshot_verify_model(const char *path);
 
 /* The space that a snapshot needs. snapshot_room.c */
 struct cddpi_snapshot_room {

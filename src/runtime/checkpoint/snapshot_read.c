@@ -74,14 +74,14 @@ static cddp_status open_checked(const char *path, const json_t *document, int in
     return status;
 }
 
-/* Check the first @p files data files. */
-static cddp_status verify(const char *path, uint64_t step, int files)
+/* Check the first @p files data files, and the step unless @p step is NULL. */
+static cddp_status verify(const char *path, const uint64_t *step, int files)
 {
     json_t *document;
     cddp_status status = CDDP_OK;
 
     CDDPI_TRY(read_document(path, &document));
-    if ((uint64_t)json_integer_value(json_object_get(document, "step")) != step) {
+    if (step != NULL && (uint64_t)json_integer_value(json_object_get(document, "step")) != *step) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s: its state is that of step %lld", path,
                             (long long)json_integer_value(json_object_get(document, "step")));
     }
@@ -97,7 +97,12 @@ static cddp_status verify(const char *path, uint64_t step, int files)
 
 cddp_status cddpi_snapshot_verify(const char *path, uint64_t step)
 {
-    return verify(path, step, CDDPI_SNAPSHOT_DATA_FILES);
+    return verify(path, &step, CDDPI_SNAPSHOT_DATA_FILES);
+}
+
+cddp_status cddpi_snapshot_verify_model(const char *path)
+{
+    return verify(path, NULL, CDDPI_SNAPSHOT_MODEL + 1);
 }
 
 /* Append the text of the last failure to @p skipped, as a line. */
@@ -140,7 +145,7 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
         if (path == NULL) {
             return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for a name", dir);
         }
-        status = verify(path, entries[i].step, files);
+        status = verify(path, &entries[i].step, files);
         if (status == CDDP_OK) {
             *out_path = path;
             return CDDP_OK;

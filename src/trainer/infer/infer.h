@@ -49,15 +49,9 @@ CDDP_CHECKED cddp_status cddpi_infer_open(const struct cddpi_config *config, con
 
 /* Between the files of this folder. */
 
-/** Read the caller's options, and check them as far as they stand alone. */
-CDDP_CHECKED cddp_status cddpi_infer_read_options(const cddp_model_options *options,
-                                                  cddp_model_options *out);
-/** A handle with everything closed; NULL: no memory. */
-struct cddp_model *cddpi_infer_create(const cddp_model_options *options);
 /** Build the model of model->config and load its weights. */
 CDDP_CHECKED cddp_status cddpi_infer_complete(struct cddp_model *model, const char *checkpoint,
                                               const char *weights);
-void cddpi_infer_destroy(struct cddp_model *model);
 
 /** Enter @p model for the public call @p call, which computes and so may not be nested. */
 CDDP_CHECKED cddp_status cddpi_infer_enter(struct cddp_model *model, const char *call);

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/shape.h"
+#include "checkpoint/safetensors.h"
 #include "data/files/data_file.h"
 #include "nn/weights/weights.h"
 #include "train/model_spec.h"
@@ -31,8 +32,7 @@ static cddp_status read_image_shape(const char *path, int out[3])
     for (int i = 0; i < 3; i++) {
         out[i] = (int)shape[i + 1];
     }
-    cddpi_data_file_close(&file);
-    return CDDP_OK;
+    return cddpi_data_file_finish(&file, CDDP_OK);
 }
 
 /* The size of images of data in IDX files. */
@@ -71,11 +71,7 @@ static cddp_status describe_images(struct cddp_model *model)
         CDDPI_TRY(find_image_shape(model, shape));
     }
     if (config->data.type == CDDPI_DATA_SYNTHETIC) {
-        if (config->data.image.count != 3) {
-            return cddpi_config_fail(config, "data.image",
-                                     "%d numbers, but an image has channels, height and width",
-                                     config->data.image.count);
-        }
+        CDDPI_TRY(cddpi_trainer_check_image(config));
         memcpy(shape, config->data.image.values, sizeof shape);
     }
     model->data.kind = CDDPI_DATASET_IMAGES;
@@ -89,7 +85,6 @@ static cddp_status describe_images(struct cddp_model *model)
     return cddpi_trainer_check_channels(config, shape[0]);
 }
 
-/* A model may have more tokens than the vocabulary, because round numbers are faster. */
 static cddp_status describe_tokens(struct cddp_model *model)
 {
     const struct cddpi_config *config = model->config;
@@ -104,22 +99,15 @@ static cddp_status describe_tokens(struct cddp_model *model)
         }
     }
     tokens = model->tokenizer != NULL ? cddpi_tokenizer_vocabulary(model->tokenizer) : 0;
-    if (config->model.vocab > 0 && config->model.vocab < tokens) {
-        return cddpi_config_fail(config, "model.vocab", "%d, but the vocabulary has %d tokens",
-                                 config->model.vocab, tokens);
-    }
     model->data.kind = CDDPI_DATASET_TOKENS;
     model->data.context = config->model.context;
-    model->data.classes = config->model.vocab > 0 ? config->model.vocab : tokens;
-    return CDDP_OK;
+    return cddpi_trainer_fit_vocabulary(config, "data.vocabulary", tokens, &model->data.classes);
 }
 
 static cddp_status describe_data(struct cddp_model *model)
 {
     const struct cddpi_config *config = model->config;
-    bool tokens = config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT ||
-                  (config->data.type == CDDPI_DATA_SYNTHETIC &&
-                   (cddpi_config_is_language_model(config) || config->model.vocab > 0));
+    bool tokens = cddpi_config_takes_tokens(config);
 
     model->kind = config->model.type == CDDPI_MODEL_DCGAN ? CDDPI_INFER_LATENT
                   : tokens                                ? CDDPI_INFER_TOKENS
@@ -135,6 +123,9 @@ static cddp_status describe_model(struct cddp_model *model, struct cddpi_model_s
     spec.sync_batch_norm = false;
     spec.recompute = false;
     spec.no_values = true;
+    if (spec.precision == CDDPI_PRECISION_FP16 && !cddpi_device_is_async(model->device)) {
+        spec.precision = CDDPI_PRECISION_F32; /* the processor has no fp16 */
+    }
     if (spec.layer_count > 0 && model->layers == NULL) {
         model->layers = cddpi_zalloc_array(spec.layer_count, sizeof *model->layers);
         if (model->layers == NULL) {
@@ -150,13 +141,6 @@ static cddp_status describe_model(struct cddp_model *model, struct cddpi_model_s
     }
     *out = spec;
     return CDDP_OK;
-}
-
-/* An error of the model itself names the configuration. */
-static cddp_status name_config(const struct cddp_model *model, cddp_status status)
-{
-    return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", model->config->path)
-                                     : status;
 }
 
 /* Find how many classes @p file says there are: build the model with another number, and look up
@@ -223,7 +207,8 @@ static cddp_status find_classes(struct cddp_model *model, const char *path)
     model->data.classes = 0;
     CDDPI_TRY(status);
     CDDPI_TRY(cddp_safetensors_open(path, &file));
-    status = name_config(model, count_classes(&spec, path, file, &model->data.classes));
+    status = cddpi_config_name_file(model->config,
+                                    count_classes(&spec, path, file, &model->data.classes));
     cddp_safetensors_close(file);
     return status;
 }
@@ -244,7 +229,7 @@ static cddp_status build_model(struct cddp_model *model)
 
     CDDPI_TRY(describe_model(model, &spec));
     spec.device = model->device;
-    CDDPI_TRY(name_config(model, cddpi_model_spec_complete(&spec)));
+    CDDPI_TRY(cddpi_config_name_file(model->config, cddpi_model_spec_complete(&spec)));
     model->latent = spec.channels; /* of a dcgan's data, which are latent vectors */
     if (model->kind == CDDPI_INFER_TOKENS) {
         model->data.context = spec.context;
@@ -255,35 +240,7 @@ static cddp_status build_model(struct cddp_model *model)
         CDDPI_TRY(cddpi_model_find_layers(&spec, "discriminator", &range));
         spec.part = (struct cddpi_layer_range){0, range.first};
     }
-    return name_config(model, cddpi_model_create(&spec, 0, NULL, &model->model));
-}
-
-/* A generator has only some of the tensors in its file, so they are copied one by one. */
-static cddp_status load_some(const char *path, const cddp_param *tensors, size_t count)
-{
-    cddp_safetensors *file = NULL;
-    cddp_status status = CDDP_OK;
-
-    CDDPI_TRY(cddp_safetensors_open(path, &file));
-    for (size_t i = 0; i < count && status == CDDP_OK; i++) {
-        const cddp_tensor *found = cddp_safetensors_find(file, tensors[i].name);
-        bool same = found != NULL && found->type == tensors[i].type &&
-                    found->dims == tensors[i].dims;
-
-        for (int d = 0; same && d < tensors[i].dims; d++) {
-            same = found->shape[d] == tensors[i].shape[d];
-        }
-        if (same) {
-            memcpy(tensors[i].data, found->data,
-                   cddpi_elements(found->dims, found->shape) * cddp_type_bytes(found->type));
-        }
-        status = same ? CDDP_OK
-                      : cddpi_fail(CDDP_ERR_FORMAT,
-                                   "%s: %s is missing, or has another type or shape", path,
-                                   tensors[i].name);
-    }
-    cddp_safetensors_close(file);
-    return status;
+    return cddpi_config_name_file(model->config, cddpi_model_create(&spec, 0, NULL, &model->model));
 }
 
 /* The model's parameters and buffers, in host memory. */
@@ -350,15 +307,16 @@ static cddp_status send_tensors(struct cddp_model *model, const struct tensors *
     return ops->finish(model->device, cddpi_env_timeout_ms());
 }
 
-static cddp_status load_weights(struct cddp_model *model, const char *path, bool is_checkpoint)
+static cddp_status load_weights(struct cddp_model *model, const char *path)
 {
     struct tensors tensors = {NULL, NULL, 0, false};
     cddp_status status;
 
     CDDPI_TRY_GOTO(end, status, list_tensors(model, &tensors));
     if (model->kind == CDDPI_INFER_LATENT) {
-        status = load_some(path, tensors.items, tensors.count);
-    } else if (model->config->model.type == CDDPI_MODEL_GPT2 && !is_checkpoint) {
+        /* the file has the discriminator, too */
+        status = cddpi_safetensors_load_some(path, tensors.items, tensors.count);
+    } else if (model->config->model.type == CDDPI_MODEL_GPT2) {
         struct cddpi_model_spec spec = cddpi_trainer_model_spec(model->config, &model->data);
 
         CDDPI_TRY_GOTO(end, status, cddpi_model_spec_complete(&spec));
@@ -443,14 +401,24 @@ static cddp_status check_probabilities(const struct cddp_model *model)
                                                               : "model.loss = \"mse\"");
 }
 
-static cddp_status complete(struct cddp_model *model, const char *path, bool is_checkpoint)
+static cddp_status check_normalised(const struct cddp_model *model)
+{
+    return !model->options.normalised || model->kind == CDDPI_INFER_IMAGES
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_ARGUMENT,
+                            "model_open: normalised: the model takes no images, but %s",
+                            model->kind == CDDPI_INFER_TOKENS ? "tokens" : "latent vectors");
+}
+
+static cddp_status complete(struct cddp_model *model, const char *path)
 {
     CDDPI_TRY(describe_data(model));
     CDDPI_TRY(find_classes(model, path));
     CDDPI_TRY(check_probabilities(model));
+    CDDPI_TRY(check_normalised(model));
     CDDPI_TRY(open_device(model));
     CDDPI_TRY(build_model(model));
-    CDDPI_TRY(load_weights(model, path, is_checkpoint));
+    CDDPI_TRY(load_weights(model, path));
     CDDPI_TRY(prepare_bytes(model));
     return allocate(model);
 }
@@ -469,7 +437,7 @@ cddp_status cddpi_infer_complete(struct cddp_model *model, const char *checkpoin
         status = cddp_snapshot_read_state(checkpoint, NULL, &model->step);
     }
     if (status == CDDP_OK) {
-        status = complete(model, file, checkpoint != NULL);
+        status = complete(model, file);
     }
     cddpi_infer_end(team);
     cddpi_free(file);

@@ -245,6 +245,12 @@ static cddp_status check_both(const struct cddp_model *model, const cddp_tensor 
     value = (cddp_model_value){.name = NULL};
     describe_output(model, &value);
     CDDPI_TRY(check_given(&out, &value, of_tokens));
+    if (output->grad != NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "model_forward: grad of the output \"%s\" must be NULL: nothing is "
+                          "written there",
+                          value.name);
+    }
     if (in.shape[0] != out.shape[0] || (of_tokens && in.shape[1] != out.shape[1])) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "model_forward: the input has %lld samples of %lld, the output %lld of "

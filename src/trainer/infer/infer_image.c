@@ -3,38 +3,23 @@
 
 #include <errno.h>
 
-/* The view of a whole image, resized to the model's size. */
-static struct cddpi_image_view whole_view(const struct cddpi_image *image, int width, int height)
-{
-    return (struct cddpi_image_view){.width = image->width,
-                                     .height = image->height,
-                                     .whole_width = width,
-                                     .whole_height = height,
-                                     .window_width = width,
-                                     .window_height = height};
-}
-
-static cddp_status resize(struct cddp_model *model, const char *path,
-                          const struct cddpi_image *image)
+/* The part of @p image that the model sees: as in evaluations of folders; of other data all,
+ * resized to the model's size. */
+static struct cddpi_image_view view_of(const struct cddp_model *model,
+                                       const struct cddpi_image *image)
 {
     const struct cddpi_dataset *data = &model->data;
-    struct cddpi_image_scratch *scratch = &model->scratch;
-    struct cddpi_image_view view = model->config->data.type == CDDPI_DATA_IMAGE_FOLDER
-                                       ? cddpi_view_of_center(image->width, image->height,
-                                                              model->maker.use.resize,
-                                                              model->maker.use.size)
-                                       : whole_view(image, data->width, data->height);
-    size_t bytes = cddpi_image_resize_bytes(&view);
 
-    if (cddpi_image_memory_reserve(&scratch->resizing, bytes) == NULL ||
-        cddpi_image_memory_reserve(&scratch->window, (size_t)data->width * (size_t)data->height *
-                                                         CDDPI_IMAGE_RGB) == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes to resize it", path,
-                          bytes);
+    if (model->config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
+        return cddpi_view_of_center(image->width, image->height, model->maker.use.resize,
+                                    model->maker.use.size);
     }
-    cddpi_image_resize(image->pixels, image->width, &view, scratch->resizing.data,
-                       scratch->window.data);
-    return CDDP_OK;
+    return (struct cddpi_image_view){.width = image->width,
+                                     .height = image->height,
+                                     .whole_width = data->width,
+                                     .whole_height = data->height,
+                                     .window_width = data->width,
+                                     .window_height = data->height};
 }
 
 /* Brightness as Pillow's convert("L") weights it. */
@@ -71,6 +56,7 @@ static cddp_status read_file(const char *path, struct cddpi_image_memory *memory
 cddp_status cddp_model_read_image(cddp_model *model, const char *path, uint8_t *out, size_t bytes)
 {
     struct cddpi_image image;
+    struct cddpi_image_view view;
     size_t read = 0;
 
     CDDPI_ENTER(&model->handle, cddpi_infer_enter(model, "model_read_image"));
@@ -91,7 +77,8 @@ cddp_status cddp_model_read_image(cddp_model *model, const char *path, uint8_t *
     CDDPI_TRY(read_file(path, &model->scratch.file, &read));
     CDDPI_TRY(
         cddpi_image_decode(path, model->scratch.file.data, read, &model->scratch.pixels, &image));
-    CDDPI_TRY(resize(model, path, &image));
+    view = view_of(model, &image);
+    CDDPI_TRY(cddpi_image_cut(path, &image, &view, &model->scratch));
     to_planes(&model->data, model->scratch.window.data, out);
     return CDDP_OK;
 }

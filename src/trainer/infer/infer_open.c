@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { MOST_THREADS = 1024, MOST_BATCH = 1 << 20, MOST_SIDE = 1 << 14, MOST_CHANNELS = 4 };
 
@@ -22,7 +21,8 @@ struct model_place {
     char *config;     /* the run's train.conf; NULL: it has none */
 };
 
-cddp_status cddpi_infer_read_options(const cddp_model_options *options, cddp_model_options *out)
+/* Read the caller's options, and check them as far as they stand alone. */
+static cddp_status read_options(const cddp_model_options *options, cddp_model_options *out)
 {
     cddp_model_options read = CDDP_MODEL_OPTIONS_INIT;
     bool has_image;
@@ -54,7 +54,8 @@ cddp_status cddpi_infer_read_options(const cddp_model_options *options, cddp_mod
     return CDDP_OK;
 }
 
-struct cddp_model *cddpi_infer_create(const cddp_model_options *options)
+/* A handle with everything closed; NULL: no memory. */
+static struct cddp_model *create(const cddp_model_options *options)
 {
     struct cddp_model *model = cddpi_zalloc(sizeof *model);
 
@@ -66,142 +67,7 @@ struct cddp_model *cddpi_infer_create(const cddp_model_options *options)
     return model;
 }
 
-cddp_status cddpi_infer_open(const struct cddpi_config *config, const char *checkpoint,
-                             const char *weights, const cddp_model_options *options,
-                             cddp_model **out)
-{
-    cddp_model_options read;
-    struct cddp_model *model;
-    cddp_status status;
-
-    CDDPI_TRY(cddpi_infer_read_options(options, &read));
-    model = cddpi_infer_create(&read);
-    if (model == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
-    }
-    model->config = config;
-    status = cddpi_infer_complete(model, checkpoint, weights);
-    if (status != CDDP_OK) {
-        cddpi_infer_destroy(model);
-        return status;
-    }
-    *out = model;
-    return CDDP_OK;
-}
-
-/* *@p out is @p folder/@p name if that exists, else NULL. */
-static cddp_status find(const char *folder, const char *name, char **out)
-{
-    char *path = cddpi_format("%s/%s", folder, name);
-
-    if (path == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
-    }
-    if (access(path, F_OK) != 0) {
-        cddpi_free(path);
-        path = NULL;
-    }
-    *out = path;
-    return CDDP_OK;
-}
-
-static cddp_status find_newest(const char *folder, char **out)
-{
-    char *skipped = NULL;
-
-    CDDPI_TRY(cddpi_snapshot_find_model(folder, out, &skipped));
-    if (skipped != NULL && skipped[0] != '\0') {
-        cddpi_log(CDDPI_LOG_WARN, "model_open: passed over: %s", skipped);
-    }
-    cddp_free(skipped);
-    return CDDP_OK;
-}
-
-/* What is at @p path: a run folder, a checkpoint's, or weights. */
-static cddp_status look_at(const char *path, struct model_place *out)
-{
-    struct stat info;
-    char *found = NULL;
-    cddp_status status;
-
-    if (stat(path, &info) != 0) {
-        return cddpi_fail_errno(errno == ENOENT || errno == ENOTDIR ? CDDP_ERR_NOT_FOUND
-                                                                    : CDDP_ERR_IO,
-                                errno, "model_open: %s", path);
-    }
-    if (!S_ISDIR(info.st_mode)) {
-        return CDDP_OK;
-    }
-    CDDPI_TRY(find(path, "state.json", &found));
-    if (found != NULL) {
-        cddpi_free(found);
-        out->checkpoint = cddpi_strdup(path);
-        return out->checkpoint != NULL ? CDDP_OK
-                                       : cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
-    }
-    CDDPI_TRY(find(path, "train.conf", &out->config));
-    CDDPI_TRY(find(path, "checkpoints", &found));
-    if (found == NULL && out->config != NULL) {
-        return cddpi_fail(CDDP_ERR_NOT_FOUND, "model_open: the run in %s has no checkpoint yet",
-                          path);
-    }
-    if (found == NULL) {
-        return CDDP_OK; /* a folder of weights, if anything */
-    }
-    status = find_newest(found, &out->checkpoint);
-    cddpi_free(found);
-    return status;
-}
-
-static cddp_status read_config(const char *path, const cddp_model_options *options,
-                               const struct model_place *place, struct cddpi_config *out)
-{
-    const char *file = options->config_path != NULL ? options->config_path : place->config;
-
-    if (options->config_text != NULL) {
-        return cddpi_config_load_text(file, options->config_text, out);
-    }
-    if (file == NULL) {
-        return cddpi_fail(CDDP_ERR_CONFIG,
-                          "model_open: %s is no run folder, so config_path or config_text must say "
-                          "what the model is",
-                          path);
-    }
-    return cddpi_config_load(file, NULL, 0, out);
-}
-
-cddp_status cddp_model_open(const char *path, const cddp_model_options *options, cddp_model **out)
-{
-    struct model_place place = {NULL, NULL};
-    cddp_model_options read;
-    struct cddp_model *model;
-    cddp_status status;
-
-    if (path == NULL || out == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "model_open: %s is NULL",
-                          path == NULL ? "path" : "out");
-    }
-    CDDPI_TRY(cddpi_infer_read_options(options, &read));
-    model = cddpi_infer_create(&read);
-    if (model == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
-    }
-    CDDPI_TRY_GOTO(end, status, look_at(path, &place));
-    CDDPI_TRY_GOTO(end, status, read_config(path, &read, &place, &model->own));
-    model->config = &model->own;
-    status = cddpi_infer_complete(model, place.checkpoint, path);
-end:
-    cddpi_free(place.checkpoint);
-    cddpi_free(place.config);
-    if (status == CDDP_OK) {
-        *out = model;
-    } else {
-        cddpi_infer_destroy(model);
-    }
-    return status;
-}
-
-void cddpi_infer_destroy(struct cddp_model *model)
+static void destroy(struct cddp_model *model)
 {
     const struct cddpi_device_ops *ops = model->device->ops;
 
@@ -220,6 +86,126 @@ void cddpi_infer_destroy(struct cddp_model *model)
     cddpi_handle_release(&model->handle, sizeof *model);
 }
 
+cddp_status cddpi_infer_open(const struct cddpi_config *config, const char *checkpoint,
+                             const char *weights, const cddp_model_options *options,
+                             cddp_model **out)
+{
+    cddp_model_options read;
+    struct cddp_model *model;
+    cddp_status status;
+
+    CDDPI_TRY(read_options(options, &read));
+    model = create(&read);
+    if (model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
+    }
+    model->config = config;
+    status = cddpi_infer_complete(model, checkpoint, weights);
+    if (status != CDDP_OK) {
+        destroy(model);
+        return status;
+    }
+    *out = model;
+    return CDDP_OK;
+}
+
+static cddp_status find_newest(const char *folder, char **out)
+{
+    char *skipped = NULL;
+
+    CDDPI_TRY(cddpi_snapshot_find_model(folder, out, &skipped));
+    if (skipped != NULL && skipped[0] != '\0') {
+        cddpi_log(CDDPI_LOG_WARN, "model_open: passed over: %s", skipped);
+    }
+    cddp_free(skipped);
+    return CDDP_OK;
+}
+
+static cddp_status put_path(char *path, char **out)
+{
+    *out = path;
+    return path != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
+}
+
+/* What is at @p path: a run folder, a checkpoint's, or weights. */
+static cddp_status look_at(const char *path, struct model_place *out)
+{
+    struct stat info;
+    char *checkpoints = NULL;
+    cddp_status status;
+
+    if (stat(path, &info) != 0) {
+        return cddpi_fail_errno(errno == ENOENT || errno == ENOTDIR ? CDDP_ERR_NOT_FOUND
+                                                                    : CDDP_ERR_IO,
+                                errno, "model_open: %s", path);
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return CDDP_OK;
+    }
+    if (cddpi_folder_holds(path, "state.json")) {
+        CDDPI_TRY(cddpi_snapshot_verify_model(path));
+        return put_path(cddpi_strdup(path), &out->checkpoint);
+    }
+    if (cddpi_folder_holds(path, "train.conf")) {
+        CDDPI_TRY(put_path(cddpi_format("%s/train.conf", path), &out->config));
+    }
+    if (!cddpi_folder_holds(path, "checkpoints")) { /* a folder of weights, if anything */
+        return out->config == NULL
+                   ? CDDP_OK
+                   : cddpi_fail(CDDP_ERR_NOT_FOUND,
+                                "model_open: the run in %s has no checkpoint yet", path);
+    }
+    CDDPI_TRY(put_path(cddpi_format("%s/checkpoints", path), &checkpoints));
+    status = find_newest(checkpoints, &out->checkpoint);
+    cddpi_free(checkpoints);
+    return status;
+}
+
+static cddp_status read_config(const char *path, const cddp_model_options *options,
+                               const struct model_place *place, struct cddpi_config *out)
+{
+    const char *file = options->config_path != NULL ? options->config_path : place->config;
+
+    if (file == NULL && options->config_text == NULL) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "model_open: %s is no run folder, so config_path or config_text must say "
+                          "what the model is",
+                          path);
+    }
+    return cddpi_config_load_model(file, options->config_text, out);
+}
+
+cddp_status cddp_model_open(const char *path, const cddp_model_options *options, cddp_model **out)
+{
+    struct model_place place = {NULL, NULL};
+    cddp_model_options read;
+    struct cddp_model *model;
+    cddp_status status;
+
+    if (path == NULL || out == NULL) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "model_open: %s is NULL",
+                          path == NULL ? "path" : "out");
+    }
+    CDDPI_TRY(read_options(options, &read));
+    model = create(&read);
+    if (model == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "model_open: no memory");
+    }
+    CDDPI_TRY_GOTO(end, status, look_at(path, &place));
+    CDDPI_TRY_GOTO(end, status, read_config(path, &read, &place, &model->own));
+    model->config = &model->own;
+    status = cddpi_infer_complete(model, place.checkpoint, path);
+end:
+    cddpi_free(place.checkpoint);
+    cddpi_free(place.config);
+    if (status == CDDP_OK) {
+        *out = model;
+    } else {
+        destroy(model);
+    }
+    return status;
+}
+
 void cddp_model_close(cddp_model *model)
 {
     if (model == NULL ||
@@ -233,7 +219,7 @@ void cddp_model_close(cddp_model *model)
         (void)cddpi_handle_leave(&model->handle, CDDP_OK);
         return;
     }
-    cddpi_infer_destroy(model);
+    destroy(model);
 }
 
 cddp_status cddpi_infer_enter(struct cddp_model *model, const char *call)

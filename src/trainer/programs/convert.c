@@ -5,6 +5,7 @@
 #include "base/mapped_file.h"
 #include "base/memory_left.h"
 #include "base/streams.h"
+#include "checkpoint/snapshot.h"
 #include "nn/weights/weights.h"
 #include "programs/program.h"
 
@@ -69,7 +70,7 @@ static bool is_run(const char *path)
     return found;
 }
 
-/* Open the newest complete checkpoint of a run. */
+/* Open the newest checkpoint of a run whose model is whole. */
 static cddp_status open_run(const char *path, struct cddpi_weights **out)
 {
     char *folder = cddpi_format("%s%s", path, exists(path, "checkpoints") ? "/checkpoints" : "");
@@ -78,7 +79,7 @@ static cddp_status open_run(const char *path, struct cddpi_weights **out)
     cddp_status status;
 
     CDDPI_TRY_MEMORY(folder != NULL, "%s: no memory for a name", path);
-    status = cddp_snapshot_find(folder, &snapshot, &skipped);
+    status = cddpi_snapshot_find_model(folder, &snapshot, &skipped);
     if (status == CDDP_OK) {
         cddpi_say(stderr, "%s%scddp-convert: reading %s\n", skipped != NULL ? skipped : "",
                   skipped != NULL ? "\n" : "", snapshot);

@@ -8,7 +8,7 @@
 #include "programs/train_infer.h"
 #include "train/resume.h"
 
-#include <stdlib.h>
+#include <errno.h>
 #include <string.h>
 
 /* The checkpoint that train.resume names, else the newest one of the run; NULL: there is none, but
@@ -21,8 +21,8 @@ static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out)
     *out = NULL;
     CDDPI_TRY(cddpi_run_folder_init(&trainer->folder, config->train.run_dir, cddpi_now_ns()));
     CDDPI_TRY(strcmp(wanted, "none") == 0 || strcmp(wanted, "auto") == 0
-                  ? cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, out)
-                  : cddpi_trainer_find_named(trainer, out));
+                  ? cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, false, out)
+                  : cddpi_trainer_find_named(trainer, false, out));
     return *out != NULL || config->model.weights[0] != '\0'
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_NOT_FOUND,
@@ -67,11 +67,26 @@ static cddp_status check_text(const struct cddpi_config *config)
                      config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic" : "images");
 }
 
+/* A text on its way to a file, behind its prompt. */
+struct printed {
+    FILE *file;
+    const char *prompt;  /* as it is shown */
+    const char *between; /* it and the continuation */
+    bool begun;          /* nothing is printed if the text fails before that */
+};
+
 static cddp_status put_piece(void *state, const char *piece, size_t bytes)
 {
-    return fwrite(piece, 1, bytes, state) == bytes
+    struct printed *out = state;
+
+    (void)bytes;
+    if (!out->begun) {
+        fprintf(out->file, "%s%s", out->prompt, out->between);
+    }
+    out->begun = true;
+    return fputs(piece, out->file) != EOF && fflush(out->file) == 0
                ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_NO_MEMORY, "generate: no memory");
+               : cddpi_fail_errno(CDDP_ERR_IO, errno, "generate: the text");
 }
 
 static cddp_status print_text(const struct cddpi_config *config, cddp_model *model,
@@ -86,20 +101,12 @@ static cddp_status print_text(const struct cddpi_config *config, cddp_model *mod
     };
     bool has_words = config->data.type == CDDPI_DATA_TEXT || config->data.vocabulary[0] != '\0';
     char *shown = cddpi_utf8_clean(prompt, strlen(prompt));
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    cddp_status status = CDDP_ERR_NO_MEMORY;
+    struct printed out = {file, shown, !has_words && prompt[0] != '\0' ? " " : "", false};
+    cddp_status status;
 
-    if (shown == NULL || memory == NULL) {
-        status = cddpi_fail(status, "generate: no memory");
-    } else {
-        status = cddp_model_generate(model, prompt, &options, put_piece, memory);
-    }
-    if (memory != NULL && fclose(memory) == 0 && status == CDDP_OK) {
-        fprintf(file, "%s%s%s\n", shown, !has_words && prompt[0] != '\0' ? " " : "", text);
-    }
-    free(text);
+    CDDPI_TRY_MEMORY(shown != NULL, "generate: no memory");
+    status = cddp_model_generate(model, prompt, &options, put_piece, &out);
+    status = status == CDDP_OK ? put_piece(&out, "\n", 1) : status;
     cddpi_free(shown);
     return status;
 }

@@ -60,6 +60,27 @@ struct cddpi_transform cddpi_trainer_transform(const struct cddpi_config *config
     return transform;
 }
 
+cddp_status cddpi_trainer_fit_vocabulary(const struct cddpi_config *config, const char *what,
+                                         int tokens, int *out)
+{
+    if (config->model.vocab > 0 && config->model.vocab < tokens) {
+        return cddpi_config_fail(config, "model.vocab",
+                                 "%d, but the vocabulary of %s has %d tokens", config->model.vocab,
+                                 what, tokens);
+    }
+    *out = config->model.vocab > 0 ? config->model.vocab : tokens;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_trainer_check_image(const struct cddpi_config *config)
+{
+    return config->data.image.count == 3
+               ? CDDP_OK
+               : cddpi_config_fail(config, "data.image",
+                                   "%d numbers, but an image has channels, height and width",
+                                   config->data.image.count);
+}
+
 cddp_status cddpi_trainer_check_channels(const struct cddpi_config *config, int channels)
 {
     const struct cddpi_real_list *lists[] = {&config->data.mean, &config->data.std};

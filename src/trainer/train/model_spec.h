@@ -12,6 +12,12 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
                                                  const struct cddpi_dataset *data);
 /** How images become floats. */
 struct cddpi_transform cddpi_trainer_transform(const struct cddpi_config *config);
+/** How many tokens the model knows, where those of @p what are @p tokens: as many, or model.vocab.
+ * A model may have more than the vocabulary, because round numbers are faster. */
+CDDP_CHECKED cddp_status cddpi_trainer_fit_vocabulary(const struct cddpi_config *config,
+                                                      const char *what, int tokens, int *out);
+/** Check data.image, for synthetic images. */
+CDDP_CHECKED cddp_status cddpi_trainer_check_image(const struct cddpi_config *config);
 /** Check that data.mean and data.std fit images of @p channels channels. */
 CDDP_CHECKED cddp_status cddpi_trainer_check_channels(const struct cddpi_config *config,
                                                       int channels);

@@ -28,7 +28,8 @@ static bool is_held(const struct cddpi_trainer *trainer, const char *dir)
 
 /* If all checkpoints are broken or unreadable now, that is an error: starting anew would hide
  * it. */
-cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer, const char *dir, char **out)
+cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer, const char *dir,
+                                         bool to_train, char **out)
 {
     char *skipped = NULL;
     bool has_some = false;
@@ -38,7 +39,8 @@ cddp_status cddpi_trainer_find_newest_in(struct cddpi_trainer *trainer, const ch
     if (status == CDDP_OK && is_held(trainer, dir)) { /* also removes leftovers of a killed run */
         status = cddp_snapshot_recover(dir, out, &skipped);
     } else if (status == CDDP_OK && has_some) {
-        status = cddp_snapshot_find(dir, out, &skipped);
+        status = to_train ? cddp_snapshot_find(dir, out, &skipped)
+                          : cddpi_snapshot_find_model(dir, out, &skipped);
     }
     if (status == CDDP_ERR_NOT_FOUND && !has_some) {
         return CDDP_OK;
@@ -132,11 +134,11 @@ static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out, bo
 
     CDDPI_TRY(find_restart(trainer, &is_restart));
     if (automatic || is_restart) {
-        CDDPI_TRY(cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, out));
+        CDDPI_TRY(cddpi_trainer_find_newest_in(trainer, trainer->folder.checkpoints, true, out));
     }
     if (*out == NULL && !automatic && strcmp(wanted, "none") != 0) {
         *out_named = true;
-        CDDPI_TRY(cddpi_trainer_find_named(trainer, out));
+        CDDPI_TRY(cddpi_trainer_find_named(trainer, true, out));
     }
     return CDDP_OK;
 }

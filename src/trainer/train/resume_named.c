@@ -6,35 +6,27 @@
 #include "base/error.h"
 #include "base/folder.h"
 #include "checkpoint/checkpoint_file.h"
+#include "checkpoint/snapshot.h"
 #include "nn/weights/weights.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { LOOKED_AT = 10000, SHOWN_BYTES = 64 };
-
-static bool holds(const char *folder, const char *name)
-{
-    char *path = cddpi_format("%s/%s", folder, name);
-    bool found = path != NULL && access(path, F_OK) == 0;
-
-    cddpi_free(path);
-    return found;
-}
 
 /* Whether @p folder is, or was, a run folder. */
 static bool is_run(const char *folder)
 {
-    return holds(folder, "checkpoints") ||
-           (holds(folder, "train.conf") && holds(folder, "metrics.jsonl"));
+    return cddpi_folder_holds(folder, "checkpoints") ||
+           (cddpi_folder_holds(folder, "train.conf") &&
+            cddpi_folder_holds(folder, "metrics.jsonl"));
 }
 
 static cddp_status explain_file_of(const char *path, const char *name, const char *folder)
 {
-    if (holds(folder, "state.json")) {
+    if (cddpi_folder_holds(folder, "state.json")) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
                           "%s is a file of a checkpoint: name the checkpoint's folder, %s", path,
                           folder);
@@ -135,8 +127,8 @@ static cddp_status explain_folder(const char *path)
     const char *name = slash != NULL ? slash + 1 : path;
     char weights[SHOWN_BYTES];
 
-    if (strncmp(name, "step-", 5) == 0 ||
-        (holds(path, "model.safetensors") && holds(path, "optimizer.safetensors"))) {
+    if (strncmp(name, "step-", 5) == 0 || (cddpi_folder_holds(path, "model.safetensors") &&
+                                           cddpi_folder_holds(path, "optimizer.safetensors"))) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
                           "the checkpoint %s is not whole: it lacks state.json, which is written "
                           "last",
@@ -170,26 +162,30 @@ static cddp_status check_checkpoint(const char *path)
     if (!S_ISDIR(info.st_mode)) {
         return explain_file(path);
     }
-    return holds(path, "state.json") ? CDDP_OK : explain_folder(path);
+    return cddpi_folder_holds(path, "state.json") ? CDDP_OK : explain_folder(path);
 }
 
 /* @p named may be a run folder, a folder of checkpoints, or a checkpoint. */
-static cddp_status find_in(struct cddpi_trainer *trainer, const char *named, char **out)
+static cddp_status find_in(struct cddpi_trainer *trainer, const char *named, bool to_train,
+                           char **out)
 {
     char *inside = cddpi_format("%s/checkpoints", named);
     cddp_status status;
 
     CDDPI_TRY_MEMORY(inside != NULL, "train.resume: no memory");
-    status = cddpi_trainer_find_newest_in(trainer, inside, out);
+    status = cddpi_trainer_find_newest_in(trainer, inside, to_train, out);
     cddpi_free(inside);
     CDDPI_TRY(status);
     if (*out == NULL) {
-        CDDPI_TRY(cddpi_trainer_find_newest_in(trainer, named, out));
+        CDDPI_TRY(cddpi_trainer_find_newest_in(trainer, named, to_train, out));
     }
     if (*out != NULL) {
         return CDDP_OK;
     }
     status = check_checkpoint(named);
+    if (status == CDDP_OK && !to_train) { /* who trains checks all files when it loads them */
+        status = cddpi_snapshot_verify_model(named);
+    }
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "train.resume");
     }
@@ -197,7 +193,7 @@ static cddp_status find_in(struct cddpi_trainer *trainer, const char *named, cha
     return *out != NULL ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "train.resume: no memory");
 }
 
-cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
+cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, bool to_train, char **out)
 {
     char *named = cddpi_strdup(trainer->config->train.resume);
     cddp_status status = CDDP_OK;
@@ -214,7 +210,7 @@ cddp_status cddpi_trainer_find_named(struct cddpi_trainer *trainer, char **out)
             trainer->config, "train.resume",
             "is empty, but must be none, auto, or the folder of a checkpoint or run");
     } else {
-        status = find_in(trainer, named, out);
+        status = find_in(trainer, named, to_train, out);
     }
     cddpi_free(named);
     return status;

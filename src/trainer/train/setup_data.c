@@ -108,28 +108,17 @@ static cddp_status check_weights(const struct cddpi_config *config)
     return blame(config, "model.weights", status);
 }
 
-/* Whether the data are tokens, for a model of tokens. */
-static bool are_tokens(const struct cddpi_config *config)
-{
-    return cddpi_config_is_language_model(config) || config->model.vocab > 0;
-}
-
 static cddp_status check_synthetic(const struct cddpi_config *config)
 {
     if (config->data.type != CDDPI_DATA_SYNTHETIC) {
         return CDDP_OK;
     }
-    if (are_tokens(config) && config->model.vocab == 0) {
+    if (cddpi_config_takes_tokens(config) && config->model.vocab == 0) {
         return cddpi_config_fail(
             config, "model.vocab",
             "must be given for synthetic tokens: how many different ones there are");
     }
-    if (!are_tokens(config) && config->data.image.count != 3) {
-        return cddpi_config_fail(config, "data.image",
-                                 "%d numbers, but an image has channels, height and width",
-                                 config->data.image.count);
-    }
-    return CDDP_OK;
+    return cddpi_config_takes_tokens(config) ? CDDP_OK : cddpi_trainer_check_image(config);
 }
 
 cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
@@ -195,19 +184,6 @@ static cddp_status open_folders(const struct cddpi_config *config, cddp_group *g
     return cddpi_trainer_check_channels(config, train->channels);
 }
 
-/* A model may have more tokens than the vocabulary, because round numbers are faster. */
-static cddp_status fit_vocabulary(const struct cddpi_config *config, const char *what, int tokens,
-                                  int *out)
-{
-    if (config->model.vocab > 0 && config->model.vocab < tokens) {
-        return cddpi_config_fail(config, "model.vocab",
-                                 "%d, but the vocabulary of %s has %d tokens", config->model.vocab,
-                                 what, tokens);
-    }
-    *out = config->model.vocab > 0 ? config->model.vocab : tokens;
-    return CDDP_OK;
-}
-
 static cddp_status open_token_list(const struct cddpi_config *config, const char *key,
                                    const struct cddpi_text_list *patterns, int vocabulary,
                                    cddp_group *group, struct cddpi_dataset *out)
@@ -230,7 +206,8 @@ static cddp_status count_vocabulary(const struct cddpi_config *config, int *out)
     }
     CDDPI_TRY(blame(config, "data.vocabulary",
                     cddpi_tokenizer_open(config->data.vocabulary, &tokenizer)));
-    status = fit_vocabulary(config, "data.vocabulary", cddpi_tokenizer_vocabulary(tokenizer), out);
+    status = cddpi_trainer_fit_vocabulary(config, "data.vocabulary",
+                                          cddpi_tokenizer_vocabulary(tokenizer), out);
     cddpi_tokenizer_close(tokenizer);
     return status;
 }
@@ -270,7 +247,7 @@ static cddp_status open_texts(const struct cddpi_config *config, cddp_group *gro
         options.pattern_count = (size_t)config->data.test.count;
         CDDPI_TRY(blame(config, "data.test", cddpi_dataset_open_text(&options, group, test, NULL)));
     }
-    status = fit_vocabulary(config, "the text", train->classes, &train->classes);
+    status = cddpi_trainer_fit_vocabulary(config, "the text", train->classes, &train->classes);
     test->classes = train->classes;
     return status;
 }
@@ -292,7 +269,7 @@ static cddp_status check_synthetic_memory(const struct cddpi_config *config, cdd
 
     for (int test = 0; test < 2; test++) {
         uint64_t count = synthetic_count(config, test);
-        uint64_t part = are_tokens(config)
+        uint64_t part = cddpi_config_takes_tokens(config)
                             ? cddpi_dataset_synthetic_tokens_bytes(config->model.context, count)
                             : cddpi_dataset_synthetic_images_bytes(config->data.image.values,
                                                                    count);
@@ -317,7 +294,7 @@ static cddp_status open_synthetic_part(const struct cddpi_config *config, bool t
 {
     uint64_t count = synthetic_count(config, test);
 
-    if (are_tokens(config)) {
+    if (cddpi_config_takes_tokens(config)) {
         return cddpi_dataset_open_synthetic_tokens(config->model.context, config->model.vocab,
                                                    count, test, out);
     }

@@ -67,9 +67,7 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
     }
     status = cddpi_model_check_layers(&spec);
     status = status == CDDP_OK ? cddpi_model_spec_complete(&spec) : status;
-    if (status != CDDP_OK) {
-        return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
-    }
+    CDDPI_TRY(cddpi_config_name_file(config, status));
     return has_weights ? check_weights_size(config, &spec) : CDDP_OK;
 }
 
@@ -78,7 +76,7 @@ cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)
     const struct cddpi_config *config = trainer->config;
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, &trainer->data.train.data);
 
-    CDDPI_TRY(cddpi_trainer_name_config(trainer, cddpi_model_spec_complete(&spec)));
+    CDDPI_TRY(cddpi_config_name_file(trainer->config, cddpi_model_spec_complete(&spec)));
     spec.device = trainer->device;
     CDDPI_TRY(trainer->engine->build(trainer, &spec));
     trainer->models.predictions = cddpi_trainer_is_text(trainer) ? trainer->data.train.data.context

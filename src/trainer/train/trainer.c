@@ -13,12 +13,6 @@ bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer)
     return trainer->data.train.data.kind == CDDPI_DATASET_TOKENS;
 }
 
-cddp_status cddpi_trainer_name_config(const struct cddpi_trainer *trainer, cddp_status status)
-{
-    return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", trainer->config->path)
-                                     : status;
-}
-
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
 {
     char text[4096];

@@ -146,10 +146,6 @@ bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
 /** The optimizer that the configuration describes. */
 struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config);
 
-/** If @p status is an error in the configuration of @p trainer's model, prefix its text with the
- *  configuration file's name. Returns @p status. */
-CDDP_CHECKED cddp_status cddpi_trainer_name_config(const struct cddpi_trainer *trainer,
-                                                   cddp_status status);
 /** Print a line to stderr in every progress mode. */
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -161,6 +161,23 @@ cddp_status cddpi_image_read_file(const char *path, struct cddpi_image_memory *m
     return status;
 }
 
+cddp_status cddpi_image_cut(const char *path, const struct cddpi_image *image,
+                            const struct cddpi_image_view *view,
+                            struct cddpi_image_scratch *scratch)
+{
+    size_t bytes = cddpi_image_resize_bytes(view);
+    size_t pixels = (size_t)view->window_width * (size_t)view->window_height;
+
+    if (cddpi_image_memory_reserve(&scratch->resizing, bytes) == NULL ||
+        cddpi_image_memory_reserve(&scratch->window, pixels * CDDPI_IMAGE_RGB) == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes to resize it", path,
+                          bytes);
+    }
+    cddpi_image_resize(image->pixels, image->width, view, scratch->resizing.data,
+                       scratch->window.data);
+    return CDDP_OK;
+}
+
 /* Copy the part of @p image that becomes the sample to scratch->window. */
 static cddp_status cut_out(const char *path, const struct cddpi_image *image,
                            const struct cddpi_image_use *use, struct cddpi_view_key key,
@@ -171,18 +188,9 @@ static cddp_status cut_out(const char *path, const struct cddpi_image *image,
         use->random
             ? cddpi_view_at_random(key, image->width, image->height, use->size, use->area, &flip)
             : cddpi_view_of_center(image->width, image->height, use->resize, use->size);
-    size_t bytes = cddpi_image_resize_bytes(&view);
 
-    if (cddpi_image_memory_reserve(&scratch->resizing, bytes) == NULL ||
-        cddpi_image_memory_reserve(&scratch->window, (size_t)use->size * (size_t)use->size *
-                                                         CDDPI_IMAGE_RGB) == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes to resize it", path,
-                          bytes);
-    }
-    cddpi_image_resize(image->pixels, image->width, &view, scratch->resizing.data,
-                       scratch->window.data);
     *out_flip = flip && use->flip;
-    return CDDP_OK;
+    return cddpi_image_cut(path, image, &view, scratch);
 }
 
 static cddp_status make_pixels(const char *path, const struct cddpi_image_use *use,

@@ -43,6 +43,12 @@ void cddpi_image_scratch_free(struct cddpi_image_scratch *scratch);
 CDDP_CHECKED cddp_status cddpi_image_read_file(const char *path, struct cddpi_image_memory *memory,
                                                size_t *out_bytes);
 
+/** Resize @p image, of the file @p path, and copy the window of @p view to scratch->window.
+ *  @return CDDP_OK, CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_image_cut(const char *path, const struct cddpi_image *image,
+                                         const struct cddpi_image_view *view,
+                                         struct cddpi_image_scratch *scratch);
+
 /** Make sample @p key.sample of @p files. Any thread, with its own scratch.
  *  @param tables  The float for each byte, per channel.
  *  @param out     3 x size x size.

@@ -369,6 +369,9 @@ static cddp_status check_together(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
+/* What errors call a configuration that is no file. */
+static const char config_text[] = "config_text";
+
 /* @p path and @p text: NULL: not given. */
 static cddp_status load(const char *path, const char *text, char *const *overrides,
                         int override_count, struct cddpi_config *out)
@@ -376,20 +379,19 @@ static cddp_status load(const char *path, const char *text, char *const *overrid
     struct cddpi_config config = {0};
     cddp_status status;
 
-    config.path = cddpi_strdup(path != NULL ? path : CDDPI_CONFIG_TEXT);
+    config.path = cddpi_strdup(path != NULL ? path : config_text);
     CDDPI_TRY_MEMORY(config.path != NULL, "configuration: no memory");
     CDDPI_TRY_GOTO(fail, status, read_defaults(&config));
     if (path != NULL) {
         CDDPI_TRY_GOTO(fail, status, read_file(path, &config));
     }
     if (text != NULL) {
-        CDDPI_TRY_GOTO(fail, status, read_text(CDDPI_CONFIG_TEXT, text, &config));
+        CDDPI_TRY_GOTO(fail, status, read_text(config_text, text, &config));
     }
     for (int i = 0; i < override_count; i++) {
         CDDPI_TRY_GOTO(fail, status, read_override(overrides[i], &config));
     }
     CDDPI_TRY_GOTO(fail, status, check_together(&config));
-    CDDPI_TRY_GOTO(fail, status, resolve_run_dir(&config));
     *out = config;
     return CDDP_OK;
 
@@ -401,10 +403,17 @@ fail:
 cddp_status cddpi_config_load(const char *path, char *const *overrides, int override_count,
                               struct cddpi_config *out)
 {
-    return load(path, NULL, overrides, override_count, out);
+    cddp_status status;
+
+    CDDPI_TRY(load(path, NULL, overrides, override_count, out));
+    status = resolve_run_dir(out);
+    if (status != CDDP_OK) {
+        cddpi_config_fini(out);
+    }
+    return status;
 }
 
-cddp_status cddpi_config_load_text(const char *path, const char *text, struct cddpi_config *out)
+cddp_status cddpi_config_load_model(const char *path, const char *text, struct cddpi_config *out)
 {
     return load(path, text, NULL, 0, out);
 }
@@ -465,6 +474,11 @@ cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key
     va_end(arguments);
     return cddpi_fail(CDDP_ERR_CONFIG, "%s: %s%s: %s", where != NULL ? where : config->path, key,
                       where != NULL ? "" : " (its default)", text);
+}
+
+cddp_status cddpi_config_name_file(const struct cddpi_config *config, cddp_status status)
+{
+    return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
 }
 
 cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,

@@ -106,8 +106,6 @@ enum cddpi_parallel_type { CDDPI_PARALLEL_TYPE_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_BALANCE_MEMORY, "memory")
 enum cddpi_balance { CDDPI_BALANCE_MAP(CDDPI_CHOICE_ID) };
 
-#define CDDPI_CONFIG_TEXT "config_text" /* what errors call a configuration that is no file */
-
 enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
 
 /* One member for each key; schema.c says what each key means. */
@@ -241,10 +239,12 @@ struct cddpi_config {
  *  @return CDDP_OK, or CDDP_ERR_CONFIG with a text that names file and line, or the argument. */
 CDDP_CHECKED cddp_status cddpi_config_load(const char *path, char *const *overrides,
                                            int override_count, struct cddpi_config *out);
-/** The same with the text of a train.conf. @p path, which may be NULL, is read first: the text's
- *  keys replace its. Errors call the text "config_text". */
-CDDP_CHECKED cddp_status cddpi_config_load_text(const char *path, const char *text,
-                                                struct cddpi_config *out);
+/** The same for who does not train: $CDDP_RUN_DIR is not read, and train.run_dir has no default.
+ *  @param path  NULL: only the text.
+ *  @param text  The text of a train.conf, whose keys replace the file's. NULL: only the file.
+ *               Errors call it "config_text". */
+CDDP_CHECKED cddp_status cddpi_config_load_model(const char *path, const char *text,
+                                                 struct cddpi_config *out);
 void cddpi_config_fini(struct cddpi_config *config); /* accepts a zeroed one */
 
 /** All keys and their values, in a form from which cddpi_config_load() reads the same
@@ -259,6 +259,14 @@ const char *cddpi_config_word(const struct cddpi_config *config, const char *pat
 static inline bool cddpi_config_is_language_model(const struct cddpi_config *config)
 {
     return config->model.type == CDDPI_MODEL_GPT2 || config->model.type == CDDPI_MODEL_LSTM_LM;
+}
+
+/** Whether the model takes tokens, which then the data are. */
+static inline bool cddpi_config_takes_tokens(const struct cddpi_config *config)
+{
+    return config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT ||
+           (config->data.type == CDDPI_DATA_SYNTHETIC &&
+            (cddpi_config_is_language_model(config) || config->model.vocab > 0));
 }
 
 /** Whether parallel.stages names layers; if not, the division into stages is chosen. */
@@ -278,6 +286,10 @@ struct cddpi_config_rule {
 CDDP_CHECKED cddp_status cddpi_config_check_rules(const struct cddpi_config *config,
                                                   const struct cddpi_config_rule *rules,
                                                   size_t count);
+/** If @p status is CDDP_ERR_CONFIG, begin its text with the configuration file's name. Returns
+ *  @p status. */
+CDDP_CHECKED cddp_status cddpi_config_name_file(const struct cddpi_config *config,
+                                                cddp_status status);
 /** If @p status is CDDP_ERR_CONFIG, begin its text with the place that set @p key, and the key.
  *  Returns @p status. */
 CDDP_CHECKED cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,

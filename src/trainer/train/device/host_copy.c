@@ -7,8 +7,6 @@
 #include "group/group_info.h"
 #include "parallel/parallel_memory.h"
 
-#include <string.h>
-
 /* Parameters come first, then buffers. */
 static const cddp_param *tensor_at(const struct cddpi_trainer *trainer, size_t i)
 {

@@ -270,13 +270,15 @@ cddp_status cddpi_generate(const struct cddpi_generator *generator, const char *
     }
     generated.count = (int)(course.count - course.prompt_count) -
                       (is_over(generator, &course) ? 1 : 0);
-    generated.prompt = cddpi_utf8_clean(prompt, strlen(prompt));
-    generated.text = decode(generator, course.tokens + course.prompt_count,
-                            (size_t)generated.count);
-    if (generated.prompt == NULL || generated.text == NULL) {
-        status = no_memory();
-        cddpi_generated_fini(&generated);
-        goto end;
+    if (generator->on_token == NULL) {
+        generated.prompt = cddpi_utf8_clean(prompt, strlen(prompt));
+        generated.text = decode(generator, course.tokens + course.prompt_count,
+                                (size_t)generated.count);
+        if (generated.prompt == NULL || generated.text == NULL) {
+            status = no_memory();
+            cddpi_generated_fini(&generated);
+            goto end;
+        }
     }
     *out = generated;
 end:

@@ -44,7 +44,7 @@ struct cddpi_generator {
 };
 
 struct cddpi_generated {
-    char *prompt; /* both are printable; release with cddpi_free() */
+    char *prompt; /* both are printable, and NULL with on_token; release with cddpi_free() */
     char *text;   /* the continuation */
     int count;    /* number of tokens in text */
     bool late;    /* the deadline cut it short */

@@ -35,8 +35,9 @@ static cddp_status check_text(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer, const char *prompt,
-                                   int64_t deadline_ns, struct cddpi_generated *out)
+/* Continue @p prompt as the train.generate_... keys say. Local: no other rank takes part. */
+static cddp_status continue_text(const struct cddpi_trainer *trainer, const char *prompt,
+                                 int64_t deadline_ns, struct cddpi_generated *out)
 {
     const struct cddpi_config *config = trainer->config;
     struct cddpi_text_reader reader;
@@ -103,7 +104,7 @@ cddp_status cddpi_trainer_write_text(struct cddpi_trainer *trainer)
 
     CDDPI_TRY(cddpi_config_name_key(
         trainer->config, "train.generate_prompt",
-        cddpi_trainer_continue(trainer, prompt, began + half_ms * 1000000, &generated)));
+        continue_text(trainer, prompt, began + half_ms * 1000000, &generated)));
     if (generated.late && cddp_stop_requested()) {
         cddpi_generated_fini(&generated); /* asked to stop: the checkpoint comes first */
         return CDDP_OK;

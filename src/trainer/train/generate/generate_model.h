@@ -5,12 +5,6 @@
 #include "train/generate/generate.h"
 #include "train/trainer.h"
 
-/** Continue @p prompt as the train.generate_... keys say. Local: no other rank takes part.
- *  @param deadline_ns  As in struct cddpi_generator. */
-CDDP_CHECKED cddp_status cddpi_trainer_continue(const struct cddpi_trainer *trainer,
-                                                const char *prompt, int64_t deadline_ns,
-                                                struct cddpi_generated *out);
-
 /* During a run, texts show users how training progresses. Rank 0 generates while the other ranks
  * wait, so it must end before their deadline. */
 

@@ -53,7 +53,7 @@ static cddp_status build_models(struct cddpi_trainer *trainer, const struct cddp
 
 static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
 {
-    return cddpi_trainer_name_config(trainer, build_models(trainer, spec));
+    return cddpi_config_name_file(trainer->config, build_models(trainer, spec));
 }
 
 static size_t elements_of(const cddp_param *param)

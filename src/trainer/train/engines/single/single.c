@@ -64,7 +64,7 @@ cddp_status cddpi_single_create_model(struct cddpi_trainer *trainer,
 
 static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
 {
-    return cddpi_trainer_name_config(trainer, cddpi_single_create_model(trainer, spec));
+    return cddpi_config_name_file(trainer->config, cddpi_single_create_model(trainer, spec));
 }
 
 static void destroy(struct cddpi_trainer *trainer)

@@ -216,7 +216,7 @@ static cddp_status build_model(struct cddpi_trainer *trainer, const struct cddpi
 
 static cddp_status build(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec)
 {
-    return cddpi_trainer_name_config(trainer, build_model(trainer, spec));
+    return cddpi_config_name_file(trainer->config, build_model(trainer, spec));
 }
 
 static cddp_status optimizer_made(struct cddpi_trainer *trainer)
