@@ -1,18 +1,12 @@
 /* test_model_forward.c - a model that cddp-train has trained computes what the run's evaluation
  * computed, says what it takes and gives, and does so for batches of any size. */
+#include "support/failure.h"
 #include "support/gan.h"
 #include "support/images.h"
 
 #include <cddp/model.h>
 
 enum { MOST = TEST_SAMPLES };
-
-static void must(cddp_status status)
-{
-    if (status != CDDP_OK) {
-        fail_msg("status %d: %s", (int)status, cddp_last_error());
-    }
-}
 
 static cddp_model *open_run(const char *run_dir, const cddp_model_options *options)
 {

@@ -1,5 +1,6 @@
 /* test_model_text.c - models of tokens and generators: their numbers are the evaluation's, text is
  * what cddp-train --generate writes, and it arrives in whole characters. */
+#include "support/failure.h"
 #include "support/gan.h"
 
 #include <cddp/model.h>
@@ -7,13 +8,6 @@
 #include <pthread.h>
 
 enum { CONTEXT = 15, VOCABULARY = 257, TESTED = 40 * CONTEXT + 1 };
-
-static void must(cddp_status status)
-{
-    if (status != CDDP_OK) {
-        fail_msg("status %d: %s", (int)status, cddp_last_error());
-    }
-}
 
 static cddp_model *open_run(const char *run_dir)
 {
