@@ -1,6 +1,7 @@
 /* test_snapshot_saving.c - snapshots that a thread writes while the trainer goes on. */
 #include "base/file.h"
 #include "support/disk.h"
+#include "support/failure.h"
 #include "support/snapshot.h"
 
 #include <cddp/process.h>
@@ -140,6 +141,45 @@ static void *recover(void *argument)
     return argument;
 }
 
+/* A copy of the writer's process has no writer. It may write snapshots of its own. */
+static int use_in_fork(cddp_saving *saving)
+{
+    bool done;
+
+    cddpi_file_set_hook(NULL);
+    alarm(SUPPORT_LIMIT_S); /* in case that it waits for the turn */
+    CHECK(failure_is(cddp_saving_test(saving, &done), CDDP_ERR_STATE, -1, -1, NULL));
+    CHECK(failure_is(cddp_saving_wait(saving), CDDP_ERR_STATE, -1, -1, NULL));
+    CHECK(last_error_has("a fork of it"));
+    cddp_saving_destroy(saving);
+    folder = in_folder("child");
+    CHECK(write_step(7, 7, 0) == CDDP_OK && exists("step-00000007"));
+    return 0;
+}
+
+static void a_fork_has_no_part_in_a_snapshot_and_writes_its_own(void **state)
+{
+    struct trainer trainer;
+    cddp_saving *saving;
+    int status = -1;
+    pid_t child;
+
+    (void)state;
+    hold_after(0);
+    saving = start(&trainer, 6, 6);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        _exit(use_in_fork(saving));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    let_go();
+    assert_int_equal(status, 0);
+    assert_int_equal(cddp_saving_wait(saving), CDDP_OK);
+    cddp_saving_destroy(saving);
+    assert_found(6, 6);
+}
+
 static void recovering_leaves_what_a_thread_is_writing(void **state)
 {
     static atomic_bool has_begun;
@@ -275,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(tensors_may_change_once_the_call_has_returned),
         IN_FOLDER(a_second_write_waits_for_the_first),
+        IN_FOLDER(a_fork_has_no_part_in_a_snapshot_and_writes_its_own),
         IN_FOLDER(recovering_leaves_what_a_thread_is_writing),
         IN_FOLDER(a_process_that_is_killed_at_any_moment_leaves_a_whole_snapshot),
         IN_FOLDER(a_failure_is_told_by_wait_or_by_the_log),
