@@ -57,7 +57,7 @@ CDDP_CHECKED cddp_status cddp_safetensors_load(const char *path, const cddp_para
                                                size_t count);
 
 /** A snapshot is a directory DIR/step-00000500 with the files model.safetensors,
- *  optimizer.safetensors and state.json. It is written as DIR/.step-00000500.tmp-PID, flushed and
+ *  optimizer.safetensors and state.json. It is written as DIR/.step-00000500.tmp-N, flushed and
  *  renamed. Then DIR/latest, a text file with the snapshot's name, is replaced. */
 typedef struct cddp_snapshot {
     /** Set by the initialiser: tells cddp which fields the caller knows. */

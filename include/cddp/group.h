@@ -4,11 +4,11 @@
  *  One thread at a time (the one that drives compute) uses a group, its work handles and every
  *  cddp_ddp over it. A call from another thread meanwhile returns CDDP_ERR_BUSY and does nothing.
  *
- *  A group belongs to the process that created it. In a forked child, every call returns
- *  CDDP_ERR_STATE, and destroying a handle releases only the child's copy. A forked child inherits
- *  none of cddp's connections, and a program started with exec() inherits no descriptor of cddp's.
- *  So the other ranks notice within seconds that a rank has died, even if a child of that rank
- *  lives on. (MPI and NCCL manage their own connections.)
+ *  A group belongs to the process that created it. In a forked child, the questions that say so
+ *  are answered, every other call returns CDDP_ERR_STATE, and destroying a handle releases only the
+ *  child's copy. A forked child inherits none of cddp's connections, and a program started with
+ *  exec() inherits no descriptor of cddp's. So the other ranks notice within seconds that a rank
+ *  has died, even if a child of that rank lives on. (MPI and NCCL manage their own connections.)
  *
  *  For NULL, a call returns CDDP_ERR_ARGUMENT, and for a destroyed handle CDDP_ERR_CLOSED; a
  *  function that does not return a status returns -1, NULL or 0. But while a cddp_ddp keeps a
@@ -269,7 +269,8 @@ CDDP_API int cddp_group_rank(const cddp_group *group);
 CDDP_API int cddp_group_world_size(const cddp_group *group);
 
 /** Translate ranks: the rank in @p group of the process that is rank @p rank in @p part. Both
- *  belong to one job: they are split from one group, or one is that group. Any thread.
+ *  belong to one job: they are split from one group, or one is that group. Any thread may call it,
+ *  also in a forked child.
  *
  *  Collective: no.
  *  @param part   NULL: @p rank is a rank of the job, such as the culprit of cddp_last_failure().
@@ -305,7 +306,8 @@ typedef struct cddp_group_change {
 CDDP_NO_TAIL(cddp_group_change, redo_step);
 
 /** Get the last change of the group's members. Call it after a call has returned CDDP_CHANGED. In
- *  this version no group changes: see cddp_group_options.elastic. Any thread.
+ *  this version no group changes: see cddp_group_options.elastic. Any thread may call it, also in a
+ *  forked child.
  *
  *  Collective: no.
  *  @param out  Initialised with CDDP_GROUP_CHANGE_INIT. Unchanged on failure.

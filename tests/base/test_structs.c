@@ -55,16 +55,16 @@ static cddp_status use_group_options(const void *from)
     return status;
 }
 
-static int never_share(void *state, void *data, size_t bytes)
+static cddp_status never_share(void *state, void *data, size_t bytes)
 {
     (void)state, (void)data, (void)bytes;
-    return 0;
+    return CDDP_OK;
 }
 
-static int never_gather(void *state, const void *own, size_t bytes, void *out_all)
+static cddp_status never_gather(void *state, const void *own, size_t bytes, void *out_all)
 {
     (void)state, (void)own, (void)bytes, (void)out_all;
-    return 0;
+    return CDDP_OK;
 }
 
 static cddp_status use_bootstrap(const void *from)

@@ -1,6 +1,7 @@
 /* test_snapshot_saving.c - snapshots that a thread writes while the trainer goes on. */
 #include "base/file.h"
 #include "support/disk.h"
+#include "support/failure.h"
 #include "support/snapshot.h"
 
 #include <cddp/process.h>
@@ -8,18 +9,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-static atomic_bool is_held;
 static atomic_int operations_left;
-
-/* The writer waits before its next operation on a file. */
-static int wait_while_held(const char *operation)
-{
-    (void)operation;
-    while (atomic_load(&is_held)) {
-        support_sleep_ms(1);
-    }
-    return 0;
-}
+static atomic_bool overlapped; /* another thread changed files before step 6 was complete */
 
 static int die_at_the_last(const char *operation)
 {
@@ -30,29 +21,47 @@ static int die_at_the_last(const char *operation)
     return 0;
 }
 
-/* The writer, which is a thread of cddp, stops before an operation of which none is left. */
-static int hold_after_some(const char *operation)
+/* The writer, which is a thread of cddp, stops before an operation of which none is left. It is
+ * slow, so that a thread that does not wait for it comes before its end. */
+static int hold_the_writer(const char *operation)
 {
     char name[16] = "";
 
     (void)operation;
     (void)pthread_getname_np(pthread_self(), name, sizeof name);
-    while (strcmp(name, "cddp-save") == 0 && atomic_load(&operations_left) <= 0) {
-        support_sleep_ms(1);
+    if (strcmp(name, "cddp-save") != 0) {
+        overlapped = overlapped || !exists("step-00000006");
+        return 0;
     }
-    atomic_fetch_sub(&operations_left, strcmp(name, "cddp-save") == 0);
+    do {
+        support_sleep_ms(1);
+    } while (atomic_load(&operations_left) <= 0);
+    atomic_fetch_sub(&operations_left, 1);
     return 0;
 }
 
-static void hold(void)
+static void hold_after(int operations)
 {
-    atomic_store(&is_held, true);
-    cddpi_file_set_hook(wait_while_held);
+    atomic_store(&overlapped, false);
+    atomic_store(&operations_left, operations);
+    cddpi_file_set_hook(hold_the_writer);
 }
 
 static void let_go(void)
 {
-    atomic_store(&is_held, false);
+    atomic_store(&operations_left, 1 << 20);
+}
+
+/* A thread that has begun. */
+static pthread_t start_thread(void *(*body)(void *), atomic_bool *has_begun)
+{
+    pthread_t thread;
+
+    assert_int_equal(pthread_create(&thread, NULL, body, has_begun), 0);
+    while (!atomic_load(has_begun)) {
+        support_sleep_ms(1);
+    }
+    return thread;
 }
 
 static cddp_saving *start(struct trainer *trainer, uint64_t step, float mark)
@@ -71,7 +80,7 @@ static void tensors_may_change_once_the_call_has_returned(void **state)
     bool done = true;
 
     (void)state;
-    hold();
+    hold_after(0);
     saving = start(&trainer, 5, 5);
     assert_int_equal(cddp_saving_test(saving, &done), CDDP_OK);
     assert_false(done);
@@ -101,15 +110,13 @@ static void a_second_write_waits_for_the_first(void **state)
     bool done = false;
 
     (void)state;
-    hold();
+    hold_after(0);
     saving = start(&trainer, 6, 6);
-    assert_int_equal(pthread_create(&second, NULL, write_second, &has_begun), 0);
-    while (!atomic_load(&has_begun)) {
-        support_sleep_ms(1);
-    }
+    second = start_thread(write_second, &has_begun);
     let_go();
     pthread_join(second, &written);
     assert_ptr_equal(written, &has_begun);
+    assert_false(overlapped);
     assert_int_equal(cddp_saving_test(saving, &done), CDDP_OK); /* its turn is over */
     assert_int_equal(cddp_saving_wait(saving), CDDP_OK);
     cddp_saving_destroy(saving);
@@ -134,6 +141,45 @@ static void *recover(void *argument)
     return argument;
 }
 
+/* A copy of the writer's process has no writer. It may write snapshots of its own. */
+static int use_in_fork(cddp_saving *saving)
+{
+    bool done;
+
+    cddpi_file_set_hook(NULL);
+    alarm(SUPPORT_LIMIT_S); /* in case that it waits for the turn */
+    CHECK(failure_is(cddp_saving_test(saving, &done), CDDP_ERR_STATE, -1, -1, NULL));
+    CHECK(failure_is(cddp_saving_wait(saving), CDDP_ERR_STATE, -1, -1, NULL));
+    CHECK(last_error_has("a fork of it"));
+    cddp_saving_destroy(saving);
+    folder = in_folder("child");
+    CHECK(write_step(7, 7, 0) == CDDP_OK && exists("step-00000007"));
+    return 0;
+}
+
+static void a_fork_has_no_part_in_a_snapshot_and_writes_its_own(void **state)
+{
+    struct trainer trainer;
+    cddp_saving *saving;
+    int status = -1;
+    pid_t child;
+
+    (void)state;
+    hold_after(0);
+    saving = start(&trainer, 6, 6);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        _exit(use_in_fork(saving));
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    let_go();
+    assert_int_equal(status, 0);
+    assert_int_equal(cddp_saving_wait(saving), CDDP_OK);
+    cddp_saving_destroy(saving);
+    assert_found(6, 6);
+}
+
 static void recovering_leaves_what_a_thread_is_writing(void **state)
 {
     static atomic_bool has_begun;
@@ -141,26 +187,23 @@ static void recovering_leaves_what_a_thread_is_writing(void **state)
     cddp_saving *saving;
     pthread_t other;
     void *recovered = NULL;
-    bool has_files = false;
+    bool done = false;
 
     (void)state;
     cddpi_file_set_hook(NULL);
     assert_int_equal(write_step(5, 5, 0), CDDP_OK);
-    atomic_store(&operations_left, 4);
-    cddpi_file_set_hook(hold_after_some);
+    hold_after(4);
     saving = start(&trainer, 6, 6);
-    while (!has_files) {
-        has_files = count_hidden() > 0;
+    while (count_hidden() == 0) {
+        assert_int_equal(cddp_saving_test(saving, &done), CDDP_OK);
+        assert_false(done);
         support_sleep_ms(1);
     }
-    assert_int_equal(pthread_create(&other, NULL, recover, &has_begun), 0);
-    while (!atomic_load(&has_begun)) {
-        support_sleep_ms(1);
-    }
-    support_sleep_ms(50);
-    atomic_store(&operations_left, 1 << 20);
+    other = start_thread(recover, &has_begun);
+    let_go();
     pthread_join(other, &recovered);
     assert_ptr_equal(recovered, &has_begun);
+    assert_false(overlapped);
     assert_int_equal(cddp_saving_wait(saving), CDDP_OK);
     cddp_saving_destroy(saving);
     assert_found(6, 6);
@@ -170,6 +213,7 @@ static int start_and_die(int rank, int world_size, void *argument)
 {
     struct trainer trainer;
     cddp_saving *saving = NULL;
+    cddp_status status;
 
     (void)rank;
     (void)world_size;
@@ -177,12 +221,15 @@ static int start_and_die(int rank, int world_size, void *argument)
     set_trainer(&trainer, 200, 2);
     cddpi_file_set_hook(die_at_the_last);
     CHECK(cddp_snapshot_write(folder, &trainer.snapshot, NULL, &saving) == CDDP_OK);
-    CHECK(cddp_saving_wait(saving) == CDDP_OK);
+    status = cddp_saving_wait(saving);
+    cddp_saving_destroy(saving);
+    CHECK(status == CDDP_OK);
     return 0;
 }
 
 static void a_process_that_is_killed_at_any_moment_leaves_a_whole_snapshot(void **state)
 {
+    bool seen_old = false;
     bool seen_new = false;
     int status = -1;
 
@@ -201,11 +248,12 @@ static void a_process_that_is_killed_at_any_moment_leaves_a_whole_snapshot(void 
         cddpi_free(skipped);
         assert_true(mark == 1 || mark == 2);
         assert_true(mark == 2 || !seen_new); /* there is one moment at which it changes */
+        seen_old = seen_old || mark == 1;
         seen_new = mark == 2;
         assert_int_equal(step, mark == 1 ? 100 : 200);
         assert_true(n < 200);
     }
-    assert_true(seen_new);
+    assert_true(seen_old && seen_new);
 }
 
 static char logged[4096];
@@ -267,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(tensors_may_change_once_the_call_has_returned),
         IN_FOLDER(a_second_write_waits_for_the_first),
+        IN_FOLDER(a_fork_has_no_part_in_a_snapshot_and_writes_its_own),
         IN_FOLDER(recovering_leaves_what_a_thread_is_writing),
         IN_FOLDER(a_process_that_is_killed_at_any_moment_leaves_a_whole_snapshot),
         IN_FOLDER(a_failure_is_told_by_wait_or_by_the_log),

@@ -219,6 +219,21 @@ static void a_hook_may_finish_at_once(void **state)
     assert_int_equal(meet(*state, 3, local_rank, NULL, NULL), 0);
 }
 
+/* A step with several buckets, up to the first call that fails. */
+static int step_in_small_buckets(struct trainer *t, cddp_status *out)
+{
+    t->model.options.first_bucket_bytes = 256;
+    t->model.options.bucket_bytes = 256;
+    CHECK(watch(t) == 0);
+    CHECK(begin_mean(t->ddp, 0) == 0);
+    *out = CDDP_OK;
+    for (size_t p = COUNT; p-- > 0 && *out == CDDP_OK;) {
+        *out = cddp_ddp_grad_ready(t->ddp, p);
+    }
+    *out = *out == CDDP_OK ? cddp_ddp_wait(t->ddp) : *out;
+    return 0;
+}
+
 static cddp_status fail_on_rank_1(void *state, const cddp_bucket *bucket, int stage,
                                   cddp_work **out_work)
 {
@@ -235,19 +250,12 @@ static int failing_rank(int rank, int world_size, void *argument)
     const struct meeting *meeting = argument;
     cddp_failure failure = CDDP_FAILURE_INIT;
     struct trainer t;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     t.model.options.hook = fail_on_rank_1;
     t.model.options.hook_state = meeting->argument != NULL ? words : NULL;
-    t.model.options.first_bucket_bytes = 256;
-    t.model.options.bucket_bytes = 256;
-    CHECK(watch(&t) == 0);
-    CHECK(begin_mean(t.ddp, 0) == 0);
-    for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
-        status = cddp_ddp_grad_ready(t.ddp, p);
-    }
-    status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
+    CHECK(step_in_small_buckets(&t, &status) == 0);
     CHECK(failure_is(status, rank == 1 ? CDDP_ERR_TIMEOUT : CDDP_ERR_PEER, ANY_RANK, 1, NULL));
     CHECK(last_error_has("bucket 1 of"));
     CHECK(last_error_has(meeting->argument != NULL ? words : "the deadline passed"));
@@ -275,19 +283,12 @@ static int number_rank(int rank, int world_size, void *argument)
     int number = *(const int *)((const struct meeting *)argument)->argument;
     cddp_failure failure = CDDP_FAILURE_INIT;
     struct trainer t;
-    cddp_status status = CDDP_OK;
+    cddp_status status;
 
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     t.model.options.hook = return_a_number;
     t.model.options.hook_state = &number;
-    t.model.options.first_bucket_bytes = 256;
-    t.model.options.bucket_bytes = 256;
-    CHECK(watch(&t) == 0);
-    CHECK(begin_mean(t.ddp, 0) == 0);
-    for (size_t p = COUNT; p-- > 0 && status == CDDP_OK;) {
-        status = cddp_ddp_grad_ready(t.ddp, p);
-    }
-    status = status == CDDP_OK ? cddp_ddp_wait(t.ddp) : status;
+    CHECK(step_in_small_buckets(&t, &status) == 0);
     CHECK(status < 0 && cddp_status_name(status) != NULL);
     CHECK(cddp_last_failure(&failure) == CDDP_OK && failure.status == status && failure.is_fatal);
     return leave(&t);

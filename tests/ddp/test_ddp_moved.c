@@ -3,6 +3,7 @@
  * chosen only for a measured link. */
 #include "ddp/copies.h"
 #include "ddp/ddp.h"
+#include "support/group.h"
 #include "support/test.h"
 
 enum { RANKS = 3, PARAMS = 6, STEPS = 3 };
@@ -16,24 +17,6 @@ struct job {
     bool own_grads;
     cddp_hook_fn hook;
 };
-
-static cddp_status join(const struct job *job, int rank, cddp_group **out)
-{
-    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-    char host[32];
-
-    snprintf(host, sizeof host, "test host %d", rank);
-    setenv("CDDP_HOST_ID", host, 1);
-    setenv("CDDP_CARRIER", "tcp", 1);
-    options.rendezvous = job->store;
-    options.token = SUPPORT_TOKEN;
-    options.job = "test";
-    options.rank = rank;
-    options.world_size = RANKS;
-    options.timeout_ms = SUPPORT_TIMEOUT_MS;
-    options.device = "cpu";
-    return cddp_group_create(&options, out);
-}
 
 /* What rank @p rank contributes to element @p i of parameter @p p in a step: its mean is exact. */
 static float part(int rank, int step, size_t p, size_t i)
@@ -167,7 +150,7 @@ static int follow_rank(int rank, int world_size, void *argument)
         memory[p] = calloc(2 * counts[p], sizeof **memory);
         CHECK(memory[p] != NULL);
     }
-    CHECK(join(job, rank, &group) == CDDP_OK);
+    CHECK(group_join_on(rank, job->store, rank, RANKS, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     CHECK(create(job, group, memory, &ddp) == 0);
     CHECK(ddp->planning.chooses_sizes && check_spans(ddp) == 0);
     if (job->keeps) {

@@ -185,6 +185,11 @@ static cddp_status fail_behind(void *argument, int device)
     return device == 3 ? (cddp_status)6 : CDDP_OK;
 }
 
+static cddp_status fail_in_words(void *words, int device)
+{
+    return device == 1 ? cddp_fail(CDDP_ERR_FORMAT, words) : CDDP_OK;
+}
+
 static void a_device_that_fails_is_named(void **state)
 {
     const char *const names[] = {"cpu", "cpu", "cpu:0", "cpu"};
@@ -200,6 +205,8 @@ static void a_device_that_fails_is_named(void **state)
     assert_string_equal(cddp_last_error(),
                         "cpu: its function returned 6, which is no error of cddp");
     assert_int_equal(cddp_parallel_apply(devices, 3, fail_behind, &which), CDDP_OK);
+    assert_int_equal(cddp_parallel_apply(devices, 3, fail_in_words, "no image"), CDDP_ERR_FORMAT);
+    assert_string_equal(cddp_last_error(), "cpu: no image");
     cddp_devices_destroy(devices);
 }
 

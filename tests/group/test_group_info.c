@@ -3,6 +3,7 @@
 #include "support/group.h"
 #include "support/test.h"
 
+#include <cddp/ddp.h>
 #include <pthread.h>
 
 /* A rank with its group of @p n ranks of this machine. */
@@ -31,24 +32,36 @@ static void *ask_in_thread(void *argument)
     return info_is_right(at->group, at->rank, at->n, CDDP_GROUP_OPEN) == 0 ? argument : NULL;
 }
 
+/* The questions that a forked child may ask. */
+static int ask_in_fork(const cddp_group *group, int rank, int n, cddp_group_state state)
+{
+    cddp_group_change change = CDDP_GROUP_CHANGE_INIT;
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        _exit(info_is_right(group, rank, n, state) != 0 || cddp_group_rank(group) != rank ||
+              cddp_group_world_size(group) != n ||
+              cddp_group_translate(group, rank, NULL) != rank ||
+              cddp_group_translate(NULL, n - 1, group) != n - 1 ||
+              cddp_group_last_change(group, &change) != CDDP_ERR_NOT_FOUND);
+    }
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    return 0;
+}
+
 static int asking_rank(int rank, int n, void *seed)
 {
     cddp_group_info info = CDDP_GROUP_INFO_INIT;
     struct rank_in_group at = {NULL, rank, n};
     pthread_t thread;
     void *result;
-    int status;
-    pid_t pid;
 
     CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &at.group) == CDDP_OK);
     CHECK(info_is_right(at.group, rank, n, CDDP_GROUP_OPEN) == 0);
     CHECK(pthread_create(&thread, NULL, ask_in_thread, &at) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result == &at);
-    pid = fork();
-    if (pid == 0) {
-        _exit(info_is_right(at.group, rank, n, CDDP_GROUP_OPEN));
-    }
-    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK(ask_in_fork(at.group, rank, n, CDDP_GROUP_OPEN) == 0);
     CHECK(cddp_barrier(at.group, NULL) == CDDP_OK);
     if (rank == 0) { /* it knows at once, and the others as soon as they look */
         cddp_group_abort(at.group, "enough");
@@ -69,6 +82,38 @@ static void a_group_tells_all_of_itself_at_once(void **state)
 
         assert_int_equal(group_seed_create(n, &seed), CDDP_OK);
         assert_int_equal(run_ranks(n, asking_rank, &seed), 0);
+        close(seed.fd);
+    }
+}
+
+/* The group is destroyed before what needs it. */
+static int keeping_rank(int rank, int n, void *seed)
+{
+    cddp_group_info info = CDDP_GROUP_INFO_INIT;
+    float value = 1;
+    cddp_param param = {.name = "w", .dims = 1, .shape = {1}, .data = &value};
+    cddp_group *group;
+    cddp_ddp *ddp;
+
+    CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp) == CDDP_OK);
+    cddp_group_destroy(group);
+    CHECK(info_is_right(group, rank, n, CDDP_GROUP_CLOSED) == 0);
+    CHECK(ask_in_fork(group, rank, n, CDDP_GROUP_CLOSED) == 0);
+    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_CLOSED);
+    cddp_ddp_destroy(ddp);
+    CHECK(cddp_group_get_info(group, &info) == CDDP_ERR_CLOSED);
+    return 0;
+}
+
+static void a_closed_group_that_is_kept_answers_questions(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 2; n++) {
+        struct group_seed seed;
+
+        assert_int_equal(group_seed_create(n, &seed), CDDP_OK);
+        assert_int_equal(run_ranks(n, keeping_rank, &seed), 0);
         close(seed.fd);
     }
 }
@@ -248,6 +293,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_group_tells_all_of_itself_at_once),
+        cmocka_unit_test(a_closed_group_that_is_kept_answers_questions),
         cmocka_unit_test(an_info_without_its_initialiser_is_refused),
         cmocka_unit_test(ranks_are_translated_between_parts_and_the_job),
         cmocka_unit_test(groups_of_different_jobs_have_no_ranks_in_common),

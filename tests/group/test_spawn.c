@@ -91,6 +91,18 @@ static void a_rank_that_fails_without_a_word_is_named(void **state)
                         "rank 4: its function returned 7, which is no error of cddp");
 }
 
+static cddp_status wording_rank(void *state, int rank)
+{
+    return rank == 1 ? cddp_fail(CDDP_ERR_FORMAT, state) : CDDP_OK;
+}
+
+static void a_rank_fails_in_its_own_words(void **state)
+{
+    (void)state;
+    assert_int_equal(cddp_spawn(2, wording_rank, "no such image", NULL), CDDP_ERR_FORMAT);
+    assert_string_equal(cddp_last_error(), "rank 1: no such image");
+}
+
 static cddp_status exiting_rank(void *state, int rank)
 {
     (void)state;
@@ -330,6 +342,7 @@ int main(void)
         cmocka_unit_test(ranks_of_any_number_join_and_sum),
         cmocka_unit_test(a_rank_that_fails_gives_its_text_and_status),
         cmocka_unit_test(a_rank_that_fails_without_a_word_is_named),
+        cmocka_unit_test(a_rank_fails_in_its_own_words),
         cmocka_unit_test(a_rank_that_exits_is_named_and_the_others_are_ended),
         cmocka_unit_test(a_rank_that_ends_with_0_half_way_is_no_success),
         cmocka_unit_test(a_rank_that_ends_with_0_when_asked_is_not_to_blame),

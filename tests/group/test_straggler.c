@@ -1,5 +1,6 @@
 /* test_straggler.c - ranks for which others wait are named, while all ranks are alive. */
 #include "base/clock.h"
+#include "support/group.h"
 #include "support/test.h"
 
 #include <cddp/group.h>
@@ -15,26 +16,6 @@ struct job {
     const char *limit; /* CDDP_STRAGGLER_MS */
     const char *text;  /* rank LATE comes when this is in the log; NULL: a little late */
 };
-
-static cddp_status join(const struct job *job, int rank, cddp_group **out)
-{
-    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-    char host[32];
-
-    snprintf(host, sizeof host, "test host %d", job->is_one_host ? 0 : rank);
-    setenv("CDDP_HOST_ID", host, 1);
-    setenv("CDDP_CARRIER", "tcp", 1);
-    setenv("CDDP_STRAGGLER_MS", job->limit, 1);
-    setenv("CDDP_LOG", "warn", 1);
-    options.rendezvous = job->store;
-    options.token = SUPPORT_TOKEN;
-    options.job = "test";
-    options.rank = rank;
-    options.world_size = RANKS;
-    options.timeout_ms = SUPPORT_TIMEOUT_MS;
-    options.device = "cpu";
-    return cddp_group_create(&options, out);
-}
 
 /* Whether @p path has @p text by now. */
 static bool has_text(const char *path, const char *text)
@@ -76,7 +57,10 @@ static int late_rank(int rank, int world_size, void *argument)
         fd = open(job->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
         CHECK(fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
     }
-    CHECK(join(job, rank, &group) == CDDP_OK);
+    setenv("CDDP_STRAGGLER_MS", job->limit, 1);
+    setenv("CDDP_LOG", "warn", 1);
+    CHECK(group_join_on(job->is_one_host ? 0 : rank, job->store, rank, RANKS, SUPPORT_TIMEOUT_MS,
+                        &group) == CDDP_OK);
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
     CHECK(rank != LATE || come_late(job) == 0);
     CHECK(cddp_all_reduce(group, &x, &x, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);

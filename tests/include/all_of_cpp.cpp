@@ -6,6 +6,13 @@
 #include <span>
 #endif
 
+/* Classes are of their version's namespace, so two versions can be in one process. */
+#define VERSIONED(major, minor, type) cddp::v##major##_##minor::type
+#define OF_VERSION(major, minor, type) std::is_same_v<cddp::type, VERSIONED(major, minor, type)>
+#define OF_THIS_VERSION(type) OF_VERSION(CDDP_VERSION_MAJOR, CDDP_VERSION_MINOR, type)
+static_assert(OF_THIS_VERSION(group) && OF_THIS_VERSION(error) && OF_THIS_VERSION(messages));
+static_assert(OF_THIS_VERSION(ddp) && OF_THIS_VERSION(store) && OF_THIS_VERSION(loader));
+static_assert(OF_THIS_VERSION(sampler) && OF_THIS_VERSION(safetensors));
 static_assert(only_moves<cddp::group> && only_moves<cddp::ddp> && only_moves<cddp::store>);
 static_assert(only_moves<cddp::work> && only_moves<cddp::sampler> && only_moves<cddp::safetensors>);
 static_assert(only_moves<cddp::memory<float>>);

@@ -162,15 +162,18 @@ static void a_loader_ends_before_its_function(cddp_loader_options how)
     static bool lives = true;
     std::atomic<bool> was_called{false};
     std::atomic<bool> was_late{false};
+    std::atomic<bool> is_done{false};
     std::shared_ptr<bool> held(&lives, [](bool *flag) { *flag = false; });
 
     how.samples = 1;
-    cddp::loader moved(how, [held, &was_called, &was_late](std::uint64_t, void *) {
-        std::atomic<bool> &late = was_late;
+    cddp::loader moved(how, [held, &was_called, &was_late, &is_done](std::uint64_t, void *) {
+        std::atomic<bool> &late = was_late; /* the end of the function destroys its references */
+        std::atomic<bool> &done = is_done;
 
         was_called = true;
         std::this_thread::sleep_for(std::chrono::milliseconds(30));
         late = !lives;
+        done = true;
     });
     held.reset();
     moved.begin(0);
@@ -178,7 +181,7 @@ static void a_loader_ends_before_its_function(cddp_loader_options how)
         std::this_thread::yield();
     }
     moved = cddp::loader(how, [](std::uint64_t, void *) {});
-    CHECK(!was_late && !lives);
+    CHECK(is_done && !was_late && !lives);
     moved.begin(0);
     CHECK(moved.next()->size() == 1);
 }

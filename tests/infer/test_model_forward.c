@@ -1,18 +1,13 @@
 /* test_model_forward.c - a model that cddp-train has trained computes what the run's evaluation
  * computed, says what it takes and gives, and does so for batches of any size. */
+#include "support/failure.h"
 #include "support/gan.h"
 #include "support/images.h"
 
 #include <cddp/model.h>
+#include <dlfcn.h>
 
 enum { MOST = TEST_SAMPLES };
-
-static void must(cddp_status status)
-{
-    if (status != CDDP_OK) {
-        fail_msg("status %d: %s", (int)status, cddp_last_error());
-    }
-}
 
 static cddp_model *open_run(const char *run_dir, const cddp_model_options *options)
 {
@@ -206,6 +201,32 @@ static void batches_of_any_size_give_the_same(void **state)
     free(images);
 }
 
+static void openmp_settings_of_the_caller_do_not_change(void **state)
+{
+    cddp_model_options options = CDDP_MODEL_OPTIONS_INIT;
+    uint8_t *images = idx_of("test-images", 16);
+    float out[MOST * CLASSES];
+    int (*max_threads)(void);
+    void (*set_threads)(int);
+    cddp_model *model;
+
+    (void)state;
+    *(void **)&max_threads = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    *(void **)&set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (max_threads == NULL || set_threads == NULL) {
+        skip();
+    }
+    set_threads(3);
+    options.threads = 2;
+    model = open_run("cnn", &options);
+    assert_int_equal(max_threads(), 3);
+    must(forward_images(model, CDDP_U8, images, MOST, out));
+    assert_int_equal(max_threads(), 3);
+    cddp_model_close(model);
+    assert_int_equal(max_threads(), 3);
+    free(images);
+}
+
 static void probabilities_are_the_softmax_of_the_logits(void **state)
 {
     cddp_model_options options = CDDP_MODEL_OPTIONS_INIT;
@@ -343,6 +364,7 @@ int main(void)
         cmocka_unit_test(a_model_says_what_it_takes_and_gives),
         cmocka_unit_test(floats_that_the_caller_normalised_give_the_same_bits),
         cmocka_unit_test(batches_of_any_size_give_the_same),
+        cmocka_unit_test(openmp_settings_of_the_caller_do_not_change),
         cmocka_unit_test(probabilities_are_the_softmax_of_the_logits),
         cmocka_unit_test(models_of_runs_in_16_bits_open),
         cmocka_unit_test(weights_alone_need_a_train_conf_and_the_size_of_images),

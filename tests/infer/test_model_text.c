@@ -1,5 +1,6 @@
 /* test_model_text.c - models of tokens and generators: their numbers are the evaluation's, text is
  * what cddp-train --generate writes, and it arrives in whole characters. */
+#include "support/failure.h"
 #include "support/gan.h"
 
 #include <cddp/model.h>
@@ -7,13 +8,6 @@
 #include <pthread.h>
 
 enum { CONTEXT = 15, VOCABULARY = 257, TESTED = 40 * CONTEXT + 1 };
-
-static void must(cddp_status status)
-{
-    if (status != CDDP_OK) {
-        fail_msg("status %d: %s", (int)status, cddp_last_error());
-    }
-}
 
 static cddp_model *open_run(const char *run_dir)
 {
@@ -120,7 +114,8 @@ static void a_shorter_sequence_gives_the_beginning_of_a_longer_one(void **state)
 struct text {
     char all[4096];
     size_t bytes;
-    int pieces, most; /* most: ends the text behind so many pieces; 0: never */
+    int pieces, most;  /* most: ends the text behind so many pieces; 0: never */
+    const char *words; /* why it ends; NULL: no words */
 };
 
 static cddp_status add_piece(void *state, const char *piece, size_t bytes)
@@ -131,7 +126,10 @@ static cddp_status add_piece(void *state, const char *piece, size_t bytes)
     memcpy(text->all + text->bytes, piece, bytes + 1);
     text->bytes += bytes;
     text->pieces++;
-    return text->most > 0 && text->pieces == text->most ? CDDP_ERR_CLOSED : CDDP_OK;
+    if (text->most == 0 || text->pieces < text->most) {
+        return CDDP_OK;
+    }
+    return text->words != NULL ? cddp_fail(CDDP_ERR_IO, text->words) : CDDP_ERR_CLOSED;
 }
 
 /* What cddp-train --generate prints, without the prompt and the newline; release with free(). */
@@ -221,6 +219,10 @@ static void a_callback_ends_the_text_with_its_status(void **state)
     assert_int_equal(failure.status, CDDP_ERR_CLOSED);
     assert_string_equal(failure.text, "model_generate: the function that receives the text: the "
                                       "object was closed or destroyed");
+    text = (struct text){.most = 1, .words = "the reader has gone"};
+    assert_int_equal(cddp_model_generate(model, "abcd ", NULL, add_piece, &text), CDDP_ERR_IO);
+    assert_int_equal(text.pieces, 1);
+    assert_true(last_error_has("the reader has gone"));
     text = (struct text){.most = 0};
     must(cddp_model_generate(model, "abcd ", NULL, add_piece, &text));
     assert_int_equal(text.pieces, 20);

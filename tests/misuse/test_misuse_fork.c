@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 
+#include <cddp/parallel.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -271,8 +272,27 @@ static void another_program_gets_nothing_of_a_group(void **state)
     assert_int_equal(misuse_run(*state, 3, exec_rank, 0, NULL), 0);
 }
 
+static cddp_status count_device(void *count, int device)
+{
+    atomic_fetch_add((atomic_int *)count, device + 1);
+    return CDDP_OK;
+}
+
+/* Whether the child can do with them what its parent can. */
+static int use_all(cddp_sampler *sampler, const cddp_safetensors *file, cddp_devices *devices)
+{
+    const cddp_tensor *tensor = cddp_safetensors_find(file, "a");
+    atomic_int count = 0;
+
+    CHECK(cddp_sampler_count(sampler) == 100 && cddp_sampler_set_epoch(sampler, 1) == CDDP_OK);
+    CHECK(tensor != NULL && ((const float *)tensor->data)[1] == 2);
+    CHECK(cddp_devices_count(devices) == 2);
+    CHECK(cddp_parallel_apply(devices, 2, count_device, &count) == CDDP_OK && count == 3);
+    return 0;
+}
+
 /* Handles that lie in memory only are as good in a child. */
-static void samplers_and_files_work_in_a_child(void **state)
+static void samplers_files_and_devices_work_in_a_child(void **state)
 {
     const struct misuse *misuse = *state;
     const float numbers[2] = {1, 2};
@@ -280,6 +300,7 @@ static void samplers_and_files_work_in_a_child(void **state)
     char path[4200];
     cddp_sampler *sampler;
     cddp_safetensors *file;
+    cddp_devices *devices;
     int status = 0;
     pid_t child;
 
@@ -287,16 +308,18 @@ static void samplers_and_files_work_in_a_child(void **state)
     assert_int_equal(cddp_safetensors_write(path, &tensor, 1, NULL), CDDP_OK);
     assert_int_equal(cddp_safetensors_open(path, &file), CDDP_OK);
     assert_int_equal(cddp_sampler_create(CDDP_ORDER_RANDOM, 100, 7, &sampler), CDDP_OK);
+    assert_int_equal(cddp_devices_create((const char *const[]){"cpu", "cpu"}, 2, &devices),
+                     CDDP_OK);
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        _exit(cddp_sampler_count(sampler) != 100 || cddp_sampler_set_epoch(sampler, 1) != CDDP_OK ||
-              cddp_safetensors_find(file, "a") == NULL);
+        _exit(use_all(sampler, file, devices));
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     cddp_sampler_destroy(sampler);
     cddp_safetensors_close(file);
+    cddp_devices_destroy(devices);
 }
 
 int main(void)
@@ -305,7 +328,7 @@ int main(void)
         MISUSE_TEST(a_child_of_a_rank_disturbs_nothing),
         MISUSE_TEST(a_rank_that_dies_is_missed_though_its_child_lives),
         MISUSE_TEST(another_program_gets_nothing_of_a_group),
-        MISUSE_TEST(samplers_and_files_work_in_a_child),
+        MISUSE_TEST(samplers_files_and_devices_work_in_a_child),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * computed with it, also with other batches between the two passes; each reported once, when it is
  * complete; and less memory while a batch waits for its gradients. */
 #include "base/error.h"
+#include "support/failure.h"
 #include "support/nn_model.h"
 #include "support/sequence.h"
 
@@ -38,13 +39,6 @@ static const struct pass passes[] = {
     {'F', 2, {0, 2, 0}}, {'B', 2, {0, 2, 2}}, {'W', 0, {0, 0, 0}}, {'F', 3, {0, 0, 0}},
     {'W', 1, {1, 1, 1}}, {'B', 3, {0, 0, 0}}, {'W', 2, {0, 2, 2}}, {'W', 3, {1, 0, 0}},
 };
-
-static void must(cddp_status status)
-{
-    if (status != CDDP_OK) {
-        fail_msg("%s", cddp_last_error());
-    }
-}
 
 static void run_apart(struct fixture *f, const struct cddpi_batch *batches, double *loss,
                       struct arrived *arrived)

@@ -1,8 +1,7 @@
 /* failure.c - what tests ask about a failure. */
 #include "support/failure.h"
 
-#include <stdio.h>
-#include <string.h>
+#include "support/test.h"
 
 bool failure_is(cddp_status got, cddp_status want, int rank, int culprit, const char *operation)
 {
@@ -30,4 +29,11 @@ bool last_error_has(const char *text)
         fprintf(stderr, "\"%s\" is not in: %s\n", text, cddp_last_error());
     }
     return has;
+}
+
+void must(cddp_status status)
+{
+    if (status != CDDP_OK) {
+        fail_msg("status %d: %s", (int)status, cddp_last_error());
+    }
 }

@@ -15,4 +15,7 @@ bool failure_is(cddp_status got, cddp_status want, int rank, int culprit, const 
 /* Whether the words of this thread's last failure contain @p text. Prints them if they do not. */
 bool last_error_has(const char *text);
 
+/* Assert that a call succeeded. Not for ranks. */
+void must(cddp_status status);
+
 #endif

@@ -24,16 +24,11 @@ bool group_choose_host(int rank)
     return true;
 }
 
-/* Create a group over the transport that CDDP_BACKEND names, with a store in a file. */
-static cddp_status group_by_name(const struct group_seed *seed, int rank, int world_size,
-                                 uint32_t timeout_ms, cddp_group **out)
+static cddp_status join_at(const char *url, int rank, int world_size, uint32_t timeout_ms,
+                           cddp_group **out)
 {
     cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
-    char url[512];
 
-    snprintf(url, sizeof url, "file://%s/cddp-test-%016" PRIx64, folder, seed->nonce);
-    (void)group_choose_host(rank);
     options.rendezvous = url;
     options.token = "a secret of these tests, and long";
     options.job = "test";
@@ -42,6 +37,29 @@ static cddp_status group_by_name(const struct group_seed *seed, int rank, int wo
     options.timeout_ms = timeout_ms;
     options.device = "cpu";
     return cddp_group_create(&options, out);
+}
+
+cddp_status group_join_on(int host, const char *url, int rank, int world_size, uint32_t timeout_ms,
+                          cddp_group **out)
+{
+    char id[32];
+
+    snprintf(id, sizeof id, "test host %d", host);
+    setenv("CDDP_HOST_ID", id, 1);
+    setenv("CDDP_CARRIER", "tcp", 1);
+    return join_at(url, rank, world_size, timeout_ms, out);
+}
+
+/* Create a group over the transport that CDDP_BACKEND names, with a store in a file. */
+static cddp_status group_by_name(const struct group_seed *seed, int rank, int world_size,
+                                 uint32_t timeout_ms, cddp_group **out)
+{
+    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp";
+    char url[512];
+
+    snprintf(url, sizeof url, "file://%s/cddp-test-%016" PRIx64, folder, seed->nonce);
+    (void)group_choose_host(rank);
+    return join_at(url, rank, world_size, timeout_ms, out);
 }
 
 cddp_status group_from_seed(const struct group_seed *seed, int rank, int world_size,

@@ -32,4 +32,8 @@ cddp_group_info group_info(const cddp_group *group);
  * repeats after its end. Returns false if the variable is unset. */
 bool group_choose_host(int rank);
 
+/* Call in a rank: join the others over TCP at the store @p url, as if on machine @p host. */
+cddp_status group_join_on(int host, const char *url, int rank, int world_size, uint32_t timeout_ms,
+                          cddp_group **out);
+
 #endif

@@ -14,7 +14,7 @@
 
 enum { BUFFER_BYTES = 256 << 10, WRITE_BYTES_MAX = 64 << 20 };
 
-static _Thread_local int (*test_hook)(const char *operation);
+static _Atomic(int (*)(const char *)) test_hook;
 
 void cddpi_file_set_hook(int (*hook)(const char *operation))
 {
@@ -24,7 +24,8 @@ void cddpi_file_set_hook(int (*hook)(const char *operation))
 /* Whether a test makes this operation fail; sets errno if so. */
 static bool refused(const char *operation)
 {
-    int error = test_hook != NULL ? test_hook(operation) : 0;
+    int (*hook)(const char *) = test_hook;
+    int error = hook != NULL ? hook(operation) : 0;
 
     if (error != 0) {
         errno = error;

@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/** Tests only, this thread: call @p hook before each operation that changes a file system ("open",
- *  "write", "fsync", "rename", "mkdir", "unlink", "rmdir"). If the hook returns an errno other than
- *  0, the operation fails with it. While a hook is set, writes are short writes. NULL removes the
- *  hook. */
+/** Tests only: call @p hook, in each thread, before an operation that changes a file system
+ *  ("open", "write", "fsync", "rename", "mkdir", "unlink", "rmdir"). If the hook returns an errno
+ *  other than 0, the operation fails with it. While a hook is set, writes are short writes. NULL
+ *  removes the hook. */
 void cddpi_file_set_hook(int (*hook)(const char *operation));
 
 /* Like the system calls of the same names: -1 and errno on failure. fsync succeeds where the file

@@ -150,8 +150,10 @@ static cddp_status copy_snapshot(struct cddp_saving *saving, const cddp_snapshot
 static void *run_thread(void *argument)
 {
     cddp_saving *saving = argument;
-    cddp_status status = write_now(saving->dir, &saving->snapshot, saving->keep);
+    cddp_status status;
 
+    (void)pthread_setname_np(pthread_self(), "cddp-save");
+    status = write_now(saving->dir, &saving->snapshot, saving->keep);
     cddpi_snapshot_end_turn();
     pthread_mutex_lock(&saving->mutex);
     saving->status = status;
@@ -178,7 +180,6 @@ static cddp_status start_thread(struct cddp_saving *saving)
         return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error, "snapshot_write: starting a thread");
     }
     saving->has_thread = true;
-    (void)pthread_setname_np(saving->thread, "cddp-save");
     return CDDP_OK;
 }
 

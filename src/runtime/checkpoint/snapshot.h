@@ -3,9 +3,9 @@
  *
  *     latest                    text: the name of the newest snapshot, for people and scripts
  *     step-00000500/            a complete snapshot
- *     .step-00000500.tmp-PID/   being written or deleted by process PID
- *     .step-00000500.old-PID/   the previous step-00000500, until the new one is in place
- *     .latest.tmp-WRITER           the next `latest`, before its rename */
+ *     .step-00000500.tmp-N/     being written or deleted by writer N: its place and process id
+ *     .step-00000500.old-N/     the previous step-00000500, until the new one is in place
+ *     .latest.tmp-N             the next `latest`, before its rename */
 #ifndef CDDPI_CHECKPOINT_SNAPSHOT_H
 #define CDDPI_CHECKPOINT_SNAPSHOT_H
 
@@ -31,7 +31,7 @@ enum cddpi_snapshot_kind {
     CDDPI_SNAPSHOT_WHOLE,
     CDDPI_SNAPSHOT_OLD,
     CDDPI_SNAPSHOT_TEMPORARY,
-    CDDPI_SNAPSHOT_POINTER /* .latest.tmp-PID */
+    CDDPI_SNAPSHOT_POINTER /* .latest.tmp-N */
 };
 
 struct cddpi_snapshot_entry {
