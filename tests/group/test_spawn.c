@@ -5,6 +5,7 @@
 
 #include <cddp/cddp.h>
 
+#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 
@@ -37,6 +38,39 @@ static void ranks_of_any_number_join_and_sum(void **state)
         assert_int_equal(support_descriptors(), descriptors);
         assert_null(getenv("CDDP_RANK"));
     }
+}
+
+static int threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int count = 0;
+
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+static int most_threads;
+
+static void count_threads(void)
+{
+    int now = threads();
+
+    most_threads = now > most_threads ? now : most_threads;
+}
+
+/* A second thread could hold a lock, which a fork would inherit locked. */
+static void no_thread_of_the_library_runs_when_ranks_are_forked(void **state)
+{
+    int size = 3;
+    int before = threads();
+
+    (void)state;
+    assert_int_equal(pthread_atfork(count_threads, NULL, NULL), 0);
+    assert_int_equal(cddp_spawn(size, sum_rank, &size, NULL), CDDP_OK);
+    assert_int_equal(most_threads, before);
 }
 
 static void need_text(const char *part)
@@ -340,6 +374,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_any_number_join_and_sum),
+        cmocka_unit_test(no_thread_of_the_library_runs_when_ranks_are_forked),
         cmocka_unit_test(a_rank_that_fails_gives_its_text_and_status),
         cmocka_unit_test(a_rank_that_fails_without_a_word_is_named),
         cmocka_unit_test(a_rank_fails_in_its_own_words),

@@ -277,7 +277,7 @@ static cddp_status make_loop(struct cddpi_store_server *server)
 }
 
 /* Start the thread with all signals blocked: they are for the program's own threads. */
-static cddp_status start_thread(struct cddpi_store_server *server)
+cddp_status cddpi_store_server_start(struct cddpi_store_server *server)
 {
     sigset_t all;
     sigset_t before;
@@ -329,7 +329,9 @@ cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *o
     }
     CDDPI_TRY_GOTO(fail, status, start_listening(server, options, host, token));
     CDDPI_TRY_GOTO(fail, status, make_loop(server));
-    CDDPI_TRY_GOTO(fail, status, start_thread(server));
+    if (!options->later) {
+        CDDPI_TRY_GOTO(fail, status, cddpi_store_server_start(server));
+    }
     *out = server;
     return CDDP_OK;
 

@@ -21,6 +21,8 @@ struct cddpi_store_server_options {
                                * name may resolve to loopback (127.0.1.1 in Debian's /etc/hosts), to
                                * an address of another machine, or not at all. Then listen on all
                                * interfaces, and say so in the log */
+    bool later;               /* listen only: cddpi_store_server_start() starts the thread. For who
+                               * forks in between, when a lock of a second thread could be held */
 };
 
 /** Bind, listen and start the thread. If the process's limit of open files is too low for its
@@ -30,6 +32,9 @@ struct cddpi_store_server_options {
  *  @param out  Release with cddpi_store_server_destroy(), which accepts NULL. */
 CDDP_CHECKED cddp_status cddpi_store_server_create(const struct cddpi_store_server_options *options,
                                                    struct cddpi_store_server **out);
+/** Start the thread of a server that was created with `later`. Clients that connected since then
+ *  have waited. */
+CDDP_CHECKED cddp_status cddpi_store_server_start(struct cddpi_store_server *server);
 /** Stop the server. Waiting clients get CDDP_ERR_IO at once. In a process that was forked while the
  *  server ran, this only closes the inherited descriptors. */
 void cddpi_store_server_destroy(struct cddpi_store_server *server);

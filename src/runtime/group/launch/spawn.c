@@ -93,7 +93,8 @@ static cddp_status choose_port(struct cddpi_spawn_job *job)
 static cddp_status prepare(struct spawn *spawn)
 {
     struct cddpi_spawn_job *job = &spawn->job;
-    struct cddpi_store_server_options options = {.token = job->token, .reserved = OWN_FILES};
+    struct cddpi_store_server_options options = {
+        .token = job->token, .reserved = OWN_FILES, .later = true};
     size_t count = (size_t)job->world_size;
 
     spawn->ranks = cddpi_zalloc_array(count, sizeof *spawn->ranks);
@@ -139,8 +140,9 @@ static void release(struct spawn *spawn)
     cddpi_free(spawn->polled);
 }
 
-/* Fork all ranks, while the server's thread is the only other thread, and idle; the ranks begin
- * together. On failure, the ranks that were forked end without running anything. */
+/* Fork all ranks; they begin together. The server's thread starts after that, so no rank inherits a
+ * lock that this thread holds, such as an allocator's. On failure, the ranks that were forked end
+ * without running anything. */
 static cddp_status start(struct spawn *spawn)
 {
     struct cddpi_spawn_job *job = &spawn->job;
@@ -161,7 +163,7 @@ static cddp_status start(struct spawn *spawn)
         spawn->polled[r] = (struct pollfd){cddpi_process_pidfd(pid), POLLIN, 0};
         spawn->left++;
     }
-    return CDDP_OK;
+    return cddpi_store_server_start(job->server);
 }
 
 /* Write one byte per rank; the pipe has room for CDDP_MAX_SPAWN_RANKS. */
