@@ -280,6 +280,7 @@ static void the_informing_options_say_what_they_must(void **state)
     } cases[] = {
         {"--help", {"usage: cddp-run", "--nproc N|auto|gpu", "--grace SECONDS", "--bind", "127"}},
         {"--version", {"cddp-run 0."}},
+        {"--keys", {"optimizer.lr\n    real"}},
         {"--env", {"CDDP_TIMEOUT_MS\n", "default: 300000; now: ", "CDDP_SPIN_US", "CDDP_LOG"}},
         {"--check",
          {"cddp 0.", "SIMD:", "this process may use", "/dev/shm", "memlock", "somaxconn",
