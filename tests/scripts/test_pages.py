@@ -37,6 +37,10 @@ for page, header in sorted(headers.items()):
         refuse(f"{header} has no page in doc/meson.build")
         continue
     text = shown(path, "-rLL=300n", "-rHY=0")
+    name = re.search(r"^NAME\n((?: .*\n)+)", text, re.M)
+    name = name and re.fullmatch(r"(.*?) - (.*)", " ".join(name[1].split()))
+    if not name or not re.fullmatch(r"[A-Za-z][^@\\*{}]*", name[2]) or len(set(name[1].split(", "))) != len(name[1].split(", ")):
+        refuse(f"{page}(3): its NAME is no name and a plain sentence, which apropos(1) would show: {name and name[0]}")
     with open(header, encoding="utf-8") as file:
         source = file.read()
     for line in re.findall(r"^ \* {6,9}(\S.*)", source, re.M):  # what is indented stays as it stands
@@ -64,7 +68,15 @@ if os.path.exists(seventh):
             refuse(f"cddp(7) does not list {name}")
     print(f"{len(names)} variables")
     pages = [page + ".3" for page in headers] + [os.path.basename(path)[:-4] for path in glob.glob(os.path.join(SOURCE, "doc", "*.[15].scd"))]
-    for page in pages + ["cddp.hpp.3"]:
+    programs = set()
+    for folder in "src", "launcher":
+        with open(os.path.join(SOURCE, folder, "meson.build"), encoding="utf-8") as file:
+            programs |= set(re.findall(r"executable\('(cddp-[a-z]+)'", file.read()))
+    if PREFIX:
+        programs |= set(os.listdir(os.path.join(PREFIX, "bin")))
+    if len(programs) < 7:
+        refuse(f"these are not all programs: {programs}")
+    for page in pages + ["cddp.hpp.3"] + [program + ".1" for program in programs]:
         if f"{page[:-2]}({page[-1]})" not in text:
             refuse(f"cddp(7) does not name {page[:-2]}({page[-1]})")
 fifth = place("train.conf.5")
