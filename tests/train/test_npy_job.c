@@ -3,6 +3,8 @@
 #include "support/npy.h"
 #include "support/train.h"
 
+#include <cddp/model.h>
+
 enum { ROWS = 400, WIDTH = 4 };
 
 static float x[ROWS * WIDTH], y[ROWS * 2];
@@ -175,6 +177,50 @@ static void classes_are_learned_from_floats(void **state)
     assert_says(&run, "out", 0, "test accuracy ");
 }
 
+static void a_trained_regression_predicts_from_c(void **state)
+{
+    cddp_model *model = NULL;
+    cddp_model_value value = CDDP_MODEL_VALUE_INIT;
+    float outputs[ROWS * 2];
+    cddp_tensor in = {.type = CDDP_F32, .dims = 4, .shape = {ROWS, 1, 1, WIDTH}, .data = x};
+    cddp_param out = {.type = CDDP_F32, .dims = 2, .shape = {ROWS, 2}, .data = outputs};
+
+    (void)state;
+    run_npy(2, "archive.conf", "used", NULL, NULL);
+    if (cddp_model_open(in_work("used"), NULL, &model) != CDDP_OK) {
+        fail_msg("%s", cddp_last_error());
+    }
+    assert_int_equal(cddp_model_get_input(model, 0, &value), CDDP_OK);
+    assert_string_equal(value.name, "numbers");
+    assert_int_equal(value.type, CDDP_F32);
+    assert_int_equal(value.shape[3], WIDTH);
+    assert_int_equal(cddp_model_get_output(model, 0, &value), CDDP_OK);
+    assert_string_equal(value.name, "targets");
+    assert_int_equal(value.shape[1], 2);
+    assert_int_equal(cddp_model_forward(model, &in, 1, &out, 1), CDDP_OK);
+    for (int i = 0; i < 2 * ROWS; i++) {
+        assert_float_equal(outputs[i], y[i], 0.01);
+    }
+    cddp_model_close(model);
+}
+
+static void other_targets_are_not_gone_on_with(void **state)
+{
+    struct run_options options = {.ranks = 1,
+                                  .conf = "regression.conf",
+                                  .arguments = {run_dir_argument("edited"), "train.resume=auto"}};
+    struct run run;
+
+    (void)state;
+    run_npy(1, "regression.conf", "edited", "train.max_steps=10", NULL);
+    y[0] += 1;
+    support_write_npy(in_work("y_0.npy"), "<f4", "(300, 2)", y, 300 * 2 * 4);
+    run = run_badly(&options);
+    assert_says(&run, "err", 0, "data.train_targets: the data have other contents");
+    y[0] -= 1;
+    support_write_npy(in_work("y_0.npy"), "<f4", "(300, 2)", y, 300 * 2 * 4);
+}
+
 static void badly(const char *conf, const char *a, const char *b, const char *words)
 {
     struct run_options options = {
@@ -217,6 +263,8 @@ int main(void)
         cmocka_unit_test(a_regression_goes_on_bit_by_bit),
         cmocka_unit_test(pipelines_and_replicas_learn_the_same),
         cmocka_unit_test(classes_are_learned_from_floats),
+        cmocka_unit_test(a_trained_regression_predicts_from_c),
+        cmocka_unit_test(other_targets_are_not_gone_on_with),
         cmocka_unit_test(what_cannot_be_trained_is_named),
     };
 
