@@ -216,9 +216,10 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
         {config->parallel.type != CDDPI_PARALLEL_RANKS, "parallel.type", whole},
     };
 
-    if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
+    if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT ||
+        config->data.type == CDDPI_DATA_NPY) {
         return cddpi_config_fail(config, "model.type",
-                                 "\"dcgan\" takes images, but data.type = \"%s\" are tokens",
+                                 "\"dcgan\" takes images, but data.type = \"%s\" has none",
                                  cddpi_config_word(config, "data.type"));
     }
     return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
@@ -230,11 +231,11 @@ static cddp_status check_together(const struct cddpi_config *config)
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
     }
-    if (cddpi_config_is_language_model(config) &&
-        (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_IMAGE_FOLDER)) {
+    if (cddpi_config_is_language_model(config) && !cddpi_config_takes_tokens(config)) {
         return cddpi_config_fail(
-            config, "model.type", "\"%s\" takes tokens, but data.type = \"%s\" are images",
-            cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"));
+            config, "model.type", "\"%s\" takes tokens, but data.type = \"%s\" are %s",
+            cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"),
+            config->data.type == CDDPI_DATA_NPY ? "numbers" : "images");
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
         CDDPI_TRY(check_folders(config));
