@@ -81,6 +81,16 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_image_folder(const char *root, int s
                                                          cddp_group *group,
                                                          struct cddpi_dataset *out);
 
+/** Move a part of the images of each class of @p train, which is such a folder just opened, to
+ *  @p out_test. The choice depends on the names of files only: it is the same on all ranks and
+ *  in every run. Of a class, one image at least is held back, and one at least is left; a class of
+ * one image is only trained on.
+ *  @param test_fraction  In (0, 1): the part of each class.
+ *  @return CDDP_OK, CDDP_ERR_FORMAT (no class has two images), CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_dataset_split_image_folder(struct cddpi_dataset *train,
+                                                          double test_fraction,
+                                                          struct cddpi_dataset *out_test);
+
 /** Open token files in llm.c's format: a header of 256 little-endian 32-bit numbers, then the
  *  tokens. The header begins with 20240520, 1 and the number of 16-bit tokens (GPT-2), or with
  *  20240801, 7 and the number of 32-bit tokens (Llama 3). Every rank maps the files; no rank reads

@@ -15,6 +15,7 @@ struct cddpi_dataset_memory {
     struct cddpi_paths paths;              /* the paths that shards name in error texts */
     char *labels[2];                       /* more paths for error texts */
     struct cddpi_image_files *image_files; /* for image folders; the names are in the first file */
+    struct cddpi_image_files *held_back;   /* of these; NULL: none */
 };
 
 /** Memory for one dataset, with @p files closed files and @p shards zeroed shards. NULL: no memory,

@@ -140,6 +140,8 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
         CDDPI_TRY(check_readable(config, "data.train", config->data.train.values[0]));
+    }
+    if (config->data.type == CDDPI_DATA_IMAGE_FOLDER && config->data.test.count > 0) {
         CDDPI_TRY(check_readable(config, "data.test", config->data.test.values[0]));
     }
     if (is_words) {
@@ -174,13 +176,20 @@ static cddp_status open_folders(const struct cddpi_config *config, cddp_group *g
                                 struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
     int size = config->data.size;
+    cddp_status status;
 
     CDDPI_TRY(blame(
         config, "data.train",
         cddpi_dataset_open_image_folder(config->data.train.values[0], size, NULL, group, train)));
-    CDDPI_TRY(blame(
-        config, "data.test",
-        cddpi_dataset_open_image_folder(config->data.test.values[0], size, train, group, test)));
+    if (config->data.test.count > 0) {
+        CDDPI_TRY(blame(config, "data.test",
+                        cddpi_dataset_open_image_folder(config->data.test.values[0], size, train,
+                                                        group, test)));
+    } else {
+        status = blame(config, "data.test_fraction",
+                       cddpi_dataset_split_image_folder(train, config->data.test_fraction, test));
+        CDDPI_TRY(group != NULL ? cddpi_agree(group, status) : status);
+    }
     return cddpi_trainer_check_channels(config, train->channels);
 }
 

@@ -294,7 +294,7 @@ static cddp_status check_folders(const struct cddpi_config *config)
     const struct cddpi_real_list *area = &config->data.crop_area;
 
     for (int i = 0; i < 2; i++) {
-        if (lists[i]->count != 1) {
+        if (lists[i]->count != 1 && !(i == 1 && lists[i]->count == 0)) {
             return cddpi_config_fail(config, i == 0 ? "data.train" : "data.test",
                                      "%d folders, but images lie in one", lists[i]->count);
         }

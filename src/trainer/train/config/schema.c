@@ -132,13 +132,15 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
              "them; the files of a pattern are taken in the order of their names. image_folder: "
              "the folder that has those of the classes to train on."},
-    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
-     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_IMAGE_FOLDER),
-     .text = "tokens, text: files to evaluate on, likewise; text: without any, the end of those to "
-             "train on. image_folder: the folder of what to evaluate on."},
-    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, ONLY(data.type, CDDPI_DATA_TEXT),
-     .text = "text: how much of the tokens is held back for evaluation where there is no "
-             "*data.test*."},
+    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES, NEEDED(CDDPI_DATA_TOKENS),
+     .text = "tokens, text: files to evaluate on, likewise. image_folder: the folder of what to "
+             "evaluate on. text, image_folder: without it, *data.test_fraction* of what "
+             "*data.train* names."},
+    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9,
+     ONLY(data.type, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER),
+     .text = "The part that is held back for evaluation, and never trained on, where there is no "
+             "*data.test*. text: the end of the tokens. image_folder: of each class this part of "
+             "its images, the same in every run whatever its seed."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
      .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
              "tokens: the one by which they were made, if it is known: it says how many there are, "
