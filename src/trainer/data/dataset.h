@@ -1,12 +1,15 @@
 /* dataset.h - owns a dataset opened in memory that the ranks of a machine share: images of bytes
- * with one class each, or sequences of tokens, addressed by index. Read-only after opening, so any
- * thread may read. */
+ * with one class each, sequences of tokens, or numbers with a class or real targets each, addressed
+ * by index. Read-only after opening, so any thread may read. */
 #ifndef CDDPI_DATA_DATASET_H
 #define CDDPI_DATA_DATASET_H
 
 #include <cddp/group.h>
+#include <cddp/sampler.h>
 
-enum cddpi_dataset_kind { CDDPI_DATASET_IMAGES, CDDPI_DATASET_TOKENS };
+enum cddpi_dataset_kind { CDDPI_DATASET_IMAGES, CDDPI_DATASET_TOKENS, CDDPI_DATASET_NUMBERS };
+
+struct cddpi_number_shard; /* numbers.h */
 
 /* Consecutive tokens: a whole file or a part of one. Little-endian, aligned to their size. */
 struct cddpi_token_shard {
@@ -47,7 +50,24 @@ struct cddpi_dataset {
     size_t shard_count;
     uint64_t token_count;  /* of all shards */
     uint64_t unused_count; /* how many of token_count are remainders */
+    /* Numbers: a sample is channels x height x width of them. */
+    const struct cddpi_number_shard *number_shards;
+    size_t number_shard_count;
+    int target_count; /* real targets of a sample; 0: a sample has a class instead */
+    const cddp_sampler
+        *split; /* sample i is row split[split_first + i] of all shards; NULL: row i */
+    uint64_t split_first;
 };
+
+/** How many numbers say what the outputs for a sample should be: its class, the token after each of
+ *  its tokens, or its real targets. */
+static inline size_t cddpi_dataset_labels(const struct cddpi_dataset *dataset)
+{
+    if (dataset->kind == CDDPI_DATASET_TOKENS) {
+        return (size_t)dataset->context;
+    }
+    return dataset->target_count > 0 ? (size_t)dataset->target_count : 1;
+}
 
 /** Open IDX files (http://yann.lecun.com/exdb/mnist/: unsigned bytes, 3 dimensions for images and 1
  *  for labels; also 4 dimensions N x C x H x W), plain or gzip'd, recognised by content. Collective

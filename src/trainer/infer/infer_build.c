@@ -391,14 +391,16 @@ static cddp_status allocate(struct cddp_model *model)
 static cddp_status check_probabilities(const struct cddp_model *model)
 {
     bool has_some = model->kind != CDDPI_INFER_LATENT &&
-                    model->config->model.loss != CDDPI_LOSS_MSE;
+                    model->config->model.loss != CDDPI_LOSS_MSE &&
+                    model->config->model.loss != CDDPI_LOSS_L1;
 
     return !model->options.probabilities || has_some
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_ARGUMENT,
                             "model_open: probabilities: the outputs of this model are none (%s)",
-                            model->kind == CDDPI_INFER_LATENT ? "model.type = \"dcgan\""
-                                                              : "model.loss = \"mse\"");
+                            model->kind == CDDPI_INFER_LATENT            ? "model.type = \"dcgan\""
+                            : model->config->model.loss == CDDPI_LOSS_L1 ? "model.loss = \"l1\""
+                                                                         : "model.loss = \"mse\"");
 }
 
 static cddp_status check_normalised(const struct cddp_model *model)

@@ -22,6 +22,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
+        .real_targets = data->target_count > 0,
         .context = tokens ? data->context : 0,
         .vocab = tokens ? data->classes : 0,
         .precision = (enum cddpi_precision)config->train.precision,
