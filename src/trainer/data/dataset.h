@@ -57,6 +57,7 @@ struct cddpi_dataset {
     const cddp_sampler
         *split; /* sample i is row split[split_first + i] of all shards; NULL: row i */
     uint64_t split_first;
+    const char *columns; /* what the numbers are, in JSON: see csv_schema.h; NULL: unknown */
 };
 
 /** How many numbers say what the outputs for a sample should be: its class, the token after each of

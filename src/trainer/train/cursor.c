@@ -87,7 +87,8 @@ static cddp_status check_contents(struct cddpi_trainer *trainer, const char *pat
 
     for (size_t i = 0; i < CDDPI_DATA_DIGESTS && i < json_array_size(state->digests); i++) {
         const char *before = json_string_value(json_array_get(state->digests, i));
-        const char *key = i == 1 ? "data.train_labels" : data_key(config);
+        const char *key = i == 1 && config->data.type == CDDPI_DATA_IDX ? "data.train_labels"
+                                                                        : data_key(config);
         char now[20];
 
         snprintf(now, sizeof now, "%016llx", (unsigned long long)trainer->data.digests[i]);

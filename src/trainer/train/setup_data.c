@@ -9,6 +9,7 @@
 #include "group/join/group_agree.h"
 #include "nn/weights/weights.h"
 #include "train/model_spec.h"
+#include "train/setup_csv.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -131,7 +132,8 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
                  {"data.test_labels", config->data.test_labels},
                  {"data.vocabulary", config->data.vocabulary},
                  {"model.weights", config->model.weights}};
-    bool is_words = config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT;
+    bool has_files = config->data.type == CDDPI_DATA_TOKENS ||
+                     config->data.type == CDDPI_DATA_TEXT || config->data.type == CDDPI_DATA_CSV;
 
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         if (files[i].path[0] != '\0') {
@@ -144,10 +146,10 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER && config->data.test.count > 0) {
         CDDPI_TRY(check_readable(config, "data.test", config->data.test.values[0]));
     }
-    if (is_words) {
+    if (has_files) {
         CDDPI_TRY(check_patterns(config, "data.train", &config->data.train));
     }
-    if (is_words && (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
+    if (has_files && (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
         CDDPI_TRY(check_patterns(config, "data.test", &config->data.test));
     }
     CDDPI_TRY(check_synthetic(config));
@@ -336,6 +338,8 @@ static cddp_status open_by_type(const struct cddpi_config *config, cddp_group *g
         return open_synthetic(config, group, train, test);
     case CDDPI_DATA_IMAGE_FOLDER:
         return open_folders(config, group, train, test);
+    case CDDPI_DATA_CSV:
+        return blame(config, "data.train", cddpi_trainer_open_csv(config, group, train, test));
     default:
         return open_images(config, group, train, test);
     }

@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/number.h"
 #include "base/utf8.h"
 
@@ -93,11 +92,6 @@ static cddp_status add_column(const struct cddpi_csv *csv, const struct cddpi_cs
     }
     if (field->bytes == 0 && field->column > 1) {
         return cddpi_csv_fail(csv, field, NULL, "the column has no name in the header");
-    }
-    if (field->bytes == 0) {
-        cddpi_log(CDDPI_LOG_WARN,
-                  "%s: the first column has no name and is left out: pandas writes its index so",
-                  csv->path);
     }
     columns = cddpi_grow(schema->columns, room, schema->count + 1, sizeof *columns);
     if (columns == NULL) {

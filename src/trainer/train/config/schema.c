@@ -21,7 +21,9 @@
 #define IMAGES ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC)
 #define FOLDERS ONLY(data.type, CDDPI_DATA_IMAGE_FOLDER)
 #define ALL_IMAGES ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC, CDDPI_DATA_IMAGE_FOLDER)
-#define FILES ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER)
+#define FILES                                                                                      \
+    ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_CSV)
+#define CSV ONLY(data.type, CDDPI_DATA_CSV)
 #define TOKENS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC)
 #define WORDS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT)
 #define GPT2 ONLY(model.type, CDDPI_MODEL_GPT2)
@@ -107,7 +109,7 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
              "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd; "
              "*synthetic*, no files but random numbers, for benchmarks; *image_folder*, JPEG and "
-             "PNG files, a folder a class. See DATA."},
+             "PNG files, a folder a class; *csv*, tables of text and numbers. See DATA."},
     {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: images to train on."},
     {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
@@ -127,19 +129,42 @@ const struct cddpi_key cddpi_config_keys[] = {
      ONLY(data.type, CDDPI_DATA_SYNTHETIC),
      .text = "synthetic: channels (at most 4), height and width of images."},
     {KEY(data.train), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
-     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER),
-     .text = "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
-             "them; the files of a pattern are taken in the order of their names. image_folder: "
-             "the folder that has those of the classes to train on."},
+     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_CSV),
+     .text =
+         "tokens, text, csv: files to train on, a name or pattern (as in *glob*(7)) or a list of "
+         "them; the files of a pattern are taken in the order of their names. image_folder: "
+         "the folder that has those of the classes to train on."},
     {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES, NEEDED(CDDPI_DATA_TOKENS),
-     .text = "tokens, text: files to evaluate on, likewise. image_folder: the folder of what to "
-             "evaluate on. text, image_folder: without it, *data.test_fraction* of what "
-             "*data.train* names."},
+     .text =
+         "tokens, text, csv: files to evaluate on, likewise. image_folder: the folder of what to "
+         "evaluate on. text, image_folder, csv: without it, *data.test_fraction* of what "
+         "*data.train* names."},
     {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9,
-     ONLY(data.type, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER),
+     ONLY(data.type, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_CSV),
      .text = "The part that is held back for evaluation, and never trained on, where there is no "
              "*data.test*. text: the end of the tokens. image_folder: of each class this part of "
-             "its images, the same in every run whatever its seed."},
+             "its images, the same in every run whatever its seed. csv: this part of the rows, "
+             "likewise."},
+    {KEY(data.target), CDDPI_KEY_TEXTS, "[]", CSV, NEEDED(CDDPI_DATA_CSV),
+     .text = "csv: the column that the model learns to predict. Its different values are classes, "
+             "in the order of integers, else of their bytes. With *model.loss* mse or l1 it holds "
+             "real numbers, and several columns can be listed."},
+    {KEY(data.features), CDDPI_KEY_TEXTS, "[]", CSV,
+     .text = "csv: the columns that the model gets; none: all but those of *data.target* and "
+             "*data.ignore*. They keep the order of the file."},
+    {KEY(data.ignore), CDDPI_KEY_TEXTS, "[]", CSV,
+     .text = "csv: columns that are not used, such as a row's number or name."},
+    {KEY(data.categories), CDDPI_KEY_TEXTS, "[]", CSV,
+     .text = "csv: columns whose numbers are categories, such as a postal code. A column whose "
+             "first value is no number has categories anyway. Each category becomes a number of "
+             "its own, 1 or 0, in the order of classes; at most 1000 a column."},
+    {KEY(data.delimiter), CDDPI_KEY_TEXT, "\",\"", CSV,
+     .text = "csv: what stands between fields: one character, or *tab*."},
+    {KEY(data.missing), CDDPI_KEY_ENUM, "\"error\"", CHOICES(CDDPI_DATA_MISSING_MAP), CSV,
+     .text = "csv: what a field of *data.features* means that is empty, or without quotes NA, N/A, "
+             "NaN, nan, NULL, null or ?: *error*, the run ends with its line; *mean*, it gets the "
+             "mean of the rows to train on (a category: how frequent each is). A missing target is "
+             "always an error."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
      .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
              "tokens: the one by which they were made, if it is known: it says how many there are, "
