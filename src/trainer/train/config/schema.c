@@ -1,4 +1,5 @@
-/* schema.c - owns the table of all keys of train.conf but those of a layer (schema_layers.c). */
+/* schema.c - owns the table of all keys of train.conf, but for those of a layer (schema_layers.c).
+ */
 #include "train/config/schema.h"
 
 #include "base/choices.h"

@@ -1,7 +1,8 @@
-/* schema_layers.c - owns the table of the keys of a layer in train.conf. */
+/* schema_layers.c - owns the table of the keys of a layer in model.layers. */
+#include "train/config/schema.h"
+
 #include "base/choices.h"
 #include "nn/model.h"
-#include "train/config/schema.h"
 
 #define CHOICE(id, word) {id, word},
 #define CHOICES(MAP) .choices = ((const struct cddpi_choice[]){MAP(CHOICE){0, NULL}})
