@@ -232,6 +232,9 @@ static void values_that_do_not_fit_are_refused_at_their_place(void **state)
     refused("x,y\n\xE9,1\n", &real, "a.csv:2: column 1 (x): the text is not UTF-8");
     refused("\xE9,y\n1,1\n", &real, "a.csv:1: column 1: the name is not UTF-8");
     refused("x,q,y\n,1,1\n,2,1\n", &real, "column x has no value in any row");
+    refused("x,y\n-,1\n2,1\n3,1\n", &real,
+            "a.csv: column x: \"-\" is no number, but 2 of its 3 "
+            "different values are");
     refused("y\n1\n", &real, "a sample is made of 0 numbers");
 }
 

@@ -9,7 +9,8 @@
 
 enum cddpi_dataset_kind { CDDPI_DATASET_IMAGES, CDDPI_DATASET_TOKENS, CDDPI_DATASET_NUMBERS };
 
-struct cddpi_number_shard; /* numbers.h */
+struct cddpi_number_shard;  /* numbers.h */
+struct cddpi_normalization; /* normalization.h */
 
 /* Consecutive tokens: a whole file or a part of one. Little-endian, aligned to their size. */
 struct cddpi_token_shard {
@@ -57,6 +58,7 @@ struct cddpi_dataset {
     const cddp_sampler
         *split; /* sample i is row split[split_first + i] of all shards; NULL: row i */
     uint64_t split_first;
+    const struct cddpi_normalization *normalization; /* borrowed; NULL: as the files have them */
     const char *columns; /* what the numbers are, in JSON: see csv_schema.h; NULL: unknown */
 };
 

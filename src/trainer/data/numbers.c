@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
+#include "data/normalization.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -270,6 +271,9 @@ bool cddpi_dataset_numbers(const struct cddpi_dataset *dataset, uint64_t number,
     if (!read_row(&shard->inputs, shard->path, "number", row, elements_of(dataset), input, text,
                   text_bytes)) {
         return false;
+    }
+    if (dataset->normalization != NULL) {
+        cddpi_normalization_apply(dataset->normalization, elements_of(dataset), input);
     }
     if (dataset->target_count > 0) {
         return read_row(&shard->targets, shard->target_path, "target", row,

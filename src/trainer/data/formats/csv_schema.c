@@ -264,6 +264,34 @@ cddp_status cddpi_csv_schema_look(struct cddpi_csv *csv, const struct cddpi_csv_
     }
 }
 
+/* A column whose first value is mistyped, or a mark for a missing one, is no column of
+ * categories. */
+static cddp_status check_categories(const char *path, const struct cddpi_csv_column *column)
+{
+    const char *odd = "";
+    size_t numbers = 0;
+
+    for (size_t i = 0; i < column->words.count; i++) {
+        const char *word = column->words.values[i];
+        double value;
+
+        if (cddpi_parse_real(word, &value)) {
+            numbers++;
+        } else {
+            odd = word;
+        }
+    }
+    if (column->forced || column->role == CDDPI_CSV_TARGET ||
+        column->words.count - numbers >= numbers) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_FORMAT,
+                      "%s: column %.100s: \"%.60s\" is no number, but %zu of its %zu different "
+                      "values are: correct it, leave it empty, or list the column in "
+                      "data.categories",
+                      path, column->name, odd, numbers, column->words.count);
+}
+
 static cddp_status finish_column(const char *path, struct cddpi_csv_schema *schema,
                                  struct cddpi_csv_column *column)
 {
@@ -281,6 +309,9 @@ static cddp_status finish_column(const char *path, struct cddpi_csv_schema *sche
         return cddpi_fail(CDDP_ERR_FORMAT,
                           "%s: column %s has no value in any row: name it in data.ignore", path,
                           column->name);
+    }
+    if (column->kind == CDDPI_CSV_CATEGORY) {
+        CDDPI_TRY(check_categories(path, column));
     }
     column->first = *used;
     column->width = is_target || column->kind == CDDPI_CSV_NUMBER ? 1 : column->words.count;

@@ -152,7 +152,8 @@ struct cddpi_config {
         int on_error;
         struct cddpi_text_list target, features, ignore, categories;
         char *delimiter;
-        int missing; /* enum cddpi_data_missing */
+        int missing;   /* enum cddpi_data_missing */
+        int normalize; /* enum cddpi_normalize */
     } data;
     struct {
         int64_t epochs;

@@ -3,6 +3,7 @@
 #include "train/config/schema.h"
 
 #include "base/choices.h"
+#include "data/normalization.h"
 #include "nn/model.h"
 #include "optim/optim.h"
 #include "parallel/pipeline/pipeline_schedule.h"
@@ -166,6 +167,11 @@ const struct cddpi_key cddpi_config_keys[] = {
              "NaN, nan, NULL, null or ?: *error*, the run ends with its line; *mean*, it gets the "
              "mean of the rows to train on (a category: how frequent each is). A missing target is "
              "always an error."},
+    {KEY(data.normalize), CDDPI_KEY_ENUM, "\"none\"", CHOICES(CDDPI_NORMALIZE_MAP), CSV,
+     .text = "csv: how each number of a sample is changed: *standard*, to a mean of 0 and a "
+             "standard deviation of 1 over the training data; *minmax*, to 0 to 1. Categories stay "
+             "as they are. Checkpoints keep the statistics (*normalize* in state.json), by which a "
+             "run goes on even if its data have changed."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
      .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
              "tokens: the one by which they were made, if it is known: it says how many there are, "
