@@ -145,6 +145,30 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_text(const struct cddpi_text_options
                                                  cddp_group *group, struct cddpi_dataset *out,
                                                  struct cddpi_dataset *out_test);
 
+/* NumPy's files; all pointers are borrowed. */
+struct cddpi_npy_options {
+    char *const *inputs; /* as patterns above: .npy files of samples, or .npz archives with both */
+    size_t input_count;
+    char *const *targets; /* .npy files, one for each of inputs; none for archives */
+    size_t target_count;
+    const char *input_name, *target_name; /* of the arrays in an archive */
+    bool real_targets;                    /* regression: any numbers; else integers, classes */
+    int classes;                          /* 0: the largest class plus one */
+    const struct cddpi_dataset *like; /* whose samples and targets these must be like, or NULL */
+};
+
+/** Open .npy and .npz files, whose arrays' first dimension is the samples. A sample of one or two
+ *  dimensions is an image of height 1, or of one channel; of more than three, the first ones are
+ *  multiplied to channels. The files are mapped; compressed members are inflated by each rank.
+ *  Collective in @p group.
+ *  @return as above, and as cddpi_paths_find(). */
+CDDP_CHECKED cddp_status cddpi_dataset_open_npy(const struct cddpi_npy_options *options,
+                                                cddp_group *group, struct cddpi_dataset *out);
+
+/** Read channels, height and width of the samples in the first file of @p options.
+ *  @return as above. */
+CDDP_CHECKED cddp_status cddpi_npy_shape(const struct cddpi_npy_options *options, int out[3]);
+
 /** Random images for benchmarks, the same on every machine, in this process's own memory.
  *  @param shape    Channels, height, width.
  *  @param classes  At most 65536.

@@ -61,6 +61,23 @@ struct cddpi_transform cddpi_trainer_transform(const struct cddpi_config *config
     return transform;
 }
 
+struct cddpi_npy_options cddpi_trainer_npy_options(const struct cddpi_config *config, bool test)
+{
+    const struct cddpi_text_list *inputs = test ? &config->data.test : &config->data.train;
+    const struct cddpi_text_list *targets = test ? &config->data.test_targets
+                                                 : &config->data.train_targets;
+
+    return (struct cddpi_npy_options){.inputs = inputs->values,
+                                      .input_count = (size_t)inputs->count,
+                                      .targets = targets->values,
+                                      .target_count = (size_t)targets->count,
+                                      .input_name = config->data.npz_inputs,
+                                      .target_name = config->data.npz_targets,
+                                      .real_targets = config->model.loss == CDDPI_LOSS_MSE ||
+                                                      config->model.loss == CDDPI_LOSS_L1,
+                                      .classes = config->data.classes};
+}
+
 cddp_status cddpi_trainer_fit_vocabulary(const struct cddpi_config *config, const char *what,
                                          int tokens, int *out)
 {

@@ -306,11 +306,10 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
     };
 
     if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT ||
-        config->data.type == CDDPI_DATA_CSV) {
+        config->data.type == CDDPI_DATA_NPY || config->data.type == CDDPI_DATA_CSV) {
         return cddpi_config_fail(config, "model.type",
-                                 "\"dcgan\" takes images, but data.type = \"%s\" are %s",
-                                 cddpi_config_word(config, "data.type"),
-                                 config->data.type == CDDPI_DATA_CSV ? "numbers" : "tokens");
+                                 "\"dcgan\" takes images, but data.type = \"%s\" has none",
+                                 cddpi_config_word(config, "data.type"));
     }
     return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
 }
@@ -325,7 +324,8 @@ static cddp_status check_together(const struct cddpi_config *config)
         return cddpi_config_fail(
             config, "model.type", "\"%s\" takes tokens, but data.type = \"%s\" are %s",
             cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"),
-            config->data.type == CDDPI_DATA_CSV ? "numbers" : "images");
+            config->data.type == CDDPI_DATA_CSV || config->data.type == CDDPI_DATA_NPY ? "numbers"
+                                                                                       : "images");
     }
     CDDPI_TRY(cddpi_config_check_data(config));
     if (config->model.type == CDDPI_MODEL_GPT2) {

@@ -60,6 +60,7 @@ enum cddpi_model_kind { CDDPI_MODEL_KIND_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_DATA_TEXT, "text")                                                                     \
     X(CDDPI_DATA_SYNTHETIC, "synthetic")                                                           \
     X(CDDPI_DATA_IMAGE_FOLDER, "image_folder")                                                     \
+    X(CDDPI_DATA_NPY, "npy")                                                                       \
     X(CDDPI_DATA_CSV, "csv")
 enum cddpi_data_type { CDDPI_DATA_TYPE_MAP(CDDPI_CHOICE_ID) };
 
@@ -112,7 +113,7 @@ enum cddpi_parallel_type { CDDPI_PARALLEL_TYPE_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_BALANCE_MEMORY, "memory")
 enum cddpi_balance { CDDPI_BALANCE_MAP(CDDPI_CHOICE_ID) };
 
-enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
+enum { CDDPI_KEYS_MAX = 160, CDDPI_TRAINER_CHUNKS = 64 };
 
 /* One member for each key; schema.c says what each key means. */
 struct cddpi_config {
@@ -139,6 +140,8 @@ struct cddpi_config {
         int64_t samples;
         struct cddpi_int_list image;
         struct cddpi_text_list train, test;
+        struct cddpi_text_list train_targets, test_targets;
+        char *npz_inputs, *npz_targets;
         char *vocabulary;
         double test_fraction;
         struct cddpi_real_list mean, std;

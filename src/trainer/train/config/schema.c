@@ -1,5 +1,4 @@
-/* schema.c - owns the table of all keys of train.conf, but for those of a layer (schema_layers.c).
- */
+/* schema.c - owns the table of all keys of train.conf; schema_layers.c has those of a layer. */
 #include "train/config/schema.h"
 
 #include "base/choices.h"
@@ -24,7 +23,9 @@
 #define FOLDERS ONLY(data.type, CDDPI_DATA_IMAGE_FOLDER)
 #define ALL_IMAGES ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC, CDDPI_DATA_IMAGE_FOLDER)
 #define FILES                                                                                      \
-    ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_CSV)
+    ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY,   \
+         CDDPI_DATA_CSV)
+#define NPY ONLY(data.type, CDDPI_DATA_NPY)
 #define CSV ONLY(data.type, CDDPI_DATA_CSV)
 #define TOKENS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC)
 #define WORDS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT)
@@ -84,8 +85,11 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
              "as many."},
     {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", CHOICES(CDDPI_LOSS_MAP),
-     .text = "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
-             "error, or the mean binary cross-entropy of the outputs as logits."},
+     .text =
+         "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
+         "error, or the mean binary cross-entropy of the outputs as logits. With data that have "
+         "real targets (npy, csv): *mse*, their mean square error, or *l1*, their mean absolute "
+         "error; evaluation then reports the rmse, or the mae, and no accuracy."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"", .is_path = true,
      .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*. "
              "gpt2: also Hugging Face's, llm.c's model files and folders with a model.safetensors "
@@ -111,7 +115,8 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
              "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd; "
              "*synthetic*, no files but random numbers, for benchmarks; *image_folder*, JPEG and "
-             "PNG files, a folder a class; *csv*, tables of text and numbers. See DATA."},
+             "PNG files, a folder a class; *npy*, NumPy's .npy and .npz files; *csv*, tables of "
+             "text and numbers. See DATA."},
     {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: images to train on."},
     {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
@@ -120,10 +125,12 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "idx: images to evaluate on."},
     {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: their classes."},
-    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16, IMAGES,
-     .text = "idx: number of classes, at most 256: a label beyond it is an error that names its "
-             "file and sample; 0: one more than the largest label of the training data. There is a "
-             "warning about classes without a sample. synthetic: of images; 0: 10."},
+    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16,
+     ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC, CDDPI_DATA_NPY),
+     .text = "idx, npy: number of classes, of idx at most 256: a label beyond it is an error that "
+             "names its file and sample; 0: one more than the largest label of the training data. "
+             "idx: there is a warning about classes without a sample. synthetic: of images; 0: "
+             "10."},
     {KEY(data.samples), CDDPI_KEY_LONG, "1024", 1, 1e9, ONLY(data.type, CDDPI_DATA_SYNTHETIC),
      .text = "synthetic: samples to train on; a tenth as many are evaluated on. A model of tokens "
              "gets sequences of *model.context* tokens out of *model.vocab*, others get images."},
@@ -131,22 +138,34 @@ const struct cddpi_key cddpi_config_keys[] = {
      ONLY(data.type, CDDPI_DATA_SYNTHETIC),
      .text = "synthetic: channels (at most 4), height and width of images."},
     {KEY(data.train), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
-     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_CSV),
-     .text =
-         "tokens, text, csv: files to train on, a name or pattern (as in *glob*(7)) or a list of "
-         "them; the files of a pattern are taken in the order of their names. image_folder: "
-         "the folder that has those of the classes to train on."},
+     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY,
+            CDDPI_DATA_CSV),
+     .text = "tokens, text, npy, csv: files to train on, a name or pattern (as in *glob*(7)) or a "
+             "list of "
+             "them; the files of a pattern are taken in the order of their names. image_folder: "
+             "the folder that has those of the classes to train on."},
     {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES, NEEDED(CDDPI_DATA_TOKENS),
-     .text =
-         "tokens, text, csv: files to evaluate on, likewise. image_folder: the folder of what to "
-         "evaluate on. text, image_folder, csv: without it, *data.test_fraction* of what "
-         "*data.train* names."},
+     .text = "tokens, text, npy, csv: files to evaluate on, likewise. image_folder: the folder of "
+             "what to "
+             "evaluate on. text, image_folder, npy, csv: without it, *data.test_fraction* of what "
+             "*data.train* names."},
+    {KEY(data.train_targets), CDDPI_KEY_TEXTS, "[]", .is_path = true, NPY,
+     .text = "npy: .npy files with the classes or real targets of the samples in *data.train*, one "
+             "for each of its files and in the same order; none where those are .npz archives, "
+             "which hold both."},
+    {KEY(data.test_targets), CDDPI_KEY_TEXTS, "[]", .is_path = true, NPY,
+     .text = "npy: likewise for *data.test*."},
+    {KEY(data.npz_inputs), CDDPI_KEY_TEXT, "\"x\"", NPY,
+     .text = "npy: the name of the array of samples in an .npz archive."},
+    {KEY(data.npz_targets), CDDPI_KEY_TEXT, "\"y\"", NPY,
+     .text = "npy: the name of the array of classes or real targets there."},
     {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9,
-     ONLY(data.type, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_CSV),
-     .text = "The part that is held back for evaluation, and never trained on, where there is no "
-             "*data.test*. text: the end of the tokens. image_folder: of each class this part of "
-             "its images, the same in every run whatever its seed. csv: this part of the rows, "
-             "likewise."},
+     ONLY(data.type, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY, CDDPI_DATA_CSV),
+     .text =
+         "The part that is held back for evaluation, and never trained on, where there is no "
+         "*data.test*. text: the end of the tokens. image_folder: of each class this part of "
+         "its images, the same in every run whatever its seed. npy, csv: this part of the samples, "
+         "likewise."},
     {KEY(data.target), CDDPI_KEY_TEXTS, "[]", CSV, NEEDED(CDDPI_DATA_CSV),
      .text = "csv: the column that the model learns to predict. Its different values are classes, "
              "in the order of integers, else of their bytes. With *model.loss* mse or l1 it holds "
@@ -167,10 +186,12 @@ const struct cddpi_key cddpi_config_keys[] = {
              "NaN, nan, NULL, null or ?: *error*, the run ends with its line; *mean*, it gets the "
              "mean of the rows to train on (a category: how frequent each is). A missing target is "
              "always an error."},
-    {KEY(data.normalize), CDDPI_KEY_ENUM, "\"none\"", CHOICES(CDDPI_NORMALIZE_MAP), CSV,
-     .text = "csv: how each number of a sample is changed: *standard*, to a mean of 0 and a "
-             "standard deviation of 1 over the training data; *minmax*, to 0 to 1. Categories stay "
-             "as they are. Checkpoints keep the statistics (*normalize* in state.json), by which a "
+    {KEY(data.normalize), CDDPI_KEY_ENUM, "\"none\"", CHOICES(CDDPI_NORMALIZE_MAP),
+     ONLY(data.type, CDDPI_DATA_NPY, CDDPI_DATA_CSV),
+     .text = "npy, csv: how each number of a sample is changed: *standard*, to a mean of 0 and a "
+             "standard deviation of 1 over the training data; *minmax*, to 0 to 1. npy: samples of "
+             "two or more dimensions are changed by channels. csv: categories stay as they are. "
+             "Checkpoints keep the statistics (*normalize* in state.json), by which a "
              "run goes on even if its data have changed."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
      .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
