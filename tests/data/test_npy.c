@@ -54,7 +54,7 @@ static void formats_1_to_3_are_read_with_samples_of_any_shape(void **state)
     static const struct {
         const char *shape;
         int channels, height, width;
-    } cases[] = {{"(2, 3)", 1, 1, 3},
+    } cases[] = {{"(2, 3)", 3, 1, 1},
                  {"(2, 3, 1)", 1, 3, 1},
                  {"(2, 1, 3, 1)", 1, 3, 1},
                  {"(2, 3, 1, 1)", 3, 1, 1},

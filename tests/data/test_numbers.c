@@ -69,6 +69,8 @@ static void each_type_becomes_float32(void **state)
         {CDDPI_NUMBER_F16, {0x00, 0x3E}, 1.5F},
         {CDDPI_NUMBER_F16, {0x01, 0x80}, -5.9604644775390625e-8F},
         {CDDPI_NUMBER_F16, {0xFF, 0x7B}, 65504.0F},
+        {CDDPI_NUMBER_F16, {0x00, 0x04}, 6.103515625e-5F},
+        {CDDPI_NUMBER_F16, {0x00, 0x7C}, INFINITY},
         {CDDPI_NUMBER_U8, {200}, 200},
         {CDDPI_NUMBER_I8, {200}, -56},
         {CDDPI_NUMBER_U16, {0x01, 0xFF}, 65281},
@@ -78,6 +80,8 @@ static void each_type_becomes_float32(void **state)
         {CDDPI_NUMBER_U64, {0, 0, 0, 0, 0, 0, 0, 0x80}, 9223372036854775808.0F},
         {CDDPI_NUMBER_I64, {0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}, -2},
     };
+
+    float nan = 0;
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -90,6 +94,8 @@ static void each_type_becomes_float32(void **state)
             fail_msg("case %zu: %g, not %g", i, (double)found, (double)cases[i].expected);
         }
     }
+    cddpi_numbers_to_f32(CDDPI_NUMBER_F16, "\x01\xFC", 1, &nan);
+    assert_true(isnan(nan));
 }
 
 static void samples_of_all_shards_are_numbered_through(void **state)

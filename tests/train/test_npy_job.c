@@ -182,7 +182,7 @@ static void a_trained_regression_predicts_from_c(void **state)
     cddp_model *model = NULL;
     cddp_model_value value = CDDP_MODEL_VALUE_INIT;
     float outputs[ROWS * 2];
-    cddp_tensor in = {.type = CDDP_F32, .dims = 4, .shape = {ROWS, 1, 1, WIDTH}, .data = x};
+    cddp_tensor in = {.type = CDDP_F32, .dims = 4, .shape = {ROWS, WIDTH, 1, 1}, .data = x};
     cddp_param out = {.type = CDDP_F32, .dims = 2, .shape = {ROWS, 2}, .data = outputs};
 
     (void)state;
@@ -193,7 +193,7 @@ static void a_trained_regression_predicts_from_c(void **state)
     assert_int_equal(cddp_model_get_input(model, 0, &value), CDDP_OK);
     assert_string_equal(value.name, "numbers");
     assert_int_equal(value.type, CDDP_F32);
-    assert_int_equal(value.shape[3], WIDTH);
+    assert_int_equal(value.shape[1], WIDTH);
     assert_int_equal(cddp_model_get_output(model, 0, &value), CDDP_OK);
     assert_string_equal(value.name, "targets");
     assert_int_equal(value.shape[1], 2);
@@ -242,6 +242,8 @@ static void what_cannot_be_trained_is_named(void **state)
     badly("classes.conf", "data.classes=1", NULL, "is too large, but classes are 0 to 0");
     badly("classes.conf", argument("data.train_targets=%s", in_work("none.npy")), NULL,
           "data.train_targets: ");
+    badly("regression.conf", "model.type=layers", "model.layers=({type=\"linear\";units=3;})",
+          "but there are 2 real targets: it should be 2 flat");
     badly("regression.conf", "model.type=dcgan", "model.loss=cross_entropy",
           "\"dcgan\" takes images, but data.type = \"npy\" has none");
     badly("regression.conf", "model.type=lstm_lm", NULL,

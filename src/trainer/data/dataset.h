@@ -157,10 +157,10 @@ struct cddpi_npy_options {
     const struct cddpi_dataset *like; /* whose samples and targets these must be like, or NULL */
 };
 
-/** Open .npy and .npz files, whose arrays' first dimension is the samples. A sample of one or two
- *  dimensions is an image of height 1, or of one channel; of more than three, the first ones are
- *  multiplied to channels. The files are mapped; compressed members are inflated by each rank.
- *  Collective in @p group.
+/** Open .npy and .npz files, whose arrays' first dimension is the samples. A sample of one
+ *  dimension is that many channels of 1 x 1, of two an image of one channel; of more than three,
+ * the first ones are multiplied to channels. The files are mapped; compressed members are inflated
+ * by each rank. Collective in @p group.
  *  @return as above, and as cddpi_paths_find(). */
 CDDP_CHECKED cddp_status cddpi_dataset_open_npy(const struct cddpi_npy_options *options,
                                                 cddp_group *group, struct cddpi_dataset *out);

@@ -47,16 +47,14 @@ static void from_f32(const void *values, size_t count, float *out)
 
 static float half_to_float(uint16_t half)
 {
-    int exponent = half >> 10 & 0x1F;
-    float fraction = (float)(half & 0x3FF);
+    uint32_t bits = (uint32_t)(half & 0x7FFF) << 13;
     float value;
 
-    if (exponent == 0x1F) {
-        value = fraction > 0 ? NAN : INFINITY;
-    } else if (exponent == 0) {
-        value = ldexpf(fraction, -24);
+    if ((half & 0x7C00) == 0) {
+        value = (float)(half & 0x3FF) * 0x1p-24f; /* 0 and subnormal numbers */
     } else {
-        value = ldexpf(fraction + 1024, exponent - 25);
+        bits += (half & 0x7C00) == 0x7C00 ? 0x70000000U : 0x38000000U; /* the exponents' biases */
+        memcpy(&value, &bits, sizeof value);
     }
     return half >> 15 != 0 ? -value : value;
 }

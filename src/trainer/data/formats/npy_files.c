@@ -54,13 +54,14 @@ static cddp_status open_array(const char *path, const char *name, struct cddpi_d
     return status == CDDP_ERR_FORMAT ? cddpi_fail_prefix(status, "%s", path) : status;
 }
 
-/* The sample's shape as channels, height and width. */
+/* The sample's shape as channels, height and width. A vector becomes channels, which linear layers
+ * take as they are. */
 static cddp_status fold_shape(const char *path, const struct cddpi_npy *npy, int out[3])
 {
     uint64_t sizes[3] = {1, 1, 1};
     char shape[SHAPE_BYTES];
 
-    for (int i = npy->dims - 1, to = 2; i > 0; i--) {
+    for (int i = npy->dims - 1, to = npy->dims == 2 ? 0 : 2; i > 0; i--) {
         sizes[to] *= npy->shape[i]; /* row_elements did not overflow */
         to -= to > 0;
     }
