@@ -248,6 +248,17 @@ def members():
             size, 0x00c0ffee00c0ffee, len(runs), *(number for run in runs for number in run))))
 
 
+def csv():
+    put("csv", "classes", b"\1x,c,y\r\n1.5,\"red, \"\"dark\"\"\",dog\r\n-2e3,blue,cat\r\n")
+    put("csv", "real", b"\0\xef\xbb\xbfx,y\n1,2.5\n\n3,4\n")
+    put("csv", "missing", b"\2x;c,y\n1,2\n,3\nNA,4\n5,6\n")
+    put("csv", "two_targets", b"\x24c;y;z\na;1;2\nb;3;4\n")
+    put("csv", "tabs", b"\x18c\tx\ty\n7\t1\t2\n8\t2\t3\n")
+    put("csv", "quoted_lines", b"\3c,y\n\"a\nb\",1\n\"\",2\nd , 3\n")
+    put("csv", "unclosed", b"\0x,y\n1,\"2\n")
+    put("csv", "ragged", b"\0x,y\n1,2,3\n4\n")
+
+
 def image():
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "vectors", "image_vectors.txt")
     for line in open(path):
@@ -258,6 +269,7 @@ def image():
 
 
 members()
+csv()
 hostfile()
 image()
 nodes()

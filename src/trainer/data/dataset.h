@@ -9,7 +9,8 @@
 
 enum cddpi_dataset_kind { CDDPI_DATASET_IMAGES, CDDPI_DATASET_TOKENS, CDDPI_DATASET_NUMBERS };
 
-struct cddpi_number_shard; /* numbers.h */
+struct cddpi_number_shard;  /* numbers.h */
+struct cddpi_normalization; /* normalization.h */
 
 /* Consecutive tokens: a whole file or a part of one. Little-endian, aligned to their size. */
 struct cddpi_token_shard {
@@ -57,6 +58,8 @@ struct cddpi_dataset {
     const cddp_sampler
         *split; /* sample i is row split[split_first + i] of all shards; NULL: row i */
     uint64_t split_first;
+    const struct cddpi_normalization *normalization; /* borrowed; NULL: as the files have them */
+    const char *columns; /* what the numbers are, in JSON: see csv_schema.h; NULL: unknown */
 };
 
 /** How many numbers say what the outputs for a sample should be: its class, the token after each of
@@ -100,6 +103,16 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_image_folder(const char *root, int s
                                                          const struct cddpi_dataset *like,
                                                          cddp_group *group,
                                                          struct cddpi_dataset *out);
+
+/** Move a part of the images of each class of @p train, which is such a folder just opened, to
+ *  @p out_test. The choice depends on the names of files only: it is the same on all ranks and
+ *  in every run. Of a class, one image at least is held back, and one at least is left; a class of
+ * one image is only trained on.
+ *  @param test_fraction  In (0, 1): the part of each class.
+ *  @return CDDP_OK, CDDP_ERR_FORMAT (no class has two images), CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_dataset_split_image_folder(struct cddpi_dataset *train,
+                                                          double test_fraction,
+                                                          struct cddpi_dataset *out_test);
 
 /** Open token files in llm.c's format: a header of 256 little-endian 32-bit numbers, then the
  *  tokens. The header begins with 20240520, 1 and the number of 16-bit tokens (GPT-2), or with

@@ -16,6 +16,7 @@ struct cddpi_dataset_memory {
     struct cddpi_paths paths;              /* the paths that shards name in error texts */
     char *labels[2];                       /* more paths for error texts */
     struct cddpi_image_files *image_files; /* for image folders; the names are in the first file */
+    struct cddpi_image_files *held_back;   /* of these; NULL: none */
     struct cddpi_number_shard *number_shards; /* for numbers */
     cddp_sampler *split;                      /* for numbers: see struct cddpi_dataset */
 };

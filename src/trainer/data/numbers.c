@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
+#include "data/normalization.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -178,24 +179,31 @@ cddp_status cddpi_numbers_agree(cddp_group *group, const struct cddpi_dataset *d
                           sizeof facts / sizeof *facts);
 }
 
-cddp_status cddpi_numbers_split(struct cddpi_dataset *dataset, double fraction,
-                                struct cddpi_dataset *out_test)
+cddp_status cddpi_numbers_order(const char *path, uint64_t rows, double fraction,
+                                cddp_sampler **out, uint64_t *out_count)
 {
-    uint64_t rows = dataset->count;
     uint64_t held = (uint64_t)((double)rows * fraction);
 
     if (rows < 2) {
         return cddpi_fail(CDDP_ERR_FORMAT,
-                          "%s: there is only 1 sample: none can be held back for evaluation",
-                          dataset->number_shards[0].path);
+                          "%s: there is only 1 sample: none can be held back for evaluation", path);
     }
     held = held < 1 ? 1 : held >= rows ? rows - 1 : held;
-    CDDPI_TRY(cddp_sampler_create(CDDP_ORDER_RANDOM, rows, SPLIT_SEED, &dataset->memory->split));
+    *out_count = rows - held;
+    return cddp_sampler_create(CDDP_ORDER_RANDOM, rows, SPLIT_SEED, out);
+}
+
+cddp_status cddpi_numbers_split(struct cddpi_dataset *dataset, double fraction,
+                                struct cddpi_dataset *out_test)
+{
+    uint64_t rows = dataset->count;
+
+    CDDPI_TRY(cddpi_numbers_order(dataset->number_shards[0].path, rows, fraction,
+                                  &dataset->memory->split, &dataset->count));
     dataset->split = dataset->memory->split;
     dataset->memory->datasets++;
     *out_test = *dataset;
-    dataset->count = rows - held;
-    out_test->count = held;
+    out_test->count = rows - dataset->count;
     out_test->split_first = dataset->count;
     return CDDP_OK;
 }
@@ -261,6 +269,9 @@ bool cddpi_dataset_numbers(const struct cddpi_dataset *dataset, uint64_t number,
     if (!read_row(&shard->inputs, shard->path, "number", row, elements_of(dataset), input, text,
                   text_bytes)) {
         return false;
+    }
+    if (dataset->normalization != NULL) {
+        cddpi_normalization_apply(dataset->normalization, elements_of(dataset), input);
     }
     if (dataset->target_count > 0) {
         return read_row(&shard->targets, shard->target_path, "target", row,

@@ -55,6 +55,14 @@ CDDP_CHECKED cddp_status cddpi_numbers_lay_out(struct cddpi_number_shard *shards
 CDDP_CHECKED cddp_status cddpi_numbers_agree(cddp_group *group,
                                              const struct cddpi_dataset *dataset);
 
+/** The order of @p rows samples of which cddpi_numbers_split() holds back the last ones.
+ *  @param path       For error texts.
+ *  @param out        Release with cddp_sampler_destroy().
+ *  @param out_count  How many at its start are trained on.
+ *  @return as cddpi_numbers_split(). */
+CDDP_CHECKED cddp_status cddpi_numbers_order(const char *path, uint64_t rows, double fraction,
+                                             cddp_sampler **out, uint64_t *out_count);
+
 /** Move a part of the samples of @p dataset to @p out_test, which shares its memory. The same
  *  samples are chosen in every run, at random but independent of the seed, because files are often
  *  sorted by class.

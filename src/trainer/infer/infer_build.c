@@ -85,35 +85,6 @@ static cddp_status describe_images(struct cddp_model *model)
     return cddpi_trainer_check_channels(config, shape[0]);
 }
 
-/* The shape of samples is read from the first file of data, if cddp_model_options.image does not
- * say it. */
-static cddp_status describe_numbers(struct cddp_model *model)
-{
-    const struct cddpi_config *config = model->config;
-    struct cddpi_npy_options options = cddpi_trainer_npy_options(config, false);
-    int shape[3] = {(int)model->options.image[0], (int)model->options.image[1],
-                    (int)model->options.image[2]};
-
-    if (shape[0] == 0) {
-        cddp_status status = cddpi_npy_shape(&options, shape);
-
-        if (status != CDDP_OK) {
-            (void)cddpi_config_fail(config, "data.train",
-                                    "%s: the shape of samples is read there, if "
-                                    "cddp_model_options.image does not say it",
-                                    cddp_last_error());
-            return status;
-        }
-    }
-    model->data.kind = CDDPI_DATASET_NUMBERS;
-    model->data.channels = shape[0];
-    model->data.height = shape[1];
-    model->data.width = shape[2];
-    model->data.classes = options.real_targets ? 0 : config->data.classes;
-    model->data.target_count = options.real_targets; /* how many is known later */
-    return CDDP_OK;
-}
-
 static cddp_status describe_tokens(struct cddp_model *model)
 {
     const struct cddpi_config *config = model->config;
@@ -133,7 +104,7 @@ static cddp_status describe_tokens(struct cddp_model *model)
     return cddpi_trainer_fit_vocabulary(config, "data.vocabulary", tokens, &model->data.classes);
 }
 
-static cddp_status describe_data(struct cddp_model *model)
+static cddp_status describe_data(struct cddp_model *model, const json_t *state)
 {
     const struct cddpi_config *config = model->config;
     bool tokens = cddpi_config_takes_tokens(config);
@@ -141,9 +112,10 @@ static cddp_status describe_data(struct cddp_model *model)
     model->kind = config->model.type == CDDPI_MODEL_DCGAN ? CDDPI_INFER_LATENT
                   : tokens                                ? CDDPI_INFER_TOKENS
                   : config->data.type == CDDPI_DATA_NPY   ? CDDPI_INFER_NUMBERS
+                  : config->data.type == CDDPI_DATA_CSV   ? CDDPI_INFER_NUMBERS
                                                           : CDDPI_INFER_IMAGES;
     if (model->kind == CDDPI_INFER_NUMBERS) {
-        return describe_numbers(model);
+        return cddpi_infer_describe_numbers(model, state);
     }
     return tokens ? describe_tokens(model) : describe_images(model);
 }
@@ -448,9 +420,9 @@ static cddp_status check_normalised(const struct cddp_model *model)
                                                                  : "latent vectors");
 }
 
-static cddp_status complete(struct cddp_model *model, const char *path)
+static cddp_status complete(struct cddp_model *model, const char *path, const json_t *state)
 {
-    CDDPI_TRY(describe_data(model));
+    CDDPI_TRY(describe_data(model, state));
     CDDPI_TRY(find_classes(model, path));
     CDDPI_TRY(check_probabilities(model));
     CDDPI_TRY(check_normalised(model));
@@ -461,22 +433,34 @@ static cddp_status complete(struct cddp_model *model, const char *path)
     return allocate(model);
 }
 
+static cddp_status read_state(const char *checkpoint, struct cddp_model *model, json_t **out)
+{
+    char *text = NULL;
+
+    CDDPI_TRY(cddp_snapshot_read_state(checkpoint, &text, &model->step));
+    *out = json_loads(text, 0, NULL);
+    cddp_free(text);
+    return *out != NULL ? CDDP_OK : no_memory();
+}
+
 cddp_status cddpi_infer_complete(struct cddp_model *model, const char *checkpoint,
                                  const char *weights)
 {
     char *file = checkpoint != NULL ? cddpi_format("%s/model.safetensors", checkpoint)
                                     : cddpi_strdup(weights);
     size_t team = cddpi_infer_begin(model);
+    json_t *state = NULL;
     cddp_status status;
 
     model->path = cddpi_strdup(checkpoint != NULL ? checkpoint : weights);
     status = file != NULL && model->path != NULL ? CDDP_OK : no_memory();
     if (status == CDDP_OK && checkpoint != NULL) {
-        status = cddp_snapshot_read_state(checkpoint, NULL, &model->step);
+        status = read_state(checkpoint, model, &state);
     }
     if (status == CDDP_OK) {
-        status = complete(model, file);
+        status = complete(model, file, state);
     }
+    json_decref(state);
     cddpi_infer_end(team);
     cddpi_free(file);
     return status;

@@ -4,6 +4,7 @@
 #include "base/env.h"
 #include "base/shape.h"
 #include "base/types.h"
+#include "data/normalization.h"
 #include "train/model_spec.h"
 
 #include <math.h>
@@ -61,7 +62,10 @@ static void describe_input(const struct cddp_model *model, cddp_model_value *out
         return;
     case CDDPI_INFER_NUMBERS:
         out->name = "numbers";
-        out->meaning = "numbers as the data files have them";
+        out->meaning = model->config->data.type == CDDPI_DATA_CSV
+                           ? "numbers as the CSV files have them, and 1 or 0 for each category, in "
+                             "the order of columns.features in the checkpoint's state.json"
+                           : "numbers as the data files have them";
         set_shape(out, 4, data->channels, data->height, data->width);
         return;
     case CDDPI_INFER_LATENT:
@@ -306,6 +310,10 @@ static cddp_status take_input(struct cddp_model *model, const void *data, size_t
                model->options.normalised) {
         memcpy(model->input, (const float *)data + first * elements,
                count * elements * sizeof(float));
+        for (size_t i = 0; model->normalization != NULL && i < count; i++) {
+            cddpi_normalization_apply(model->normalization, elements,
+                                      (float *)model->input + i * elements);
+        }
     } else {
         size_t plane = elements / (size_t)model->data.channels;
         const uint8_t *from = (const uint8_t *)data + first * elements;

@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "train/normalize.h"
 #include "train/trainer.h"
 
 #include <cddp/checkpoint.h>
@@ -219,6 +220,7 @@ cddp_status cddpi_cursor_read(struct cddpi_trainer *trainer, const char *path,
     CDDPI_TRY_MEMORY(object != NULL, "%s: no memory for its state", path);
     CDDPI_TRY_GOTO(end, status, read_state(path, object, &state));
     CDDPI_TRY_GOTO(end, status, check_same(trainer, path, &state));
+    CDDPI_TRY_GOTO(end, status, cddpi_normalize_read(trainer, path, object));
     CDDPI_TRY_GOTO(end, status, check_place(path, &state, step, trainer->data.train.data.count));
     *out = (struct cddpi_cursor){step, state.epoch, state.position};
 end:

@@ -10,6 +10,7 @@
 #include "group/join/group_agree.h"
 #include "nn/weights/weights.h"
 #include "train/model_spec.h"
+#include "train/setup_csv.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -150,7 +151,8 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
                  {"data.test_labels", config->data.test_labels},
                  {"data.vocabulary", config->data.vocabulary},
                  {"model.weights", config->model.weights}};
-    bool is_words = config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT;
+    bool has_files = config->data.type == CDDPI_DATA_TOKENS ||
+                     config->data.type == CDDPI_DATA_TEXT || config->data.type == CDDPI_DATA_CSV;
 
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         if (files[i].path[0] != '\0') {
@@ -159,12 +161,14 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
         CDDPI_TRY(check_readable(config, "data.train", config->data.train.values[0]));
+    }
+    if (config->data.type == CDDPI_DATA_IMAGE_FOLDER && config->data.test.count > 0) {
         CDDPI_TRY(check_readable(config, "data.test", config->data.test.values[0]));
     }
-    if (is_words) {
+    if (has_files) {
         CDDPI_TRY(check_patterns(config, "data.train", &config->data.train));
     }
-    if (is_words && (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
+    if (has_files && (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
         CDDPI_TRY(check_patterns(config, "data.test", &config->data.test));
     }
     if (config->data.type == CDDPI_DATA_NPY) {
@@ -196,13 +200,20 @@ static cddp_status open_folders(const struct cddpi_config *config, cddp_group *g
                                 struct cddpi_dataset *train, struct cddpi_dataset *test)
 {
     int size = config->data.size;
+    cddp_status status;
 
     CDDPI_TRY(blame(
         config, "data.train",
         cddpi_dataset_open_image_folder(config->data.train.values[0], size, NULL, group, train)));
-    CDDPI_TRY(blame(
-        config, "data.test",
-        cddpi_dataset_open_image_folder(config->data.test.values[0], size, train, group, test)));
+    if (config->data.test.count > 0) {
+        CDDPI_TRY(blame(config, "data.test",
+                        cddpi_dataset_open_image_folder(config->data.test.values[0], size, train,
+                                                        group, test)));
+    } else {
+        status = blame(config, "data.test_fraction",
+                       cddpi_dataset_split_image_folder(train, config->data.test_fraction, test));
+        CDDPI_TRY(group != NULL ? cddpi_agree(group, status) : status);
+    }
     return cddpi_trainer_check_channels(config, train->channels);
 }
 
@@ -371,6 +382,8 @@ static cddp_status open_by_type(const struct cddpi_config *config, cddp_group *g
         return open_folders(config, group, train, test);
     case CDDPI_DATA_NPY:
         return open_npy(config, group, train, test);
+    case CDDPI_DATA_CSV:
+        return blame(config, "data.train", cddpi_trainer_open_csv(config, group, train, test));
     default:
         return open_images(config, group, train, test);
     }

@@ -70,7 +70,8 @@ struct cddpi_trainer_set {
 
 struct cddpi_trainer_data {
     struct cddpi_trainer_set train, test;
-    uint64_t digests[CDDPI_DATA_DIGESTS]; /* rank 0: of the training data; 0: unknown */
+    uint64_t digests[CDDPI_DATA_DIGESTS];      /* rank 0: of the training data; 0: unknown */
+    struct cddpi_normalization *normalization; /* data.normalize; NULL: none */
     struct cddpi_tokenizer *tokenizer; /* rank 0: for generated text; NULL: text is token numbers */
     bool reads_samples;                /* this rank has the first layers of the model */
 };

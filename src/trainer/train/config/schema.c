@@ -2,6 +2,7 @@
 #include "train/config/schema.h"
 
 #include "base/choices.h"
+#include "data/normalization.h"
 #include "nn/model.h"
 #include "optim/optim.h"
 #include "parallel/pipeline/pipeline_schedule.h"
@@ -22,8 +23,10 @@
 #define FOLDERS ONLY(data.type, CDDPI_DATA_IMAGE_FOLDER)
 #define ALL_IMAGES ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC, CDDPI_DATA_IMAGE_FOLDER)
 #define FILES                                                                                      \
-    ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY)
+    ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY,   \
+         CDDPI_DATA_CSV)
 #define NPY ONLY(data.type, CDDPI_DATA_NPY)
+#define CSV ONLY(data.type, CDDPI_DATA_CSV)
 #define TOKENS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC)
 #define WORDS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT)
 #define GPT2 ONLY(model.type, CDDPI_MODEL_GPT2)
@@ -85,7 +88,7 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text =
          "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
          "error, or the mean binary cross-entropy of the outputs as logits. With data that have "
-         "real targets (npy): *mse*, their mean square error, or *l1*, their mean absolute "
+         "real targets (npy, csv): *mse*, their mean square error, or *l1*, their mean absolute "
          "error; evaluation then reports the rmse, or the mae, and no accuracy."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"", .is_path = true,
      .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*. "
@@ -112,7 +115,8 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
              "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd; "
              "*synthetic*, no files but random numbers, for benchmarks; *image_folder*, JPEG and "
-             "PNG files, a folder a class; *npy*, NumPy's .npy and .npz files. See DATA."},
+             "PNG files, a folder a class; *npy*, NumPy's .npy and .npz files; *csv*, tables of "
+             "text and numbers. See DATA."},
     {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: images to train on."},
     {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
@@ -134,16 +138,17 @@ const struct cddpi_key cddpi_config_keys[] = {
      ONLY(data.type, CDDPI_DATA_SYNTHETIC),
      .text = "synthetic: channels (at most 4), height and width of images."},
     {KEY(data.train), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
-     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY),
-     .text =
-         "tokens, text, npy: files to train on, a name or pattern (as in *glob*(7)) or a list of "
-         "them; the files of a pattern are taken in the order of their names. image_folder: "
-         "the folder that has those of the classes to train on."},
-    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
-     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_IMAGE_FOLDER),
-     .text = "tokens, text, npy: files to evaluate on, likewise; text: without any, the end of "
-             "those to train on; npy: without any, some of their samples. image_folder: the folder "
-             "of what to evaluate on."},
+     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY,
+            CDDPI_DATA_CSV),
+     .text = "tokens, text, npy, csv: files to train on, a name or pattern (as in *glob*(7)) or a "
+             "list of "
+             "them; the files of a pattern are taken in the order of their names. image_folder: "
+             "the folder that has those of the classes to train on."},
+    {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES, NEEDED(CDDPI_DATA_TOKENS),
+     .text = "tokens, text, npy, csv: files to evaluate on, likewise. image_folder: the folder of "
+             "what to "
+             "evaluate on. text, image_folder, npy, csv: without it, *data.test_fraction* of what "
+             "*data.train* names."},
     {KEY(data.train_targets), CDDPI_KEY_TEXTS, "[]", .is_path = true, NPY,
      .text = "npy: .npy files with the classes or real targets of the samples in *data.train*, one "
              "for each of its files and in the same order; none where those are .npz archives, "
@@ -155,9 +160,39 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(data.npz_targets), CDDPI_KEY_TEXT, "\"y\"", NPY,
      .text = "npy: the name of the array of classes or real targets there."},
     {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9,
-     ONLY(data.type, CDDPI_DATA_TEXT, CDDPI_DATA_NPY),
-     .text = "text: how much of the tokens is held back for evaluation where there is no "
-             "*data.test*. npy: of the samples, chosen at random, the same in every run."},
+     ONLY(data.type, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY, CDDPI_DATA_CSV),
+     .text =
+         "The part that is held back for evaluation, and never trained on, where there is no "
+         "*data.test*. text: the end of the tokens. image_folder: of each class this part of "
+         "its images, the same in every run whatever its seed. npy, csv: this part of the samples, "
+         "likewise."},
+    {KEY(data.target), CDDPI_KEY_TEXTS, "[]", CSV, NEEDED(CDDPI_DATA_CSV),
+     .text = "csv: the column that the model learns to predict. Its different values are classes, "
+             "in the order of integers, else of their bytes. With *model.loss* mse or l1 it holds "
+             "real numbers, and several columns can be listed."},
+    {KEY(data.features), CDDPI_KEY_TEXTS, "[]", CSV,
+     .text = "csv: the columns that the model gets; none: all but those of *data.target* and "
+             "*data.ignore*. They keep the order of the file."},
+    {KEY(data.ignore), CDDPI_KEY_TEXTS, "[]", CSV,
+     .text = "csv: columns that are not used, such as a row's number or name."},
+    {KEY(data.categories), CDDPI_KEY_TEXTS, "[]", CSV,
+     .text = "csv: columns whose numbers are categories, such as a postal code. A column whose "
+             "first value is no number has categories anyway. Each category becomes a number of "
+             "its own, 1 or 0, in the order of classes; at most 1000 a column."},
+    {KEY(data.delimiter), CDDPI_KEY_TEXT, "\",\"", CSV,
+     .text = "csv: what stands between fields: one character, or *tab*."},
+    {KEY(data.missing), CDDPI_KEY_ENUM, "\"error\"", CHOICES(CDDPI_DATA_MISSING_MAP), CSV,
+     .text = "csv: what a field of *data.features* means that is empty, or without quotes NA, N/A, "
+             "NaN, nan, NULL, null or ?: *error*, the run ends with its line; *mean*, it gets the "
+             "mean of the rows to train on (a category: how frequent each is). A missing target is "
+             "always an error."},
+    {KEY(data.normalize), CDDPI_KEY_ENUM, "\"none\"", CHOICES(CDDPI_NORMALIZE_MAP),
+     ONLY(data.type, CDDPI_DATA_NPY, CDDPI_DATA_CSV),
+     .text = "npy, csv: how each number of a sample is changed: *standard*, to a mean of 0 and a "
+             "standard deviation of 1 over the training data; *minmax*, to 0 to 1. npy: samples of "
+             "two or more dimensions are changed by channels. csv: categories stay as they are. "
+             "Checkpoints keep the statistics (*normalize* in state.json), by which a "
+             "run goes on even if its data have changed."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
      .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
              "tokens: the one by which they were made, if it is known: it says how many there are, "
