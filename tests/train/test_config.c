@@ -406,7 +406,7 @@ static void an_error_in_an_argument_names_it(void **state)
         strstr(message(FILES, "train=1"), "argument train=1: train is a group of keys"));
     assert_string_equal(message(FILES, "model.loss=mae"),
                         "argument model.loss=mae: model.loss: \"mae\" is not one of: "
-                        "cross_entropy, mse, binary_cross_entropy; the nearest is \"mse\"");
+                        "cross_entropy, mse, binary_cross_entropy, l1; the nearest is \"mse\"");
 }
 
 static void the_resolved_text_reads_back_to_itself(void **state)

@@ -144,6 +144,12 @@ void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cd
     if (train->kind == CDDPI_DATASET_TOKENS) {
         print_sequences(train, "train on", file);
         print_sequences(test, "evaluate on", file);
+    } else if (train->target_count > 0) {
+        fprintf(file,
+                "data: %llu samples of %d x %d x %d with %d real target%s each, %llu to test\n",
+                (unsigned long long)train->count, train->channels, train->height, train->width,
+                train->target_count, train->target_count == 1 ? "" : "s",
+                (unsigned long long)test->count);
     } else {
         fprintf(file, "data: %llu %s of %d x %d x %d in %d classes, %llu to test\n",
                 (unsigned long long)train->count,

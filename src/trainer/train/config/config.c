@@ -174,30 +174,6 @@ static cddp_status check_gpt2(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
-/* Conditions on several keys of image folders. */
-static cddp_status check_folders(const struct cddpi_config *config)
-{
-    const struct cddpi_text_list *lists[] = {&config->data.train, &config->data.test};
-    const struct cddpi_real_list *area = &config->data.crop_area;
-
-    for (int i = 0; i < 2; i++) {
-        if (lists[i]->count != 1) {
-            return cddpi_config_fail(config, i == 0 ? "data.train" : "data.test",
-                                     "%d folders, but images lie in one", lists[i]->count);
-        }
-    }
-    if (config->data.resize != 0 && config->data.resize < config->data.size) {
-        return cddpi_config_fail(config, "data.resize",
-                                 "%d, from which data.size = %d cannot be cut out",
-                                 config->data.resize, config->data.size);
-    }
-    if (area->count != 2 || area->values[0] > area->values[1]) {
-        return cddpi_config_fail(config, "data.crop_area",
-                                 "must be two numbers, the smaller one first");
-    }
-    return CDDP_OK;
-}
-
 /* Refuse what dcgan does not support yet. The check looks at values, not at whether a key was
  * given: a run writes all keys to RUN_DIR/train.conf, which must load again. */
 static cddp_status check_dcgan(const struct cddpi_config *config)
@@ -216,9 +192,10 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
         {config->parallel.type != CDDPI_PARALLEL_RANKS, "parallel.type", whole},
     };
 
-    if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
+    if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT ||
+        config->data.type == CDDPI_DATA_NPY || config->data.type == CDDPI_DATA_CSV) {
         return cddpi_config_fail(config, "model.type",
-                                 "\"dcgan\" takes images, but data.type = \"%s\" are tokens",
+                                 "\"dcgan\" takes images, but data.type = \"%s\" has none",
                                  cddpi_config_word(config, "data.type"));
     }
     return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
@@ -230,15 +207,14 @@ static cddp_status check_together(const struct cddpi_config *config)
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
     }
-    if (cddpi_config_is_language_model(config) &&
-        (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_IMAGE_FOLDER)) {
+    if (cddpi_config_is_language_model(config) && !cddpi_config_takes_tokens(config)) {
         return cddpi_config_fail(
-            config, "model.type", "\"%s\" takes tokens, but data.type = \"%s\" are images",
-            cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"));
+            config, "model.type", "\"%s\" takes tokens, but data.type = \"%s\" are %s",
+            cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"),
+            config->data.type == CDDPI_DATA_CSV || config->data.type == CDDPI_DATA_NPY ? "numbers"
+                                                                                       : "images");
     }
-    if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
-        CDDPI_TRY(check_folders(config));
-    }
+    CDDPI_TRY(cddpi_config_check_data(config));
     if (config->model.type == CDDPI_MODEL_GPT2) {
         CDDPI_TRY(check_gpt2(config));
     }
