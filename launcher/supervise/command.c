@@ -384,7 +384,7 @@ int cddpi_command_keys(const struct cddpi_launch_options *options)
         argv[used++] = options->arguments[i];
     }
     execv(path, argv);
-    fprintf(stderr, "cddp-run: %s cannot be executed: %s\n", path, strerror(errno));
+    cddpi_say(stderr, "cddp-run: %s cannot be executed: %s\n", path, strerror(errno));
     cddpi_free(argv);
     cddpi_free(path);
     return 1;

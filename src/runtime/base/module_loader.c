@@ -113,6 +113,17 @@ static cddp_status fail_untrusted(const struct cddpi_module_file *module, const 
                       module->title, path, why);
 }
 
+/* Whether the dynamic loader's reason is only that it found no file of the module's name, which
+ * would say again that the module is not there. */
+static bool is_absent(const struct cddpi_module_file *module, const char *path, const char *reason)
+{
+    static const char words[] = ": cannot open shared object file: No such file or directory";
+    size_t length = strlen(module->file);
+
+    return strcmp(path, module->file) == 0 && reason != NULL &&
+           strncmp(reason, module->file, length) == 0 && strcmp(reason + length, words) == 0;
+}
+
 static cddp_status open_file(const struct cddpi_module_file *module, const char *path,
                              const void **out)
 {
@@ -122,6 +133,12 @@ static cddp_status open_file(const struct cddpi_module_file *module, const char 
     if (handle == NULL) {
         const char *reason = dlerror();
 
+        if (is_absent(module, path, reason)) {
+            return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                              "there is no %s beside this program or library: build cddp with %s, "
+                              "or set %s to the file",
+                              module->file, module->build_with, cddpi_env_rows[module->at].name);
+        }
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "the %s module cannot be opened: %s", module->title,
                           reason != NULL ? reason : path);
     }
@@ -237,26 +254,6 @@ static cddp_status open_given(const struct cddpi_module_file *module, const char
                              : cddpi_fail_prefix(status, "$%s", cddpi_env_rows[module->at].name);
 }
 
-/* Open the module where the dynamic loader finds it by its name. */
-static cddp_status open_by_name(const struct cddpi_module_file *module, const void **out)
-{
-    char absent[128];
-    cddp_status status = open_file(module, module->file, out);
-
-    if (status == CDDP_OK) {
-        return status;
-    }
-    snprintf(absent, sizeof absent,
-             ": %s: cannot open shared object file: No such file or directory", module->file);
-    if (strstr(cddp_last_error(), absent) != NULL) { /* which would say the same twice */
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "there is no %s beside this program or library: build cddp with %s, or "
-                          "set %s to the file",
-                          module->file, module->build_with, cddpi_env_rows[module->at].name);
-    }
-    return status;
-}
-
 static cddp_status open_found(const struct cddpi_module_file *module,
                               struct module_loader_search *search, const void **out)
 {
@@ -272,7 +269,7 @@ static cddp_status open_found(const struct cddpi_module_file *module,
             return open_file(module, search->real, out);
         }
     } else if (search->refused[0] == '\0') {
-        return open_by_name(module, out);
+        return open_file(module, module->file, out);
     }
     return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s", search->refused);
 }
