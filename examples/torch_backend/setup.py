@@ -1,5 +1,7 @@
-"""Builds cddp_torch. Where cddp is: $CDDP_INCLUDE_DIR and $CDDP_LIB_DIR, else what pkg-config says."""
+"""Builds cddp_torch. Where cddp is: $CDDP_INCLUDE_DIR and $CDDP_LIB_DIR, else what pkg-config says. $CDDP_RUN names a
+cddp-run that the package brings (scripts/wheel); without it, it brings none."""
 import os
+import shutil
 import subprocess
 
 import torch
@@ -21,7 +23,14 @@ lib_dir = os.environ.get("CDDP_LIB_DIR") or variable("libdir")
 os.chdir(HERE)
 # C++ has no stable interface between two versions of PyTorch: with another one the extension does not load, or crashes
 built_for = "torch==" + torch.__version__.split("+")[0]
-setup(name="cddp_torch", version="0.1.0", packages=["cddp_torch"], install_requires=[built_for], cmdclass={"build_ext": BuildExtension},
+packages, entry_points = ["cddp_torch"], {"torch.backends": ["cddp = cddp_torch:_autoload"]}
+if "CDDP_RUN" in os.environ:
+    shutil.copy(os.environ["CDDP_RUN"], os.path.join(HERE, "cddp_run", "cddp-run"))
+    packages.append("cddp_run")
+    entry_points["console_scripts"] = ["cddp-run = cddp_run:main"]
+setup(name="cddp_torch", version="0.2.0", description="PyTorch's DistributedDataParallel on cddp",
+      packages=packages, package_data={"cddp_run": ["cddp-run"]}, entry_points=entry_points,
+      install_requires=[built_for], cmdclass={"build_ext": BuildExtension},
       ext_modules=[CppExtension("cddp_torch._C", [os.path.join("csrc", name) for name in SOURCES],
                                 include_dirs=[include_dir], library_dirs=[lib_dir],
                                 runtime_library_dirs=[lib_dir], libraries=["cddp"],

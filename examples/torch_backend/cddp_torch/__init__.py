@@ -1,10 +1,25 @@
-"""cddp as a backend of torch.distributed, on the CPU: after `import cddp_torch`,
-`torch.distributed.init_process_group("cddp")` joins a cddp group."""
+"""cddp as a backend of torch.distributed, on the CPU: `torch.distributed.init_process_group("cddp")` joins a cddp group.
+Where the package is installed, `import torch` finds it (entry point torch.backends); else `import cddp_torch` first."""
 import torch  # the extension needs its libraries
 import torch.distributed
 
-from . import _C
 
-__version__ = _C.version()
+def _create(store, rank, size, timeout):
+    from . import _C  # pylint: disable=import-outside-toplevel ; every program that imports torch imports this module
 
-torch.distributed.Backend.register_backend("cddp", _C.create, devices=["cpu"])
+    return _C.create(store, rank, size, timeout)
+
+
+def _autoload():
+    """What `import torch` calls. Importing this module has registered the backend."""
+
+
+def __getattr__(name):
+    if name == "__version__":
+        from . import _C  # pylint: disable=import-outside-toplevel
+
+        return _C.version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+torch.distributed.Backend.register_backend("cddp", _create, devices=["cpu"])
