@@ -245,6 +245,8 @@ struct cddpi_config {
     char *path;                  /* the file, as the user named it */
     char *where[CDDPI_KEYS_MAX]; /* where each key was given, by row of the table: "file:line" or
                                     the argument; NULL: default */
+    int level[CDDPI_KEYS_MAX];   /* which source gave it: later ones replace what earlier ones gave,
+                                    and have a higher number; 0: default */
 };
 
 /** Read @p path, then apply @p overrides ("key=value").
