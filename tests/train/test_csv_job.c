@@ -1,5 +1,6 @@
-/* test_csv_job.c - whole runs on CSV files: classes and real targets are learned, from columns of
- * numbers and of text; errors name key, file, line and column. */
+/* test_csv_job.c - whole runs on CSV files, and with data.normalize: classes and real targets are
+ * learned, from columns of numbers and of text; errors name key, file, line and column. */
+#include "support/npy.h"
 #include "support/train.h"
 
 enum { ROWS = 400 };
@@ -99,6 +100,36 @@ static void a_run_on_a_table_learns_classes_from_normalised_numbers_and_text(voi
     raw.arguments[2] = "optimizer.lr=0.00001"; /* a rate at which it does not diverge */
     run_well(&raw);
     assert_true(metric("raw", 600, "eval_accuracy") < 0.75);
+}
+
+/* y is 1 where the first number is above 5000. */
+static void numbers_of_npy_files_are_normalised_too(void **state)
+{
+    struct run_options options = {
+        .ranks = 2, .conf = "npy.conf", .arguments = {run_dir_argument("npy"), NULL}};
+    float x[ROWS][2];
+    uint8_t y[ROWS];
+    char text[4096];
+    uint32_t seed = 3;
+
+    (void)state;
+    for (int i = 0; i < ROWS; i++) {
+        x[i][0] = (float)(5000 + 1000 * next_number(&seed));
+        x[i][1] = (float)(next_number(&seed) / 1000);
+        y[i] = x[i][0] > 5000;
+    }
+    support_write_npy(in_work("x.npy"), "<f4", "(400, 2)", x, sizeof x);
+    support_write_npy(in_work("y.npy"), "|u1", "(400,)", y, sizeof y);
+    snprintf(text, sizeof text,
+             "model = { type = \"mlp\"; hidden = [8]; };\n"
+             "data = { type = \"npy\"; train = \"%s\"; train_targets = \"%s\";\n"
+             "  test_fraction = 0.2; normalize = \"minmax\"; };\n"
+             "train = { epochs = 40; batch_size = 32; device = \"cpu\"; log_steps = 10; };\n"
+             "optimizer = { type = \"sgd\"; lr = 0.2; };\n",
+             in_work("x.npy"), in_work("y.npy"));
+    support_write_file(in_work("npy.conf"), text, strlen(text));
+    run_well(&options);
+    assert_true(metric("npy", 400, "eval_accuracy") > 0.95);
 }
 
 /* The state.json of a checkpoint, without its checksum. */
@@ -253,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_WORK(a_run_on_a_table_learns_real_targets),
         IN_WORK(a_run_on_a_table_learns_classes_from_normalised_numbers_and_text),
+        IN_WORK(numbers_of_npy_files_are_normalised_too),
         IN_WORK(checkpoints_keep_the_statistics_and_the_names_of_columns),
         IN_WORK(a_resumed_run_keeps_the_statistics_that_it_began_with),
         IN_WORK(a_run_that_was_stopped_ends_with_the_bits_of_one_that_was_not),

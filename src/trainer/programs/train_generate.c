@@ -65,7 +65,10 @@ static cddp_status check_text(const struct cddpi_config *config)
                ? CDDP_OK
                : cddpi_config_fail(
                      config, "data.type", "only models of tokens write text, but the data are %s",
-                     config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic" : "images");
+                     config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic"
+                     : config->data.type == CDDPI_DATA_CSV || config->data.type == CDDPI_DATA_NPY
+                         ? "numbers"
+                         : "images");
 }
 
 /* A text on its way to a file, behind its prompt. */
