@@ -11,6 +11,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOST = 500000 }; /* state.json may have 64 MiB */
+
 cddp_status cddpi_normalize_parse(const char *path, const json_t *state,
                                   struct cddpi_normalization *out)
 {
@@ -145,17 +147,23 @@ static cddp_status prepare(struct cddpi_trainer *trainer)
 
 cddp_status cddpi_trainer_normalize(struct cddpi_trainer *trainer)
 {
+    size_t count = cddpi_normalization_count(&trainer->data.train.data);
     struct cddpi_normalization *normalization;
     cddp_status status = CDDP_OK;
 
     if (trainer->config->data.normalize == CDDPI_NORMALIZE_NONE) {
         return CDDP_OK;
     }
+    if (count > MOST) {
+        return cddpi_config_fail(trainer->config, "data.normalize",
+                                 "samples of %zu numbers, but a checkpoint has room for the "
+                                 "statistics of %d",
+                                 count, MOST);
+    }
     if (trainer->rank == 0) {
         status = prepare(trainer);
     } else {
-        trainer->data.normalization = cddpi_normalization_create(
-            cddpi_normalization_count(&trainer->data.train.data));
+        trainer->data.normalization = cddpi_normalization_create(count);
         status = trainer->data.normalization != NULL ? CDDP_OK : CDDP_ERR_NO_MEMORY;
     }
     CDDPI_TRY(cddpi_agree(trainer->group, status));
