@@ -1,6 +1,6 @@
 /* fuzz_csv.c - CSV files of strangers: byte 0 says how they are read, the rest is the file. */
 #include "data/formats/csv_rows.h"
-#include "fuzz.h"
+#include "fuzz/fuzz.h"
 
 #include <math.h>
 #include <stdlib.h>

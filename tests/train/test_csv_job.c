@@ -254,6 +254,7 @@ static void faults_are_named_with_key_line_and_column(void **state)
     } cases[] = {
         {"data.target=sort", "no column is called \"sort\", which data.target names"},
         {"data.target=age", "people.csv:2: column 2 (age): "},
+        {"data.delimiter=\t;", "data.delimiter: must be one character"},
         {"data.delimiter=;;", "data.delimiter: must be one character"},
         {"data.target=[\"kind\",\"age\"]", "data.target: 2 columns, but classes lie in one"},
         {"data.target=[]", "data.target: must name a column"},

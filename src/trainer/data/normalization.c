@@ -199,3 +199,34 @@ done:
     cddpi_free(sums);
     return status;
 }
+
+cddp_status cddpi_normalization_parse(const char *path, const struct json_t *state,
+                                      struct cddpi_normalization *out)
+{
+    const json_t *kept = json_object_get(state, "normalize");
+    const struct {
+        const char *name;
+        float *to;
+    } lists[] = {{"subtract", out->subtract}, {"divide", out->divide}};
+
+    for (int l = 0; l < 2; l++) {
+        const json_t *list = json_object_get(kept, lists[l].name);
+
+        if (json_array_size(list) != out->count) {
+            return cddpi_fail(CDDP_ERR_FORMAT,
+                              "%s/state.json: normalize.%s has %zu numbers, but samples have %zu",
+                              path, lists[l].name, json_array_size(list), out->count);
+        }
+        for (size_t i = 0; i < out->count; i++) {
+            float value = (float)json_number_value(json_array_get(list, i));
+
+            if (!isfinite(value) || (l == 1 && !(value > 0))) {
+                return cddpi_fail(CDDP_ERR_FORMAT,
+                                  "%s/state.json: number %zu of normalize.%s is %g", path, i,
+                                  lists[l].name, (double)value);
+            }
+            lists[l].to[i] = value;
+        }
+    }
+    return CDDP_OK;
+}

@@ -5,6 +5,8 @@
 
 #include "data/dataset.h"
 
+struct json_t;
+
 #define CDDPI_NORMALIZE_MAP(X)                                                                     \
     X(CDDPI_NORMALIZE_NONE, "none")                                                                \
     X(CDDPI_NORMALIZE_STANDARD, "standard") /* mean 0, standard deviation 1 */                     \
@@ -36,6 +38,12 @@ void cddpi_normalization_destroy(struct cddpi_normalization *normalization);
 CDDP_CHECKED cddp_status cddpi_normalization_find(const struct cddpi_dataset *dataset,
                                                   enum cddpi_normalize type,
                                                   struct cddpi_normalization *out);
+
+/** Read "subtract" and "divide" of "normalize" in @p state, a checkpoint's.
+ *  @param path  Of the checkpoint, for error texts.
+ *  @return CDDP_OK, CDDP_ERR_FORMAT. */
+CDDP_CHECKED cddp_status cddpi_normalization_parse(const char *path, const struct json_t *state,
+                                                   struct cddpi_normalization *out);
 
 /** Normalise a sample of @p elements numbers, a multiple of the parts. Any thread. */
 void cddpi_normalization_apply(const struct cddpi_normalization *normalization, size_t elements,

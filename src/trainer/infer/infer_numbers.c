@@ -5,7 +5,6 @@
 
 #include "data/normalization.h"
 #include "train/model_spec.h"
-#include "train/normalize.h"
 
 /* The shape of samples of NumPy's files is read from the first one, if cddp_model_options.image
  * does not say it. */
@@ -76,5 +75,5 @@ cddp_status cddpi_infer_describe_numbers(struct cddp_model *model, const json_t 
     model->normalization = cddpi_normalization_create(cddpi_normalization_count(&model->data));
     return model->normalization == NULL
                ? CDDP_ERR_NO_MEMORY
-               : cddpi_normalize_parse(model->path, state, model->normalization);
+               : cddpi_normalization_parse(model->path, state, model->normalization);
 }

@@ -8,39 +8,9 @@
 #include "group/join/group_agree.h"
 #include "train/trainer.h"
 
-#include <math.h>
 #include <string.h>
 
-cddp_status cddpi_normalize_parse(const char *path, const json_t *state,
-                                  struct cddpi_normalization *out)
-{
-    const json_t *kept = json_object_get(state, "normalize");
-    const struct {
-        const char *name;
-        float *to;
-    } lists[] = {{"subtract", out->subtract}, {"divide", out->divide}};
-
-    for (int l = 0; l < 2; l++) {
-        const json_t *list = json_object_get(kept, lists[l].name);
-
-        if (json_array_size(list) != out->count) {
-            return cddpi_fail(CDDP_ERR_FORMAT,
-                              "%s/state.json: normalize.%s has %zu numbers, but samples have %zu",
-                              path, lists[l].name, json_array_size(list), out->count);
-        }
-        for (size_t i = 0; i < out->count; i++) {
-            float value = (float)json_number_value(json_array_get(list, i));
-
-            if (!isfinite(value) || (l == 1 && !(value > 0))) {
-                return cddpi_fail(CDDP_ERR_FORMAT,
-                                  "%s/state.json: number %zu of normalize.%s is %g", path, i,
-                                  lists[l].name, (double)value);
-            }
-            lists[l].to[i] = value;
-        }
-    }
-    return CDDP_OK;
-}
+enum { MOST = 500000 }; /* state.json may have 64 MiB */
 
 cddp_status cddpi_normalize_read(struct cddpi_trainer *trainer, const char *path,
                                  const json_t *state)
@@ -62,7 +32,7 @@ cddp_status cddpi_normalize_read(struct cddpi_trainer *trainer, const char *path
         cddpi_normalization_count(&trainer->data.train.data));
     return trainer->data.normalization == NULL
                ? CDDP_ERR_NO_MEMORY
-               : cddpi_normalize_parse(path, state, trainer->data.normalization);
+               : cddpi_normalization_parse(path, state, trainer->data.normalization);
 }
 
 static json_t *list_of(const float *values, size_t count)
@@ -145,17 +115,23 @@ static cddp_status prepare(struct cddpi_trainer *trainer)
 
 cddp_status cddpi_trainer_normalize(struct cddpi_trainer *trainer)
 {
+    size_t count = cddpi_normalization_count(&trainer->data.train.data);
     struct cddpi_normalization *normalization;
     cddp_status status = CDDP_OK;
 
     if (trainer->config->data.normalize == CDDPI_NORMALIZE_NONE) {
         return CDDP_OK;
     }
+    if (count > MOST) {
+        return cddpi_config_fail(trainer->config, "data.normalize",
+                                 "samples of %zu numbers, but a checkpoint has room for the "
+                                 "statistics of %d",
+                                 count, MOST);
+    }
     if (trainer->rank == 0) {
         status = prepare(trainer);
     } else {
-        trainer->data.normalization = cddpi_normalization_create(
-            cddpi_normalization_count(&trainer->data.train.data));
+        trainer->data.normalization = cddpi_normalization_create(count);
         status = trainer->data.normalization != NULL ? CDDP_OK : CDDP_ERR_NO_MEMORY;
     }
     CDDPI_TRY(cddpi_agree(trainer->group, status));

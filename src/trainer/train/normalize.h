@@ -7,7 +7,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-struct cddpi_normalization;
 struct cddpi_trainer;
 
 /** Rank 0: read what the checkpoint @p path, whose state.json says @p state, normalises by.
@@ -15,12 +14,6 @@ struct cddpi_trainer;
  *          CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_normalize_read(struct cddpi_trainer *trainer, const char *path,
                                               const json_t *state);
-
-/** Read "subtract" and "divide" of @p state's "normalize" into @p out.
- *  @param path  Of the checkpoint, for error texts.
- *  @return CDDP_OK, CDDP_ERR_FORMAT. */
-CDDP_CHECKED cddp_status cddpi_normalize_parse(const char *path, const json_t *state,
-                                               struct cddpi_normalization *out);
 
 /** Rank 0: put it into the state of a checkpoint, with the names of columns of CSV files. False: no
  *  memory. */

@@ -56,7 +56,7 @@ static cddp_status check_csv(const struct cddpi_config *config)
                                  config->data.target.count);
     }
     if (delimiter == '\0' || strchr("\"\r\n .", delimiter) != NULL ||
-        (config->data.delimiter[1] != '\0' && delimiter != '\t')) {
+        (config->data.delimiter[1] != '\0' && strcmp(config->data.delimiter, "tab") != 0)) {
         return cddpi_config_fail(config, "data.delimiter",
                                  "must be one character, such as \",\" or \";\", or \"tab\"");
     }
