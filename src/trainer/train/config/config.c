@@ -460,11 +460,19 @@ bool cddpi_config_names_stages(const struct cddpi_config *config)
     return stages->count > 0 && !(stages->count == 1 && strcmp(stages->values[0], "auto") == 0);
 }
 
-cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
-                              const char *format, ...)
+cddp_status cddpi_config_prefix(const struct cddpi_config *config, const char *key,
+                                cddp_status status)
 {
     const struct cddpi_key *row = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, key);
     const char *where = row != NULL ? config->where[row - cddpi_config_keys] : NULL;
+
+    return cddpi_fail_prefix(status, "%s: %s%s", where != NULL ? where : config->path, key,
+                             where != NULL ? "" : " (its default)");
+}
+
+cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
+                              const char *format, ...)
+{
     char text[2048];
     va_list arguments;
 
@@ -472,8 +480,7 @@ cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return cddpi_fail(CDDP_ERR_CONFIG, "%s: %s%s: %s", where != NULL ? where : config->path, key,
-                      where != NULL ? "" : " (its default)", text);
+    return cddpi_config_prefix(config, key, cddpi_fail(CDDP_ERR_CONFIG, "%s", text));
 }
 
 cddp_status cddpi_config_name_file(const struct cddpi_config *config, cddp_status status)
@@ -484,8 +491,7 @@ cddp_status cddpi_config_name_file(const struct cddpi_config *config, cddp_statu
 cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,
                                   cddp_status status)
 {
-    return status == CDDP_ERR_CONFIG ? cddpi_config_fail(config, key, "%s", cddp_last_error())
-                                     : status;
+    return status == CDDP_ERR_CONFIG ? cddpi_config_prefix(config, key, status) : status;
 }
 
 cddp_status cddpi_config_check_rules(const struct cddpi_config *config,
