@@ -1,6 +1,7 @@
 /* test_mapped_file.c - files that are truncated while they are mapped: what readers get, and that
  * no other SIGBUS is hidden. */
 #include "base/mapped_file.h"
+#include "support/failure.h"
 #include "support/folder.h"
 
 #include <fcntl.h>
@@ -108,8 +109,8 @@ static void what_lies_at_the_path_later_does_not_matter(void **state)
     assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(sum(file), 0);
     assert_int_equal(truncate(path, (off_t)(PAGES * page_bytes)), 0);
-    assert_int_equal(cddpi_mapped_file_look(file), CDDP_ERR_IO);
-    assert_non_null(strstr(cddp_last_error(), "cut: could not be read from byte 0 on"));
+    assert_true(failure_is(cddpi_mapped_file_look(file), CDDP_ERR_IO, -1, -1, ""));
+    assert_true(last_error_has("cut: could not be read from byte 0 on"));
     cddpi_mapped_file_close(file);
 }
 

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/safetensors.h"
+#include "support/failure.h"
 #include "support/safetensors.h"
 
 #include <dirent.h>
@@ -118,13 +119,13 @@ static void senseless_tensors_are_refused_by_name(void **state)
         cddp_tensor both[2] = {tensors[0], cases[i].tensor};
 
         assert_int_equal(cddp_safetensors_write(path, both, 2, NULL), CDDP_ERR_ARGUMENT);
-        if (strstr(cddp_last_error(), cases[i].text) == NULL ||
-            strstr(cddp_last_error(), path) == NULL) {
+        if (!last_error_has(cases[i].text) || !last_error_has(path)) {
             fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), cases[i].text);
         }
     }
-    assert_int_equal(cddp_safetensors_write(path, &newer[0], 1, NULL), CDDP_ERR_UNAVAILABLE);
-    assert_non_null(strstr(cddp_last_error(), "\"bad\": flags 0x1 are not known to cddp "));
+    assert_true(failure_is(cddp_safetensors_write(path, &newer[0], 1, NULL), CDDP_ERR_UNAVAILABLE,
+                           -1, -1, ""));
+    assert_true(last_error_has("\"bad\": flags 0x1 are not known to cddp "));
     assert_int_equal(cddp_safetensors_write(path, &newer[1], 1, NULL), CDDP_ERR_UNAVAILABLE);
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, odd), CDDP_ERR_ARGUMENT);
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, twice), CDDP_ERR_ARGUMENT);
@@ -167,8 +168,9 @@ static void a_missing_tensor_is_told_with_the_name_that_may_be_meant(void **stat
         cddp_param wanted = {.name = cases[i][1], .dims = 1, .shape = {1}, .data = &one};
 
         assert_int_equal(cddp_safetensors_write(path, &is, 1, NULL), CDDP_OK);
-        assert_int_equal(cddp_safetensors_load(path, &wanted, 1), CDDP_ERR_FORMAT);
-        assert_non_null(strstr(cddp_last_error(), cases[i][2]));
+        assert_true(
+            failure_is(cddp_safetensors_load(path, &wanted, 1), CDDP_ERR_FORMAT, -1, -1, ""));
+        assert_true(last_error_has(cases[i][2]));
         assert_int_equal(strstr(cddp_last_error(), "nearest") != NULL, i < 2);
     }
 }
@@ -184,31 +186,31 @@ static void load_fills_memory_or_leaves_it_alone(void **state)
 
     (void)state;
     assert_int_equal(cddp_safetensors_write(path, tensors, 2, NULL), CDDP_OK);
-    assert_int_equal(cddp_safetensors_load(path, bad, 3), CDDP_ERR_FORMAT);
-    assert_non_null(strstr(cddp_last_error(), "\"extra\" (f32 [1]) is missing"));
-    assert_int_equal(cddp_safetensors_load(path, bad, 1), CDDP_ERR_FORMAT);
-    assert_non_null(strstr(cddp_last_error(), "\"w\" (f32 [2, 3]) is one that nothing wants"));
+    assert_true(failure_is(cddp_safetensors_load(path, bad, 3), CDDP_ERR_FORMAT, -1, -1, ""));
+    assert_true(last_error_has("\"extra\" (f32 [1]) is missing"));
+    assert_true(failure_is(cddp_safetensors_load(path, bad, 1), CDDP_ERR_FORMAT, -1, -1, ""));
+    assert_true(last_error_has("\"w\" (f32 [2, 3]) is one that nothing wants"));
     bad[1].shape[0] = 3;
     bad[1].shape[1] = 2;
-    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_FORMAT);
-    assert_non_null(strstr(cddp_last_error(), "\"w\" is f32 [2, 3], but f32 [3, 2] is wanted"));
+    assert_true(failure_is(cddp_safetensors_load(path, bad, 2), CDDP_ERR_FORMAT, -1, -1, ""));
+    assert_true(last_error_has("\"w\" is f32 [2, 3], but f32 [3, 2] is wanted"));
     bad[1] = good[1];
     bad[1].type = CDDP_I32;
     assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_FORMAT);
     bad[1] = good[0];
-    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "wanted twice"));
+    assert_true(failure_is(cddp_safetensors_load(path, bad, 2), CDDP_ERR_ARGUMENT, -1, -1, ""));
+    assert_true(last_error_has("wanted twice"));
     bad[1] = good[1];
     bad[1].flags = CDDP_PARAM_FROZEN | 2;
-    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE);
-    assert_non_null(strstr(cddp_last_error(), "\"w\": flags 0x2 are not known to cddp "));
+    assert_true(failure_is(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
+    assert_true(last_error_has("\"w\": flags 0x2 are not known to cddp "));
     bad[1].flags = CDDP_PARAM_FROZEN;
     bad[1].reserved2[0] = 5;
     assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE);
     bad[1] = good[1];
     bad[1].dims = CDDP_MAX_DIMS + 1;
-    assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "\"w\" is wanted with type 0 and 9 dimensions"));
+    assert_true(failure_is(cddp_safetensors_load(path, bad, 2), CDDP_ERR_ARGUMENT, -1, -1, ""));
+    assert_true(last_error_has("\"w\" is wanted with type 0 and 9 dimensions"));
     assert_int_equal(step, 0);
     assert_int_equal(cddp_safetensors_load(path, good, 2), CDDP_OK);
     assert_memory_equal(w, weights, sizeof w);
@@ -230,12 +232,13 @@ static void some_of_a_files_tensors_are_loaded(void **state)
     assert_int_equal(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_OK);
     assert_float_equal(into[1], 2, 0);
     wanted.shape[0] = 3;
-    assert_int_equal(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_FORMAT);
-    assert_non_null(
-        strstr(cddp_last_error(), "tensor \"b.weight\" is f32 [2], but f32 [3] is wanted"));
+    assert_true(
+        failure_is(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_FORMAT, -1, -1, ""));
+    assert_true(last_error_has("tensor \"b.weight\" is f32 [2], but f32 [3] is wanted"));
     wanted.name = "b.wieght";
-    assert_int_equal(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_FORMAT);
-    assert_non_null(strstr(cddp_last_error(), "the nearest name in it is \"b.weight\""));
+    assert_true(
+        failure_is(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_FORMAT, -1, -1, ""));
+    assert_true(last_error_has("the nearest name in it is \"b.weight\""));
     wanted = (cddp_param){.name = "a.weight", .dims = 1, .shape = {3}};
     assert_int_equal(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_ARGUMENT);
 }
@@ -251,8 +254,8 @@ static void tensors_are_listed_if_all_their_words_are_known(void **state)
     assert_int_equal(out[0].flags, 0);
     assert_string_equal(out[1].name, "b");
     params[1].flags = CDDP_PARAM_FROZEN | 2;
-    assert_int_equal(cddp_tensors_of(params, 2, out), CDDP_ERR_UNAVAILABLE);
-    assert_non_null(strstr(cddp_last_error(), "tensors_of: param 1 (b): flags 0x2 are not known"));
+    assert_true(failure_is(cddp_tensors_of(params, 2, out), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
+    assert_true(last_error_has("tensors_of: param 1 (b): flags 0x2 are not known"));
     params[1].flags = 0;
     params[1].reserved2[1] = 1;
     assert_int_equal(cddp_tensors_of(params, 2, out), CDDP_ERR_UNAVAILABLE);
@@ -282,9 +285,9 @@ static void a_full_disk_leaves_the_old_file(void **state)
         cddpi_file_set_hook(NULL);
         assert_int_equal(count_entries(dir), 1);
         if (status != CDDP_OK) {
-            assert_int_equal(status, CDDP_ERR_IO);
-            assert_non_null(strstr(cddp_last_error(), path));
-            assert_int_equal(cddpi_last_errno(), ENOSPC);
+            assert_true(failure_is(status, CDDP_ERR_IO, -1, -1, ""));
+            assert_true(last_error_has(path));
+            assert_true(failure_errno_is(ENOSPC));
             /* all but the last operation, flushing the folder, come before the rename */
             if (strstr(cddp_last_error(), "may bring the old one back") == NULL) {
                 assert_int_equal(cddp_safetensors_load(path, &old, 1), CDDP_OK);
@@ -307,7 +310,7 @@ static int write_beyond_the_limit(int rank, int world_size, void *argument)
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     CHECK(cddp_safetensors_write(path, &large, 1, NULL) == CDDP_ERR_IO);
     CHECK(cddpi_last_errno() == EFBIG);
-    CHECK(strstr(cddp_last_error(), path) != NULL);
+    CHECK(last_error_has(path));
     CHECK(count_entries(dir) == 1);
     return 0;
 }

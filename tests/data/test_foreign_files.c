@@ -7,6 +7,7 @@
 #include "data/images/image_decode.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/weights/weights.h"
+#include "support/failure.h"
 #include "support/folder.h"
 
 /* clang-format off */
@@ -152,8 +153,7 @@ static void each_reader_says_what_a_foreign_file_is(void **state)
             if (status != CDDP_ERR_FORMAT) {
                 fail_msg("%s, kind %zu: status %d", readers[r].name, k, status);
             }
-            if (strstr(cddp_last_error(), path) == NULL ||
-                strstr(cddp_last_error(), kinds[k].words) == NULL) {
+            if (!last_error_has(path) || !last_error_has(kinds[k].words)) {
                 fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), kinds[k].words);
             }
         }

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "data/dataset.h"
 #include "data/files/paths.h"
+#include "support/failure.h"
 #include "support/gzip.h"
 #include "support/token_folder.h"
 
@@ -19,7 +20,7 @@ static void is_refused(const char *pattern, int context, cddp_status status, con
 
     assert_int_equal(open_tokens(pattern, context, &dataset), status);
     if (strncmp(cddp_last_error(), in_folder(file), strlen(folder) + 1 + strlen(file)) != 0 ||
-        strstr(cddp_last_error(), what) == NULL) {
+        !last_error_has(what)) {
         fail_msg("'%s' should begin with '%s' and contain '%s'", cddp_last_error(), file, what);
     }
     assert_int_equal(dataset.count, 77);
@@ -143,10 +144,10 @@ static void a_list_keeps_its_order_and_names_no_file_twice(void **state)
     assert_string_equal(paths.names[3], in_folder("a1"));
     cddpi_paths_fini(&paths);
     patterns[2] = in_folder("b2");
-    assert_int_equal(cddpi_paths_find(patterns, 3, &paths), CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "/b2: the file is named twice"));
-    assert_int_equal(cddpi_paths_find(patterns, 0, &paths), CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "no file is named"));
+    assert_true(failure_is(cddpi_paths_find(patterns, 3, &paths), CDDP_ERR_ARGUMENT, -1, -1, ""));
+    assert_true(last_error_has("/b2: the file is named twice"));
+    assert_true(failure_is(cddpi_paths_find(patterns, 0, &paths), CDDP_ERR_ARGUMENT, -1, -1, ""));
+    assert_true(last_error_has("no file is named"));
     assert_null(paths.names);
 }
 

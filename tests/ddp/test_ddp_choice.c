@@ -2,6 +2,7 @@
  * ranks; given sizes take precedence; gradients become the same mean whatever was chosen. */
 #include "group/join/link.h"
 #include "support/ddp_ranks.h"
+#include "support/failure.h"
 
 #include <sys/mman.h>
 
@@ -145,9 +146,10 @@ static int one_by_hand_rank(int rank, int world_size, void *argument)
 
     CHECK(enter(&t, argument, rank, world_size, OWNED, COUNT, elements, NULL) == 0);
     t.model.options.bucket_bytes = rank == 1 ? (size_t)25 << 20 : 0;
-    CHECK(cddp_ddp_create(t.group, t.model.params, COUNT, NULL, 0, &t.model.options, &t.ddp) ==
-          CDDP_ERR_MISMATCH);
-    CHECK(strstr(cddp_last_error(), "bucket_bytes") != NULL);
+    CHECK(failure_is(
+        cddp_ddp_create(t.group, t.model.params, COUNT, NULL, 0, &t.model.options, &t.ddp),
+        CDDP_ERR_MISMATCH, -1, -1, ""));
+    CHECK(last_error_has("bucket_bytes"));
     return leave(&t);
 }
 

@@ -14,19 +14,22 @@ static int misplaced_rank(int rank, int n, void *argument)
 
     CHECK(stage_enter(&play->stage, rank, n, &group) == CDDP_OK);
     param.grad = host;
-    CHECK(cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp) == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "the gradient of parameter 0 (w) does not lie in the memory of "
-                                    "device deferred 0") != NULL);
+    CHECK(failure_is(cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp), CDDP_ERR_ARGUMENT, 0,
+                     0, ""));
+    CHECK(last_error_has("the gradient of parameter 0 (w) does not lie in the memory of "
+                         "device deferred 0"));
     param.grad = NULL;
     options.shard = true;
-    CHECK(cddp_ddp_create(group, &param, 1, NULL, 0, &options, &ddp) == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "the data of parameter 0 (w) does not lie") != NULL);
+    CHECK(failure_is(cddp_ddp_create(group, &param, 1, NULL, 0, &options, &ddp), CDDP_ERR_ARGUMENT,
+                     0, 0, ""));
+    CHECK(last_error_has("the data of parameter 0 (w) does not lie"));
     CHECK(cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp) == CDDP_OK);
     cddp_ddp_destroy(ddp);
     if (n > 1) {
         param.data = rank == 0 ? on_device(group, sizeof host) : host;
-        CHECK(cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp) == CDDP_ERR_MISMATCH);
-        CHECK(strstr(cddp_last_error(), "w f32 [4] on the device") != NULL);
+        CHECK(failure_is(cddp_ddp_create(group, &param, 1, NULL, 0, NULL, &ddp), CDDP_ERR_MISMATCH,
+                         -1, -1, ""));
+        CHECK(last_error_has("w f32 [4] on the device"));
     }
     cddp_group_destroy(group);
     return 0;

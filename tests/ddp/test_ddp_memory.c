@@ -1,6 +1,7 @@
 /* test_ddp_memory.c - one rank has no memory left: every rank is told, and the group survives. */
 #include "base/alloc.h"
 #include "support/ddp_ranks.h"
+#include "support/failure.h"
 
 static const size_t elements[] = {10, 20, 30, 40};
 enum { COUNT = 4 };
@@ -67,7 +68,7 @@ static int hiding_rank(int rank, int world_size, void *argument)
     cddpi_alloc_fail_nth(rank == 0 ? 1 : 0);
     CHECK(cddp_ddp_wait(t.ddp) == CDDP_ERR_NO_MEMORY);
     cddpi_alloc_fail_nth(0);
-    CHECK(strstr(cddp_last_error(), "rank 0: no memory for") != NULL);
+    CHECK(last_error_has("rank 0: no memory for"));
     CHECK(same_text_everywhere(t.group, cddp_last_error()));
     return train_again(&t, rank, world_size);
 }

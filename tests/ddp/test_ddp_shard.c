@@ -437,13 +437,13 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(group != NULL);
     make_model(&model, rank, FLAT, SIZES, sizes, NULL);
     model.options.shard = true;
-    CHECK(cddp_ddp_create(group, model.params, SIZES, NULL, 0, &model.options, &ddp) ==
-          CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "shard and flat_grads exclude each other") != NULL);
+    CHECK(failure_is(cddp_ddp_create(group, model.params, SIZES, NULL, 0, &model.options, &ddp),
+                     CDDP_ERR_ARGUMENT, 0, 0, ""));
+    CHECK(last_error_has("shard and flat_grads exclude each other"));
     model.options.shard = false;
     CHECK(cddp_ddp_create(group, model.params, SIZES, NULL, 0, &model.options, &ddp) == CDDP_OK);
-    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "the optimizer is not sharded") != NULL);
+    CHECK(failure_is(cddp_ddp_params_start(ddp), CDDP_ERR_ARGUMENT, -1, -1, ""));
+    CHECK(last_error_has("the optimizer is not sharded"));
     CHECK(cddp_ddp_param(ddp, 1) == model.params[1].data && cddp_ddp_param(ddp, SIZES) == NULL);
     CHECK(cddp_ddp_spans(ddp, rank, &count) == NULL && count == 0);
     CHECK(cddpi_ddp_mean(ddp, 1, 3, 1, NULL) == (const float *)model.params[1].grad + 3);
@@ -455,8 +455,8 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(ddp != NULL);
     CHECK(cddp_ddp_param_wait(ddp, SIZES) == CDDP_ERR_ARGUMENT);
     CHECK(begin_mean(ddp, 7) == 0 && cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
-    CHECK(cddp_ddp_params_start(ddp) == CDDP_ERR_INCOMPLETE);
-    CHECK(strstr(cddp_last_error(), "params_start in the middle of step 7") != NULL);
+    CHECK(failure_is(cddp_ddp_params_start(ddp), CDDP_ERR_INCOMPLETE, -1, -1, ""));
+    CHECK(last_error_has("params_start in the middle of step 7"));
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);
@@ -478,9 +478,9 @@ static int disagreeing_rank(int rank, int world_size, void *argument)
     CHECK(group != NULL);
     make_model(&model, rank, OWNED, SIZES, sizes, NULL);
     model.options.shard = rank == 1;
-    CHECK(cddp_ddp_create(group, model.params, SIZES, NULL, 0, &model.options, &ddp) ==
-          CDDP_ERR_MISMATCH);
-    CHECK(strstr(cddp_last_error(), "shard") != NULL);
+    CHECK(failure_is(cddp_ddp_create(group, model.params, SIZES, NULL, 0, &model.options, &ddp),
+                     CDDP_ERR_MISMATCH, -1, -1, ""));
+    CHECK(last_error_has("shard"));
     free_model(&model);
     cddp_group_destroy(group);
     return 0;
@@ -514,9 +514,9 @@ static int other_kind_rank(int rank, int world_size, void *argument)
     for (size_t p = model.count; p-- > 0;) {
         CHECK(p == FROZEN || cddp_ddp_grad_ready(ddp, p) == CDDP_OK);
     }
-    CHECK(cddp_ddp_wait(ddp) == CDDP_ERR_MISMATCH);
-    CHECK(strstr(cddp_last_error(), "ranks disagree about step 3: rank 0 has begun it as "
-                                    "CDDP_STEP_BY_SAMPLES, rank 1 as CDDP_STEP_BY_RANKS") != NULL);
+    CHECK(failure_is(cddp_ddp_wait(ddp), CDDP_ERR_MISMATCH, -1, -1, ""));
+    CHECK(last_error_has("ranks disagree about step 3: rank 0 has begun it as "
+                         "CDDP_STEP_BY_SAMPLES, rank 1 as CDDP_STEP_BY_RANKS"));
     CHECK(cddp_ddp_begin(ddp, NULL) == CDDP_ERR_BROKEN);
     cddp_ddp_destroy(ddp);
     free_model(&model);

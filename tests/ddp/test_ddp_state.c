@@ -4,6 +4,7 @@
 #include "group/engine/handles.h"
 #include "group/group.h"
 #include "support/ddp_ranks.h"
+#include "support/failure.h"
 
 #include <cddp/process.h>
 
@@ -77,8 +78,8 @@ static int broadcast_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_broadcast(ddp, world_size, both) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_broadcast(ddp, -1, both) == CDDP_ERR_ARGUMENT);
     CHECK(cddp_ddp_broadcast(ddp, 0, 0) == CDDP_ERR_ARGUMENT);
-    CHECK(cddp_ddp_broadcast(ddp, 0, both + 1) == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "the flags are 0x4: give CDDP_BROADCAST_PARAMS") != NULL);
+    CHECK(failure_is(cddp_ddp_broadcast(ddp, 0, both + 1), CDDP_ERR_ARGUMENT, -1, -1, ""));
+    CHECK(last_error_has("the flags are 0x4: give CDDP_BROADCAST_PARAMS"));
     CHECK(begin_mean(ddp, 0) == 0 && cddp_ddp_grad_ready(ddp, 1) == CDDP_OK);
     CHECK(cddp_ddp_broadcast(ddp, 0, both) == CDDP_ERR_INCOMPLETE);
     CHECK(cddp_ddp_grads_ready(ddp, 2, SIZES - 2) == CDDP_OK);
@@ -193,7 +194,7 @@ static int at_once_rank(int rank, int world_size, void *argument)
     CHECK(begin_mean(trainer.ddp, 3) == 0);
     CHECK(cddp_ddp_grads_ready(trainer.ddp, 0, 3) == CDDP_OK);
     CHECK(cddp_ddp_grads_ready(trainer.ddp, 2, 3) == CDDP_ERR_STATE); /* 2 was ready */
-    CHECK(strstr(cddp_last_error(), "parameter 2") != NULL);
+    CHECK(last_error_has("parameter 2"));
     cddp_ddp_destroy(trainer.ddp);
     trainer.ddp = NULL;
     return leave(&trainer);

@@ -1,6 +1,7 @@
 /* test_ddp_step.c - a step of several micro-batches, which ranks share as cddp_share_of() says: the
  * result is that of one sum over all of them, and a rank without any follows. */
 #include "support/ddp_ranks.h"
+#include "support/failure.h"
 
 #include <cddp/sampler.h>
 
@@ -179,8 +180,7 @@ static bool refuses(cddp_ddp *ddp, uint64_t number, uint64_t micro_batch, uint64
     how.samples = 1;
     how.micro_batch = micro_batch;
     how.micro_batches = micro_batches;
-    return cddp_ddp_begin(ddp, &how) == CDDP_ERR_ARGUMENT &&
-           strstr(cddp_last_error(), text) != NULL;
+    return cddp_ddp_begin(ddp, &how) == CDDP_ERR_ARGUMENT && last_error_has(text);
 }
 
 /* Four micro-batches of step 5 on two ranks: each has two. */
@@ -215,7 +215,7 @@ static int order_rank(int rank, int world_size, void *argument)
     CHECK(refuses(trainer.ddp, 5, share.first + 1, 6, "of step 5 (kind 0, 4 micro-batches), of"));
     CHECK(refuses(trainer.ddp, 5, 0, 0, "in the middle of step 5"));
     CHECK(cddp_ddp_follow(trainer.ddp, &all) == CDDP_ERR_INCOMPLETE && all);
-    CHECK(strstr(cddp_last_error(), "has begun 1 of its micro-batches") != NULL);
+    CHECK(last_error_has("has begun 1 of its micro-batches"));
     CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_STATE); /* none of which has begun anything */
     how.micro_batch++;
     how.samples = 2;

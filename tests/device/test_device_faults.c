@@ -1,5 +1,6 @@
 /* test_device_faults.c - failures of CUDA devices and their messages, on the emulated module. */
 #include "support/device.h"
+#include "support/failure.h"
 
 #include "base/alloc.h"
 #include "device/device_module.h"
@@ -68,8 +69,8 @@ static int lose_the_context(int rank, int world_size, void *argument)
           CDDP_OK);
     CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, "cudaErrorIllegalAddress");
     CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
-    CHECK(strstr(cddp_last_error(), " at src/runtime/device/cuda/") != NULL);
-    CHECK(strstr(cddp_last_error(), "CUDA_LAUNCH_BLOCKING=1") != NULL);
+    CHECK(last_error_has(" at src/runtime/device/cuda/"));
+    CHECK(last_error_has("CUDA_LAUNCH_BLOCKING=1"));
     CHECK_FAILS(device->ops->clear(device, CDDPI_STREAM_COMM, a, BYTES), CDDP_ERR_DEVICE,
                 "cudaMemsetAsync(memory, 0, bytes, in) at src/runtime/device/cuda/cuda_stream.c:");
     CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
@@ -97,7 +98,7 @@ static int launch_too_much(int rank, int world_size, void *argument)
     CHECK_FAILS(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a),
                 CDDP_ERR_DEVICE, "cudaErrorLaunchOutOfResources");
     CHECK(strstr(cddp_last_error(), "rank 0: cuda:0: ") == cddp_last_error());
-    CHECK(strstr(cddp_last_error(), " at kernels/cuda/") != NULL);
+    CHECK(last_error_has(" at kernels/cuda/"));
     CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
           CDDP_OK);
     CHECK(device->ops->finish(device, LIMIT_MS) == CDDP_OK);
@@ -338,7 +339,7 @@ static int count_none(int rank, int world_size, void *argument)
 {
     (void)rank, (void)world_size;
     CHECK(cddpi_device_count() == 0);
-    CHECK(strstr(cddp_last_error(), argument) != NULL);
+    CHECK(last_error_has(argument));
     return 0;
 }
 

@@ -2,6 +2,7 @@
  * their processors, and a step over all devices that equals a step on one. */
 #include "base/error.h"
 #include "device/parallel.h"
+#include "support/failure.h"
 #include "support/test.h"
 
 #include <cddp/cddp.h>
@@ -44,9 +45,9 @@ static void processors_count_on_a_machine_with_more_than_1024(void **state)
     assert_int_equal(cddp_devices_create((const char *const[]){"cpu:1"}, 1, &devices), CDDP_OK);
     assert_int_equal(devices->cores[0].cpu, 1500);
     cddp_devices_destroy(devices);
-    assert_int_equal(cddp_devices_create((const char *const[]){"cpu:2"}, 1, &devices),
-                     CDDP_ERR_UNAVAILABLE);
-    assert_non_null(strstr(cddp_last_error(), "may use 2 processors"));
+    assert_true(failure_is(cddp_devices_create((const char *const[]){"cpu:2"}, 1, &devices),
+                           CDDP_ERR_UNAVAILABLE, -1, -1, ""));
+    assert_true(last_error_has("may use 2 processors"));
     is_large = false;
 }
 
@@ -121,9 +122,9 @@ static void replicas_are_copies_and_the_first_is_the_original(void **state)
     }
     assert_true(copies[2][2] == 1 && copies[4][2] == 2 && a[2] == 3);
     cddp_free(copies);
-    assert_int_equal(cddp_parallel_replicate(devices, 3, params, NULL, 2, &copies),
-                     CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "replicate: counts is NULL"));
+    assert_true(failure_is(cddp_parallel_replicate(devices, 3, params, NULL, 2, &copies),
+                           CDDP_ERR_ARGUMENT, -1, -1, ""));
+    assert_true(last_error_has("replicate: counts is NULL"));
     assert_int_equal(cddp_parallel_replicate(devices, 4, params, counts, 2, &copies),
                      CDDP_ERR_ARGUMENT);
     assert_int_equal(
@@ -198,14 +199,17 @@ static void a_device_that_fails_is_named(void **state)
 
     (void)state;
     assert_int_equal(cddp_devices_create(names, 4, &devices), CDDP_OK);
-    assert_int_equal(cddp_parallel_apply(devices, 4, fail_behind, &which), CDDP_ERR_ARGUMENT);
+    assert_true(failure_is(cddp_parallel_apply(devices, 4, fail_behind, &which), CDDP_ERR_ARGUMENT,
+                           -1, -1, ""));
     assert_int_equal(strncmp(cddp_last_error(), "cpu:0: store nowhere", 20), 0);
     which = -1;
-    assert_int_equal(cddp_parallel_apply(devices, 4, fail_behind, &which), CDDP_ERR_DEVICE);
+    assert_true(failure_is(cddp_parallel_apply(devices, 4, fail_behind, &which), CDDP_ERR_DEVICE,
+                           -1, -1, ""));
     assert_string_equal(cddp_last_error(),
                         "cpu: its function returned 6, which is no error of cddp");
     assert_int_equal(cddp_parallel_apply(devices, 3, fail_behind, &which), CDDP_OK);
-    assert_int_equal(cddp_parallel_apply(devices, 3, fail_in_words, "no image"), CDDP_ERR_FORMAT);
+    assert_true(failure_is(cddp_parallel_apply(devices, 3, fail_in_words, "no image"),
+                           CDDP_ERR_FORMAT, -1, -1, ""));
     assert_string_equal(cddp_last_error(), "cpu: no image");
     cddp_devices_destroy(devices);
 }
@@ -456,7 +460,8 @@ static void what_cannot_be_done_is_refused(void **state)
                  "devices: %s: the devices of a program's own DataParallel are processors: start a "
                  "rank for each GPU",
                  gpus[i][1]);
-        assert_int_equal(cddp_devices_create(gpus[i], 2, &devices), CDDP_ERR_UNAVAILABLE);
+        assert_true(failure_is(cddp_devices_create(gpus[i], 2, &devices), CDDP_ERR_UNAVAILABLE, -1,
+                               -1, ""));
         assert_string_equal(cddp_last_error(), text);
     }
     assert_int_equal(cddp_devices_create(&name, 0, &devices), CDDP_ERR_ARGUMENT);
@@ -466,7 +471,8 @@ static void what_cannot_be_done_is_refused(void **state)
     options.in_row_bytes = sizeof *in;
     assert_int_equal(cddp_data_parallel(devices, &options, fail_on_last, NULL), CDDP_ERR_ARGUMENT);
     options.rows = 7;
-    assert_int_equal(cddp_data_parallel(devices, &options, fail_on_last, NULL), CDDP_ERR_IO);
+    assert_true(failure_is(cddp_data_parallel(devices, &options, fail_on_last, NULL), CDDP_ERR_IO,
+                           -1, -1, ""));
     assert_string_equal(cddp_last_error(),
                         "cpu:0: its function returned CDDP_ERR_IO: a file or a connection failed");
     options.struct_size = 0;
@@ -510,7 +516,8 @@ static void workers_live_from_round_to_round_each_on_its_processor(void **state)
     }
     rounds.round = 0;
     rounds.failing = 2;
-    assert_int_equal(cddpi_workers_run(workers, note_thread, &rounds), CDDP_ERR_STATE);
+    assert_true(
+        failure_is(cddpi_workers_run(workers, note_thread, &rounds), CDDP_ERR_STATE, -1, -1, ""));
     assert_string_equal(cddp_last_error(), "cpu:0: it is not well");
     rounds.failing = -1;
     assert_int_equal(cddpi_workers_run(workers, note_thread, &rounds), CDDP_OK);
@@ -534,10 +541,12 @@ static void a_thread_that_cannot_be_bound_is_an_error(void **state)
 
     (void)state;
     devices->cores[1].cpu = CPU_SETSIZE - 1;
-    assert_int_equal(cddp_parallel_apply(devices, 2, do_nothing, NULL), CDDP_ERR_UNAVAILABLE);
-    assert_non_null(strstr(cddp_last_error(), ": its thread cannot be bound to processor 1023: "));
-    assert_int_equal(cddpi_workers_create(devices, &workers), CDDP_ERR_UNAVAILABLE);
-    assert_non_null(strstr(cddp_last_error(), ": its thread cannot be bound to processor 1023: "));
+    assert_true(failure_is(cddp_parallel_apply(devices, 2, do_nothing, NULL), CDDP_ERR_UNAVAILABLE,
+                           -1, -1, ""));
+    assert_true(last_error_has(": its thread cannot be bound to processor 1023: "));
+    assert_true(
+        failure_is(cddpi_workers_create(devices, &workers), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
+    assert_true(last_error_has(": its thread cannot be bound to processor 1023: "));
     cddp_devices_destroy(devices);
 }
 

@@ -1,5 +1,6 @@
 /* test_exchange.c - blocks of different lengths, objects, concurrent messages, a group's own store,
  * and the common decision whether to stop. */
+#include "support/failure.h"
 #include "support/group_cases.h"
 
 #include <cddp/exchange.h>
@@ -111,10 +112,9 @@ static int disagree_rank(int rank, int n, void *argument)
         status = cddp_work_wait(work);
         cddp_work_destroy(work);
     }
-    CHECK(status == CDDP_ERR_MISMATCH);
-    CHECK(strstr(cddp_last_error(), "collective #1: ") != NULL); /* it is one call */
+    CHECK(failure_is(status, CDDP_ERR_MISMATCH, -1, -1, "broadcast #1")); /* it is one call */
     snprintf(text, sizeof text, "broadcast f32 x 6 from %d", at);
-    CHECK(strstr(cddp_last_error(), text) != NULL);
+    CHECK(last_error_has(text));
     cddp_group_destroy(group);
     return 0;
 }
@@ -250,8 +250,8 @@ static int bad_message_rank(int rank, int n, void *seed)
     CHECK(group_from_seed(seed, rank, n, SUPPORT_TIMEOUT_MS, &group) == CDDP_OK);
     x = 77;
     bad[1].peer = rank;
-    CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "message 1: rank") != NULL);
+    CHECK(failure_is(cddp_messages_start(group, bad, 2, NULL), CDDP_ERR_ARGUMENT, rank, -1, ""));
+    CHECK(last_error_has("message 1: rank"));
     bad[1] = messages[1];
     bad[1].out = NULL;
     CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_ARGUMENT);
@@ -263,12 +263,12 @@ static int bad_message_rank(int rank, int n, void *seed)
     CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_ARGUMENT);
     bad[1] = messages[1];
     bad[1].in = &x;
-    CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "message 1: it receives, so its in has to be NULL") != NULL);
+    CHECK(failure_is(cddp_messages_start(group, bad, 2, NULL), CDDP_ERR_ARGUMENT, rank, -1, ""));
+    CHECK(last_error_has("message 1: it receives, so its in has to be NULL"));
     bad[1] = messages[1];
     bad[1].reserved[1] = 1;
-    CHECK(cddp_messages_start(group, bad, 2, NULL) == CDDP_ERR_UNAVAILABLE);
-    CHECK(strstr(cddp_last_error(), "message 1: a reserved word is 0x1, which cddp ") != NULL);
+    CHECK(failure_is(cddp_messages_start(group, bad, 2, NULL), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
+    CHECK(last_error_has("message 1: a reserved word is 0x1, which cddp "));
     x = rank;
     CHECK(cddp_messages_start(group, messages, 2, NULL) == CDDP_OK);
     CHECK(y == 1 - rank);

@@ -1,5 +1,6 @@
 /* test_group_device.c - collectives on device memory: the same bits as on the CPU, in any order of
  * streams; no thread waits for the device. */
+#include "support/failure.h"
 #include "support/group_device.h"
 
 /* One collective of kind @p which, at @p count elements; where @p in is @p out there is one buffer.
@@ -209,19 +210,21 @@ static int memory_rank(int rank, int n, void *argument)
 
     CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
     there = on_device(group, sizeof host);
-    CHECK(cddp_all_reduce(group, host, there, 4, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "out is memory of device deferred 0, in is not") != NULL);
-    CHECK(cddp_all_reduce(group, there, host, 4, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "in is memory of device") != NULL);
+    CHECK(failure_is(cddp_all_reduce(group, host, there, 4, CDDP_F32, CDDP_OP_SUM, NULL),
+                     CDDP_ERR_ARGUMENT, rank, -1, ""));
+    CHECK(last_error_has("out is memory of device deferred 0, in is not"));
+    CHECK(failure_is(cddp_all_reduce(group, there, host, 4, CDDP_F32, CDDP_OP_SUM, NULL),
+                     CDDP_ERR_ARGUMENT, rank, -1, ""));
+    CHECK(last_error_has("in is memory of device"));
     if (n > 1) {
         CHECK(cddp_send(group, there, 1, CDDP_F32, (rank + 1) % n, NULL) == CDDP_ERR_UNAVAILABLE);
         CHECK(cddp_all_to_all(group, there, on_device(group, 64), 1, CDDP_I64, NULL) ==
               CDDP_ERR_UNAVAILABLE); /* the transport's own word; the group lives on */
-        CHECK(strstr(cddp_last_error(), "no all_to_all of i64") != NULL);
+        CHECK(last_error_has("no all_to_all of i64"));
     }
     CHECK(cddp_all_reduce(group, there, there, 4, CDDP_I8, CDDP_OP_SUM, NULL) ==
           CDDP_ERR_UNAVAILABLE); /* before any rank starts it: the group lives on */
-    CHECK(strstr(cddp_last_error(), "a device does not reduce i8 by sum") != NULL);
+    CHECK(last_error_has("a device does not reduce i8 by sum"));
     CHECK(cddp_all_reduce(group, there, there, 4, CDDP_I32, CDDP_OP_XOR, NULL) ==
           CDDP_ERR_UNAVAILABLE);
     CHECK(cddp_all_reduce(group, host, host, 4, CDDP_I8, CDDP_OP_OR, NULL) == CDDP_OK);

@@ -2,6 +2,7 @@
  * carries device memory, how NCCL is configured, and that ranks on other hosts are watched. */
 #include "support/ddp_ranks.h"
 #include "support/device_stage.h"
+#include "support/failure.h"
 #include "support/group.h"
 
 #include <net/if.h>
@@ -80,7 +81,7 @@ static int create_rank(int rank, int n, void *argument)
 
     CHECK(create(meeting, rank, n, &group) == wanted->status);
     if (wanted->status != CDDP_OK) {
-        CHECK(strstr(cddp_last_error(), wanted->says) != NULL);
+        CHECK(last_error_has(wanted->says));
         return 0;
     }
     CHECK(strcmp(group_info(group).backend, wanted->says) == 0);
@@ -93,7 +94,7 @@ static int create_rank(int rank, int n, void *argument)
     if (wanted->hosts[0] != wanted->hosts[n - 1] && (rank == 0 || rank == n - 1)) {
         CHECK((rank == 0 ? cddp_send(group, there, 1, CDDP_F32, n - 1, NULL)
                          : cddp_recv(group, there, 1, CDDP_F32, 0, NULL)) == CDDP_ERR_UNAVAILABLE);
-        CHECK(strstr(cddp_last_error(), "is on another host (copy it") != NULL);
+        CHECK(last_error_has("is on another host (copy it"));
     }
     cddp_group_destroy(group);
     return 0;
@@ -170,9 +171,8 @@ static int fault_rank(int rank, int n, void *argument)
     }
     status = status == CDDP_OK ? await_failure(group) : status;
     CHECK(status == wanted->status || status == CDDP_ERR_PEER); /* another rank told it first */
-    CHECK(strstr(cddp_last_error(), wanted->says) != NULL);
-    CHECK(rank == 1 || wanted->fault == 3 ||
-          strstr(cddp_last_error(), "all_reduce sum f32 x 100, #") != NULL);
+    CHECK(last_error_has(wanted->says));
+    CHECK(rank == 1 || wanted->fault == 3 || last_error_has("all_reduce sum f32 x 100, #"));
     cddp_group_destroy(group);
     return 0;
 }

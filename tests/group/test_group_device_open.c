@@ -2,6 +2,7 @@
  * is impossible. */
 #include "support/ddp_ranks.h"
 #include "support/device_stage.h"
+#include "support/failure.h"
 #include "support/group.h"
 
 struct wanted {
@@ -40,7 +41,7 @@ static int create_rank(int rank, int n, void *argument)
 
     CHECK(create(meeting, wanted, rank, n, &group) == wanted->status);
     if (wanted->status != CDDP_OK) {
-        CHECK(strstr(cddp_last_error(), wanted->says) != NULL);
+        CHECK(last_error_has(wanted->says));
         return 0;
     }
     CHECK(strcmp(group_info(group).backend, wanted->says) == 0);
@@ -109,13 +110,13 @@ static void options_for_devices_are_refused_on_the_processor(void **state)
 
     (void)state;
     options.backend = "nccl";
-    assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "backend nccl reduces a GPU's memory"));
+    assert_true(failure_is(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT, -1, -1, ""));
+    assert_true(last_error_has("backend nccl reduces a GPU's memory"));
     options.backend = NULL;
     options.device = "cpu";
     options.stream = &stream;
-    assert_int_equal(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "options.stream is for CUDA devices"));
+    assert_true(failure_is(cddp_group_create(&options, &group), CDDP_ERR_ARGUMENT, -1, -1, ""));
+    assert_true(last_error_has("options.stream is for CUDA devices"));
 }
 
 /* A caller that was compiled before there were devices. */

@@ -123,13 +123,12 @@ static int disagree_rank(int rank, int n, void *argument)
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
     start = cddpi_now_ns();
     status = rank == 1 ? disagree(group, fault->which, data) : reduce(group, fault, data, COUNT);
-    CHECK(status == CDDP_ERR_MISMATCH);
+    CHECK(failure_is(status, CDDP_ERR_MISMATCH, -1, -1, NULL));
     CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
-    CHECK(strstr(cddp_last_error(), calls[fault->which]) != NULL);
-    CHECK(strstr(cddp_last_error(), "all_reduce sum f32 x 100") != NULL);
-    CHECK(strstr(cddp_last_error(), "#2") != NULL);
-    CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
-    CHECK(strstr(cddp_last_error(), calls[fault->which]) != NULL);
+    CHECK(last_error_has(calls[fault->which]));
+    CHECK(last_error_has("all_reduce sum f32 x 100"));
+    CHECK(last_error_has("#2"));
+    CHECK(failure_is(cddp_barrier(group, NULL), CDDP_ERR_BROKEN, -1, -1, NULL));
     cddp_group_destroy(group);
     return 0;
 }
@@ -156,7 +155,7 @@ static int leave_rank(int rank, int n, void *argument)
         CHECK(failure_is(reduce(group, fault, data, COUNT), CDDP_ERR_PEER, ANY_RANK, 1,
                          "all_reduce #2"));
         CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
-        CHECK(last_error_has("has left the group") && last_error_has("all_reduce #2"));
+        CHECK(last_error_has("has left the group"));
     }
     cddp_group_destroy(group);
     return 0;
@@ -198,8 +197,6 @@ static int die_rank(int rank, int n, void *argument)
     CHECK(failure_is(status, CDDP_ERR_PEER, ANY_RANK, fault->culprit, "all_reduce #"));
     CHECK((cddpi_now_ns() - start) / 1000000 < SOON_MS);
     CHECK(says("died") || (is_far() && says("has ended without leaving")));
-    CHECK(says(fault->culprit == 0 ? "rank 0 (pid" : "rank 1 (pid") ||
-          (is_far() && says(fault->culprit == 0 ? "rank 0 on host" : "rank 1 on host")));
     cddp_group_destroy(group);
     free(data);
     return 0;
@@ -413,9 +410,8 @@ static int agree_rank(int rank, int n, void *argument)
                                                            "no. %d has no luck", rank)
                                          : cddpi_fail(CDDP_ERR_FORMAT, "neither");
 
-        CHECK(cddpi_agree(group, mine) == CDDP_ERR_IO);
+        CHECK(failure_is(cddpi_agree(group, mine), CDDP_ERR_IO, 1, 1, ""));
         CHECK(strcmp(cddp_last_error(), expected) == 0);
-        CHECK(cddpi_last_failure()->rank == 1 && cddpi_error_culprit() == 1);
     }
     if (rank % 2 == 1) {
         (void)cddpi_fail(CDDP_ERR_IO, "no. %d has no luck", rank);
@@ -425,13 +421,12 @@ static int agree_rank(int rank, int n, void *argument)
         snprintf(expected, sizeof expected,
                  "rank 1: no. 1 has no luck; rank 3: no. 3 has no luck; and 1 more ranks failed");
     }
-    CHECK(cddpi_agree_on_failure(group, &own, 2) == CDDP_ERR_IO);
+    CHECK(failure_is(cddpi_agree_on_failure(group, &own, 2), CDDP_ERR_IO, 1, 1, ""));
     CHECK(strcmp(cddp_last_error(), expected) == 0);
     /* the part's rank 0 is the job's last */
     CHECK(cddp_group_split(group, 0, -rank, &part) == CDDP_OK);
-    CHECK(cddpi_agree(part, rank == last ? cddpi_fail(CDDP_ERR_IO, "no") : CDDP_OK) == CDDP_ERR_IO);
-    CHECK(strcmp(cddp_last_error(), "rank 0: no") == 0);
-    CHECK(cddpi_error_culprit() == last);
+    CHECK(failure_is(cddpi_agree(part, rank == last ? cddpi_fail(CDDP_ERR_IO, "no") : CDDP_OK),
+                     CDDP_ERR_IO, 0, last, ""));
     CHECK(cddp_barrier(group, NULL) == CDDP_OK); /* nothing of it harmed the group */
     cddp_group_destroy(part);
     cddp_group_destroy(group);
@@ -455,9 +450,9 @@ static int message_rank(int rank, int n, void *argument)
         CHECK(cddp_send(group, data, COUNT, CDDP_F32, 1, NULL) == CDDP_OK);
         CHECK(cddp_barrier(group, NULL) != CDDP_OK);
     } else if (rank == 1) {
-        CHECK(cddp_recv(group, data, COUNT, CDDP_I32, 0, NULL) == CDDP_ERR_MISMATCH);
-        CHECK(strstr(cddp_last_error(), "rank 0 sends f32 x 100, rank 1 receives i32 x 100") !=
-              NULL);
+        CHECK(failure_is(cddp_recv(group, data, COUNT, CDDP_I32, 0, NULL), CDDP_ERR_MISMATCH, -1,
+                         -1, "recv #1"));
+        CHECK(last_error_has("rank 0 sends f32 x 100, rank 1 receives i32 x 100"));
     } else {
         CHECK(cddp_barrier(group, NULL) != CDDP_OK);
     }

@@ -1,4 +1,5 @@
 /* test_group_reduce.c - reductions of the host backend: each against a scalar reference. */
+#include "support/failure.h"
 #include "support/group_cases.h"
 
 /* all_reduce, reduce and reduce_scatter of one shape. */
@@ -77,8 +78,9 @@ static int bits_rank(int rank, int n, void *seed)
     CHECK(reduce_once(group, CDDP_I8, CDDP_OP_MEAN, PIECE + 3, false, true) == 0);
     CHECK(reduce_once(group, CDDP_I32, CDDP_OP_XOR, PIECE / 4 + 1, true, false) == 0);
     CHECK(cddp_all_reduce(group, x, x, 2, CDDP_BOOL, CDDP_OP_MEAN, NULL) == CDDP_ERR_ARGUMENT);
-    CHECK(cddp_all_reduce(group, x, x, 2, CDDP_F32, CDDP_OP_XOR, NULL) == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "there is no xor of f32") != NULL);
+    CHECK(failure_is(cddp_all_reduce(group, x, x, 2, CDDP_F32, CDDP_OP_XOR, NULL),
+                     CDDP_ERR_ARGUMENT, rank, -1, ""));
+    CHECK(last_error_has("there is no xor of f32"));
     CHECK(cddp_all_reduce(group, x, x, 1, CDDP_I32, (cddp_op)8, NULL) == CDDP_ERR_ARGUMENT);
     cddp_group_destroy(group);
     return 0;

@@ -1,6 +1,7 @@
 /* test_launch_hosts.c - ranks on different hosts find each other by the variables of Slurm, the
  * training operator and an indexed Job. A host is a process with its own network, host name and
  * /etc/hosts; one bridge connects all hosts. */
+#include "support/failure.h"
 #include "support/group.h"
 #include "support/test.h"
 
@@ -122,7 +123,7 @@ static int join(const struct trial *trial, int rank, int n)
         CHECK(status != CDDP_OK);
         if (rank > 0) { /* rank 0's own store has it: it waits for the others */
             CHECK(status == trial->status);
-            CHECK(strstr(cddp_last_error(), trial->text) != NULL);
+            CHECK(last_error_has(trial->text));
         }
         return 0;
     }

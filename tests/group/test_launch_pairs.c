@@ -4,6 +4,7 @@
 #include "group/launch/launch_claim.h"
 #include "group/launch/launch_env.h"
 #include "group/launch/launch_node.h"
+#include "support/failure.h"
 #include "support/mpirun.h"
 #include "support/who.h"
 
@@ -167,7 +168,7 @@ static bool try_node(int a, int rank_a, int size_a, int b, int rank_b, int size_
         assert_true(node.node == rank_a || node.node == rank_b);
         return true;
     }
-    if (strstr(cddp_last_error(), "ranks of another one (CDDP_RANK") == NULL &&
+    if (!last_error_has("ranks of another one (CDDP_RANK") &&
         (!names(cddp_last_error(), a) || !names(cddp_last_error(), b))) {
         fail_msg("cddp-run, %s and %s: not both are named: %s", launchers[a].name,
                  launchers[b].name, cddp_last_error());

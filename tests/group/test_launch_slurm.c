@@ -2,6 +2,7 @@
  * where the ranks of a step find their token, without other hosts. */
 #include "group/launch/launch_env.h"
 #include "group/launch/launch_node.h"
+#include "support/failure.h"
 #include "support/who.h"
 
 #include <stdatomic.h>
@@ -156,7 +157,7 @@ static int alone(int rank, int n, void *argument)
         CHECK(unlink(env.token_file) == 0);
         return 0;
     }
-    CHECK(status != CDDP_OK && strstr(cddp_last_error(), argument) != NULL);
+    CHECK(status != CDDP_OK && last_error_has(argument));
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "group/net/net.h"
 #include "group/net/net_exchange.h"
 #include "store/server.h"
+#include "support/failure.h"
 #include "support/test.h"
 
 #include <sched.h>
@@ -330,8 +331,7 @@ static int late_host(const struct job *job, int number, bool knows_all_others)
     CHECK(open_host(job, number, &host) == CDDP_OK);
     host.rendezvous.deadline_ns = 1;
     CHECK(say(&host, &own, sizeof own, all) == CDDP_ERR_TIMEOUT);
-    CHECK(!knows_all_others ||
-          strstr(cddp_last_error(), "joining: rank 5 did not come to tcp://") != NULL);
+    CHECK(!knows_all_others || last_error_has("joining: rank 5 did not come to tcp://"));
     CHECK(cddp_store_delete(host.rendezvous.store, "net/refused", &existed) == CDDP_OK && existed);
     cddp_store_close(host.rendezvous.store);
     return 0;

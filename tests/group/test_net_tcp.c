@@ -1,6 +1,7 @@
 /* test_net_tcp.c - the tcp carrier between ranks that are each on their own host. */
 #include "group/net/tcp/address.h"
 #include "support/carrier.h"
+#include "support/failure.h"
 #include "support/test.h"
 
 #define TOKEN SUPPORT_TOKEN
@@ -190,10 +191,10 @@ static int mismatch_rank(int rank, int world_size, void *argument)
     if (rank == 0) {
         CHECK(run_one(&self, &transfer) == CDDP_OK);
     } else {
-        CHECK(run_one(&self, &transfer) == CDDP_ERR_MISMATCH);
-        CHECK(strstr(cddp_last_error(), "rank 0") != NULL);
-        CHECK(strstr(cddp_last_error(), "200 bytes") != NULL);
-        CHECK(strstr(cddp_last_error(), "120 bytes") != NULL);
+        CHECK(failure_is(run_one(&self, &transfer), CDDP_ERR_MISMATCH, -1, -1, ""));
+        CHECK(last_error_has("rank 0"));
+        CHECK(last_error_has("200 bytes"));
+        CHECK(last_error_has("120 bytes"));
     }
     CHECK(carrier_meet(self.job));
     self.ops->forget(self.carrier);
@@ -218,9 +219,9 @@ static int other_settings_rank(int rank, int world_size, void *argument)
 
     (void)world_size;
     setenv("CDDP_SOCKETS", rank == 0 ? "1" : "3", 1);
-    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, &self) ==
-          CDDP_ERR_MISMATCH);
-    CHECK(strstr(cddp_last_error(), "CDDP_SOCKETS=3") != NULL);
+    CHECK(failure_is(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, &self),
+                     CDDP_ERR_MISMATCH, -1, -1, ""));
+    CHECK(last_error_has("CDDP_SOCKETS=3"));
     CHECK(self.carrier == NULL);
     carrier_close(&self);
     return 0;
@@ -242,9 +243,9 @@ static int no_secret_rank(int rank, int world_size, void *argument)
 
     (void)world_size;
     setenv("CDDP_ENCRYPT", "1", 1);
-    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, "", WAIT_MS, &self) ==
-          CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "CDDP_TOKEN") != NULL);
+    CHECK(failure_is(carrier_open(&cddpi_tcp_carrier, job->shared, rank, "", WAIT_MS, &self),
+                     CDDP_ERR_ARGUMENT, 0, -1, ""));
+    CHECK(last_error_has("CDDP_TOKEN"));
     carrier_close(&self);
     return 0;
 }
@@ -267,10 +268,9 @@ static int no_interface_rank(int rank, int world_size, void *argument)
     if (rank == 1) {
         setenv("CDDP_SOCKET_IFNAME", "nothing_has_this_name", 1);
     }
-    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, &self) ==
-          CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "rank 1") != NULL);
-    CHECK(strstr(cddp_last_error(), "lo") != NULL); /* one that there is */
+    CHECK(failure_is(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, WAIT_MS, &self),
+                     CDDP_ERR_ARGUMENT, 1, -1, ""));
+    CHECK(last_error_has("lo")); /* one that there is */
     carrier_close(&self);
     return 0;
 }

@@ -156,10 +156,11 @@ static int unreachable_rank(int rank, int world_size, void *argument)
     (void)world_size;
     CHECK(make_host(job->shared, rank, true) == 0);
     setenv("CDDP_SOCKET_IFNAME", "v2", 1);
-    CHECK(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, 700, &self) == CDDP_ERR_PEER);
-    CHECK(strstr(cddp_last_error(), "cannot be connected") != NULL);
-    CHECK(strstr(cddp_last_error(), "10.99.") != NULL);
-    CHECK(strstr(cddp_last_error(), "CDDP_SOCKET_IFNAME") != NULL);
+    CHECK(failure_is(carrier_open(&cddpi_tcp_carrier, job->shared, rank, TOKEN, 700, &self),
+                     CDDP_ERR_PEER, 0, 1, ""));
+    CHECK(last_error_has("cannot be connected"));
+    CHECK(last_error_has("10.99."));
+    CHECK(last_error_has("CDDP_SOCKET_IFNAME"));
     carrier_close(&self);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* test_transport_faults.c - failures in the middle of an operation of the CUDA module's transports:
  * the operation ends on all ranks, and streams become empty. */
 
+#include "support/failure.h"
 #include "support/transport_fault.h"
 
 /* A rank is killed with operations of all in the streams; a watchdog finds out, and all others end
@@ -26,7 +27,7 @@ static int killed_rank(int rank, int n, void *argument)
     }
     status = transport_watch(&me, SUPPORT_TIMEOUT_MS);
     CHECK(status == CDDP_ERR_PEER);
-    CHECK(strstr(cddp_last_error(), job->text) != NULL);
+    CHECK(last_error_has(job->text));
     CHECK(transport_start(&me, &op) != CDDP_OK);
     transport_rank_end(&me);
     return 0;
@@ -66,7 +67,7 @@ static int stuck_rank(int rank, int n, void *argument)
     CHECK(transport_start(&me, &op) == CDDP_OK);
     CHECK(transport_watch(&me, 500) == CDDP_ERR_TIMEOUT);
     CHECK(me.ops->poll(me.transport) == CDDP_ERR_BROKEN);
-    CHECK(strstr(cddp_last_error(), "the collective did not end") != NULL);
+    CHECK(last_error_has("the collective did not end"));
     CHECK(transport_start(&me, &op) == CDDP_ERR_BROKEN);
     transport_rank_end(&me);
     return 0;
@@ -96,8 +97,8 @@ static int async_rank(int rank, int n, void *argument)
     CHECK(transport_run(&me, &op) == CDDP_OK);
     status = transport_run(&me, &op);
     CHECK(status == CDDP_ERR_PEER);
-    CHECK(strstr(cddp_last_error(), "NCCL 2.28.9: ") != NULL);
-    CHECK(strstr(cddp_last_error(), "(a connection was closed by a remote peer)") != NULL);
+    CHECK(last_error_has("NCCL 2.28.9: "));
+    CHECK(last_error_has("(a connection was closed by a remote peer)"));
     transport_rank_end(&me);
     return 0;
 }
@@ -124,14 +125,14 @@ static int aborting_rank(int rank, int n, void *argument)
     if (rank == job->culprit) {
         me.ops->abort(me.transport, "had enough");
         CHECK(transport_start(&me, &op) == CDDP_ERR_BROKEN);
-        CHECK(strstr(cddp_last_error(), "had enough") != NULL);
+        CHECK(last_error_has("had enough"));
     } else {
         status = transport_start(&me, &op);
         if (status == CDDP_OK) {
             status = transport_watch(&me, SUPPORT_TIMEOUT_MS);
         }
         CHECK(status == CDDP_ERR_PEER);
-        CHECK(strstr(cddp_last_error(), "rank 1: had enough") != NULL);
+        CHECK(last_error_has("rank 1: had enough"));
     }
     CHECK(me.device->ops->finish(me.device, TRANSPORT_DRY_MS) == CDDP_OK);
     transport_rank_end(&me);
@@ -173,8 +174,8 @@ static int failing_rank(int rank, int n, void *argument)
     CHECK(status != CDDP_OK);
     if (rank != job->culprit && !nccl) {
         CHECK(status == CDDP_ERR_PEER);
-        CHECK(strstr(cddp_last_error(), "rank 1: ") != NULL);
-        CHECK(strstr(cddp_last_error(), "an illegal memory access was encountered") != NULL);
+        CHECK(last_error_has("rank 1: "));
+        CHECK(last_error_has("an illegal memory access was encountered"));
     }
     transport_rank_end(&me);
     return 0;
@@ -206,7 +207,7 @@ static int leaving_rank(int rank, int n, void *argument)
     CHECK(transport_barrier(&me)); /* all have it */
     if (rank != job->culprit) {
         CHECK(transport_run(&me, &op) == CDDP_ERR_PEER);
-        CHECK(strstr(cddp_last_error(), "rank 1 has left the group") != NULL);
+        CHECK(last_error_has("rank 1 has left the group"));
     }
     transport_rank_end(&me);
     return 0;
@@ -246,7 +247,7 @@ static int abandoning_rank(int rank, int n, void *argument)
             status = me.ops->poll(me.transport);
         }
         CHECK(status == CDDP_ERR_PEER);
-        CHECK(strstr(cddp_last_error(), "rank 1: left the group while work was under way") != NULL);
+        CHECK(last_error_has("rank 1: left the group while work was under way"));
     }
     transport_rank_end(&me);
     return 0;
@@ -280,8 +281,7 @@ static int misplaced_rank(int rank, int n, void *argument)
     op = transport_sum(rank == job->culprit ? data + COUNT : data, COUNT);
     status = transport_run(&me, &op);
     CHECK(status == CDDP_ERR_MISMATCH || status == CDDP_ERR_PEER);
-    CHECK(strstr(cddp_last_error(), "pass different places of memory from cddp_group_alloc()") !=
-          NULL);
+    CHECK(last_error_has("pass different places of memory from cddp_group_alloc()"));
     transport_rank_end(&me);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* test_transport_refusals.c - transports of the CUDA module that cannot be used: they say why, on
  * every rank. */
+#include "support/failure.h"
 #include "support/transport_fault.h"
 
 static int refused_rank(int rank, int n, void *argument)
@@ -14,7 +15,7 @@ static int refused_rank(int rank, int n, void *argument)
     }
     CHECK(transport_rank_start(job->world, rank, job->transport, false, &me) ==
           CDDP_ERR_UNAVAILABLE);
-    if (strstr(cddp_last_error(), job->text) == NULL) {
+    if (!last_error_has(job->text)) {
         fprintf(stderr, "rank %d: %s\n", rank, cddp_last_error());
         return 1;
     }
@@ -149,7 +150,7 @@ static int machines_rank(int rank, int n, void *argument)
     me.params.local_rank = 0;
     me.params.local_world_size = 1;
     CHECK(transport_open(&me) == CDDP_ERR_UNAVAILABLE);
-    CHECK(strstr(cddp_last_error(), "the ranks are on several machines") != NULL);
+    CHECK(last_error_has("the ranks are on several machines"));
     me.transport = NULL;
     transport_rank_end(&me);
     return 0;
@@ -177,7 +178,7 @@ static int failed_init_rank(int rank, int n, void *argument)
     CHECK(transport_rank_open(job->world, rank, job->transport, false, &me) == CDDP_OK);
     me.params.timeout_ms = 3000; /* of NCCL; exchanges may take as long as they like */
     CHECK(transport_open(&me) != CDDP_OK);
-    CHECK(strstr(cddp_last_error(), "making a communicator: ") != NULL);
+    CHECK(last_error_has("making a communicator: "));
     CHECK(strncmp(cddp_last_error(), "rank ", 5) == 0);
     me.transport = NULL;
     transport_rank_end(&me);

@@ -1,5 +1,6 @@
 /* test_transport_teardown.c - closing the CUDA module's transports: in any thread, while captured
  * graphs still exist, and always in bounded time. */
+#include "support/failure.h"
 #include "support/transport.h"
 
 #include <pthread.h>
@@ -83,7 +84,7 @@ static int ending_rank(int rank, int n, void *argument)
     }
     CHECK(transport_start(&me, &op) == CDDP_OK);
     CHECK(transport_watch(&me, SUPPORT_TIMEOUT_MS) == CDDP_ERR_PEER);
-    CHECK(strstr(cddp_last_error(), "rank 1 has died") != NULL);
+    CHECK(last_error_has("rank 1 has died"));
     transport_rank_end(&me);
     return 0;
 }

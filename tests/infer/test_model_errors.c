@@ -1,4 +1,5 @@
 /* test_model_errors.c - what cannot be opened or computed is told, with the file and the key. */
+#include "support/failure.h"
 #include "support/train.h"
 
 #include <cddp/model.h>
@@ -27,7 +28,7 @@ static int close_run(void **state)
 
 static void expect_told(cddp_status got, cddp_status status, const char *words)
 {
-    if (got != status || strstr(cddp_last_error(), words) == NULL) {
+    if (got != status || !last_error_has(words)) {
         fail_msg("status %d and not %d, or '%s' is not in: %s", (int)got, (int)status, words,
                  cddp_last_error());
     }

@@ -1,6 +1,7 @@
 /* test_cuda_attention.c - causal attention and its gradient on the device, against float64. The
  * bounds are those of 16-bit probabilities, as tensor cores multiply them, and of float32 sums. */
 #include "support/cuda_whole.h"
+#include "support/failure.h"
 
 /* Lengths around tiles of 8, 16, 32 and 64 rows, widths around vectors and each kind of tile. */
 static const struct cddpi_cuda_attention shapes[] = {
@@ -416,7 +417,7 @@ static void heads_that_are_too_wide_are_refused_with_the_width(void **state)
     NEEDS_CUDA();
     assert_int_equal(cuda->kernels->attention(cuda, &shape, NULL, NULL, NULL),
                      CDDP_ERR_UNAVAILABLE);
-    assert_non_null(strstr(cddp_last_error(), "heads of 264 (at most 256)"));
+    assert_true(last_error_has("heads of 264 (at most 256)"));
 }
 
 int main(void)

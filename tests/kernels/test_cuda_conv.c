@@ -1,6 +1,7 @@
 /* test_cuda_conv.c - convolution and its two gradients on the device, channels last, against
  * float64. The bounds allow for the transforms that cuDNN's engines may use. */
 #include "support/cuda_whole.h"
+#include "support/failure.h"
 
 static const struct cddpi_cuda_conv shapes[] = {
     {0, 1, 1, 1, 1, 1, 1, 1, 0, false},  {0, 2, 3, 7, 5, 4, 3, 1, 1, false},
@@ -380,7 +381,7 @@ static void channels_that_are_not_few_are_refused(void **state)
     some = no_numbers(CDDP_F32, 16);
     assert_int_equal(cuda->kernels->pad_channels(cuda, CDDP_BF16, some.device, 1, 9, some.device),
                      CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "9 channels"));
+    assert_true(last_error_has("9 channels"));
     assert_int_equal(cuda->kernels->pad_channels(cuda, CDDP_F32, some.device, 1, 3, some.device),
                      CDDP_ERR_ARGUMENT);
     numbers_free(&some);

@@ -1,6 +1,7 @@
 /* test_cuda_matmul_choice.c - how the algorithms of products on a CUDA device are chosen: by the
  * library, by their bits, by time. Each case has its own device. */
 #include "support/cuda_matmul.h"
+#include "support/failure.h"
 
 #include <dlfcn.h>
 
@@ -270,7 +271,7 @@ static void a_library_that_does_not_start_is_an_error(void **state)
     memory = cuda_alloc(256);
     assert_int_equal(cuda->kernels->linear(cuda, &shape, memory, memory, NULL, memory, NULL),
                      CDDP_ERR_DEVICE);
-    assert_non_null(strstr(cddp_last_error(), "cublasLtCreate: the library was not initialized"));
+    assert_true(last_error_has("cublasLtCreate: the library was not initialized"));
     cuda_release(memory);
 }
 
@@ -284,7 +285,7 @@ static void without_the_library_a_product_says_so(void **state)
     for (int i = 0; i < 2; i++) { /* nothing is left behind */
         assert_int_equal(cuda->kernels->linear(cuda, &shape, NULL, NULL, NULL, NULL, NULL),
                          CDDP_ERR_UNAVAILABLE);
-        assert_non_null(strstr(cddp_last_error(), "cublasLt"));
+        assert_true(last_error_has("cublasLt"));
     }
     unsetenv("CDDP_FAKE_CUDA_WITHOUT");
 }
@@ -298,8 +299,7 @@ static void a_choice_that_is_none_is_an_error(void **state)
     reopen("quick", "");
     assert_int_equal(cuda->kernels->linear(cuda, &shape, NULL, NULL, NULL, NULL, NULL),
                      CDDP_ERR_ARGUMENT);
-    assert_non_null(
-        strstr(cddp_last_error(), "CDDP_PRODUCTS=quick is not one of first, same and fast"));
+    assert_true(last_error_has("CDDP_PRODUCTS=quick is not one of first, same and fast"));
 }
 
 /* 1 + 2^-12 is 1 in TF32. */
@@ -345,7 +345,7 @@ static void products_can_be_recorded_once_there_was_one(void **state)
     assert_int_equal(
         cuda->kernels->linear(cuda, &l.shape, l.x.device, l.weight.device, NULL, l.y.device, NULL),
         CDDP_ERR_UNAVAILABLE);
-    assert_non_null(strstr(cddp_last_error(), "cannot be captured"));
+    assert_true(last_error_has("cannot be captured"));
     if (cuda->ops->capture_end(cuda, &captured) == CDDP_OK) {
         cuda->ops->graph_destroy(cuda, captured);
     }

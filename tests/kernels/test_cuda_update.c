@@ -1,5 +1,6 @@
 /* test_cuda_update.c - optimizers' updates on a CUDA device equal the CPU's, bit by bit. */
 #include "support/cuda_update.h"
+#include "support/failure.h"
 
 static void next_grads(struct model *model, uint32_t step)
 {
@@ -233,10 +234,10 @@ static void a_table_says_which_tensor_is_wrong(void **state)
         slots[i].grad = memory;
     }
     assert_int_equal(cuda->kernels->tensors(cuda, slots, 2, memory, &made), CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "tensor 1 of 2 has no elements"));
+    assert_true(last_error_has("tensor 1 of 2 has no elements"));
     slots[0].grad = NULL;
     assert_int_equal(cuda->kernels->tensors(cuda, slots, 2, memory, &made), CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), "tensor 0 of 2 has no gradient"));
+    assert_true(last_error_has("tensor 0 of 2 has no gradient"));
     cuda_release(memory);
 }
 

@@ -1,6 +1,7 @@
 /* test_cudnn_calls.c - what is passed to cuDNN: which memory for which tensor, how work is divided,
  * how plans are kept. */
 #include "kernels/cudnn_support.h"
+#include "support/failure.h"
 
 /* Where tensor @p id of the fake's call @p call lies. */
 static const char *place_of(int call, int64_t id)
@@ -279,7 +280,7 @@ static void a_new_shape_cannot_be_recorded(void **state)
     assert_int_equal(fake.call_count, 2);
     other.count = 3;
     assert_int_equal(cddpi_cudnn_conv(device, &other, qkv, out, dout, &done), CDDP_ERR_UNAVAILABLE);
-    assert_non_null(strstr(cddp_last_error(), "cannot be captured"));
+    assert_true(last_error_has("cannot be captured"));
 }
 
 static void scratch_grows_and_keeps_what_recordings_know(void **state)

@@ -1,6 +1,7 @@
 /* test_cudnn_choice.c - which of cuDNN's engines are used, and when other kernels are used
  * instead. */
 #include "kernels/cudnn_support.h"
+#include "support/failure.h"
 
 static void what_cudnn_cannot_do_is_asked_once_and_left_to_others(void **state)
 {
@@ -10,8 +11,8 @@ static void what_cudnn_cannot_do_is_asked_once_and_left_to_others(void **state)
     fake.plan_code = CUDNN_STATUS_NOT_SUPPORTED;
     assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_OK);
     assert_false(done);
-    assert_non_null(strstr(cddp_last_error(), "convolution: none of "));
-    assert_non_null(strstr(cddp_last_error(), "(the fake does not want to)"));
+    assert_true(last_error_has("convolution: none of "));
+    assert_true(last_error_has("(the fake does not want to)"));
     assert_true(fake.plans > 0);
     fake.plans = 0;
     assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_OK);
@@ -127,7 +128,7 @@ static void a_plan_that_does_not_run_is_given_up_at_its_first_call(void **state)
     }
     assert_int_equal(fake.plans, 2);
     assert_int_equal(fake.call_count, 0);
-    assert_non_null(strstr(cddp_last_error(), "gradient of attention: another"));
+    assert_true(last_error_has("gradient of attention: another"));
 }
 
 static void a_plan_that_has_run_may_not_fail(void **state)
@@ -161,7 +162,7 @@ static void a_version_that_is_too_old_is_not_used(void **state)
     fake.version = 91001;
     assert_int_equal(cddpi_cudnn_conv(device, &conv, qkv, out, dout, &done), CDDP_OK);
     assert_false(done);
-    assert_non_null(strstr(cddp_last_error(), "cuDNN 9.10.1 is too old: 9.10.2"));
+    assert_true(last_error_has("cuDNN 9.10.1 is too old: 9.10.2"));
 }
 
 /* Takes the next of some times, ended by one below 0: from there on it cannot run. */

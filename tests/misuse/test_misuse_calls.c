@@ -1,5 +1,6 @@
 /* test_misuse_calls.c - wrong calls: too often, never, with wrong numbers, or different from the
  * other ranks' calls. Each returns a status with a message, and correct calls still work. */
+#include "support/failure.h"
 #include "support/misuse.h"
 
 /* The step ends with this failure, here or in a call before: every later call knows of it. */
@@ -320,7 +321,7 @@ static int disagree_rank(int rank, int size, void *argument)
                               : cddp_broadcast(group, data, 4, CDDP_F32, 0, NULL);
     status = await_failure(group, status);
     CHECK(misuse_gives(status, CDDP_ERR_MISMATCH, "rank"));
-    CHECK(strstr(cddp_last_error(), "broadcast f32 x 4 from 0") != NULL);
+    CHECK(last_error_has("broadcast f32 x 4 from 0"));
     CHECK(cddp_all_reduce(group, data, data, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_ERR_BROKEN);
     CHECK(cddp_barrier(group, NULL) == CDDP_ERR_BROKEN);
     cddp_group_destroy(group);

@@ -176,7 +176,7 @@ static int join_rank(int rank, int size, void *argument)
     default:
         status = misuse_join(misuse, rank, rank == 0 ? 3 : 2, &group);
         CHECK(status != CDDP_OK && misuse_gives(status, status, "3"));
-        CHECK(strstr(cddp_last_error(), "2") != NULL);
+        CHECK(last_error_has("2"));
     }
     CHECK(group == NULL);
     return 0;

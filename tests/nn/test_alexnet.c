@@ -2,6 +2,7 @@
  * sigmoid, leaky relu and binary cross-entropy, separately and in narrow forms of the presets
  * alexnet and vgg11, follow PyTorch through 20 steps of SGD with momentum:
  * scripts/make_alexnet_vectors.py. With oneDNN's kernels, and with only our own. */
+#include "support/failure.h"
 #include "support/nn.h"
 
 enum { STEPS = 20, MOST_LAYERS = 32, NETWORKS = 8 };
@@ -254,7 +255,7 @@ static void expect_refused(struct cddpi_layer layer, const char *words)
     struct cddpi_model *model = NULL;
 
     assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG);
-    if (strstr(cddp_last_error(), words) == NULL) {
+    if (!last_error_has(words)) {
         fail_msg("\"%s\" lacks \"%s\"", cddp_last_error(), words);
     }
 }

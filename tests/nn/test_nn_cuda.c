@@ -1,5 +1,6 @@
 /* test_nn_cuda.c - models on a CUDA device against the same models on the CPU: losses, gradients,
  * evaluation, dropout. */
+#include "support/failure.h"
 #include "support/nn_cuda.h"
 
 static void compare(const struct preset *preset, enum cddpi_precision precision)

@@ -1,6 +1,7 @@
 /* test_nn_cuda_step.c - what a step of a model on a CUDA device does besides computing:
  * allocations, waits, captured graphs, results, copies of parameters. */
 #include "base/error.h"
+#include "support/failure.h"
 #include "support/nn_cuda.h"
 
 /* What the tests count of a device's functions. */
@@ -129,8 +130,7 @@ static void too_large_a_batch_says_which_one_would_fit(void **state)
     free_bytes = (1 << 20) + (1 << 19); /* the kernels', too */
     assert_int_equal(cddpi_model_forward(f.model, &f.batch, true, NULL), CDDP_ERR_NO_MEMORY);
     snprintf(text, sizeof text, "(for 64 samples at once; about %d would fit", fits);
-    if (strstr(cddp_last_error(), text) == NULL ||
-        strstr(cddp_last_error(), "of activations") == NULL) {
+    if (!last_error_has(text) || !last_error_has("of activations")) {
         fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), text);
     }
     f.batch.count = fits;

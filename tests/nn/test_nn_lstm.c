@@ -1,5 +1,6 @@
 /* test_nn_lstm.c - lstm as a layer of a model: gradients against finite differences, accumulation,
  * reproducible bits, nn.LSTM's names, and wrong descriptions. */
+#include "support/failure.h"
 #include "support/kernel.h"
 
 #define LAYER(kind, ...)                                                                           \
@@ -234,7 +235,7 @@ static void descriptions_that_do_not_fit_name_the_layer(void **state)
         struct cddpi_model *model = NULL;
 
         assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG);
-        if (strstr(cddp_last_error(), cases[i].text) == NULL) {
+        if (!last_error_has(cases[i].text)) {
             fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), cases[i].text);
         }
     }

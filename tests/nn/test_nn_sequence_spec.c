@@ -1,5 +1,6 @@
 /* test_nn_sequence_spec.c - language models: descriptions and data that do not fit, sizes and
  * initial values of gpt2, lack of memory. */
+#include "support/failure.h"
 #include "support/sequence.h"
 
 static void tokens_outside_the_vocabulary_are_named(void **state)
@@ -10,17 +11,20 @@ static void tokens_outside_the_vocabulary_are_named(void **state)
     (void)state;
     sequence_setup(&f, &tiny, 0, 3);
     f.tokens[2 * 8 + 5] = 37;
-    assert_int_equal(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT);
+    assert_true(failure_is(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT,
+                           -1, -1, ""));
     assert_string_equal(cddp_last_error(),
                         "model: token 5 of sample 2 is 37, outside the vocabulary of 37");
     f.tokens[2 * 8 + 5] = 0;
     f.label[1] = -1;
-    assert_int_equal(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT);
+    assert_true(failure_is(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT,
+                           -1, -1, ""));
     assert_string_equal(cddp_last_error(),
                         "model: label 1 of sample 0 is -1, outside the vocabulary of 37");
     f.label[1] = 0;
     f.batch.tokens = NULL;
-    assert_int_equal(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT);
+    assert_true(failure_is(cddpi_model_forward(f.model, &f.batch, true, &result), CDDP_ERR_ARGUMENT,
+                           -1, -1, ""));
     assert_string_equal(cddp_last_error(), "model: it takes tokens, which the batch does not have");
     fixture_fini(&f);
 }
@@ -32,7 +36,7 @@ static void expect_refused(struct cddpi_model_spec spec, const char *text)
     struct cddpi_model *model = NULL;
 
     assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG);
-    if (strstr(cddp_last_error(), text) == NULL) {
+    if (!last_error_has(text)) {
         fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), text);
     }
 }

@@ -4,6 +4,7 @@
 #include "device/device.h"
 #include "group/on_device.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "support/failure.h"
 #include "support/gpu.h"
 #include "support/nn_sync.h"
 
@@ -259,8 +260,8 @@ static int misplaced_rank(int rank, int n, void *argument)
     CHECK(join(spread, "there", "cuda", "host", rank, n, &there) == 0);
     given.device = cddpi_group_on_device(there);
     CHECK(cddpi_model_create(&given, 3, host, &model) == CDDP_ERR_CONFIG);
-    CHECK(strstr(cddp_last_error(), "batch_norm with sync") != NULL);
-    CHECK(strstr(cddp_last_error(), "needs a group on the model's device, cuda ") != NULL);
+    CHECK(last_error_has("batch_norm with sync"));
+    CHECK(last_error_has("needs a group on the model's device, cuda "));
     CHECK(model == NULL);
     CHECK(cddp_barrier(host, NULL) == CDDP_OK);
     cddp_group_destroy(there);

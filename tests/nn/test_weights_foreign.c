@@ -1,6 +1,7 @@
 /* test_weights_foreign.c - folders of weights as Hugging Face's libraries and others write them:
  * shards, wrappers' names, a tied table under its other name, folders without safetensors. */
 #include "base/alloc.h"
+#include "support/failure.h"
 #include "support/weights_file.h"
 
 #include <jansson.h>
@@ -85,7 +86,7 @@ static void shards_may_be_links(void **state)
     assert_int_equal(unlink(in_folder("model-00002-of-00002.safetensors")), 0);
     assert_int_not_equal(cddpi_weights_open(in_folder("snapshot"), &(struct cddpi_weights *){NULL}),
                          CDDP_OK);
-    assert_non_null(strstr(cddp_last_error(), "the shard model-00002-of-00002.safetensors"));
+    assert_true(last_error_has("the shard model-00002-of-00002.safetensors"));
     json_decref(index);
 }
 
@@ -96,8 +97,7 @@ static void assert_path_says(const char *path, const char *text)
     int descriptors = support_descriptors();
     cddp_status status = cddpi_weights_open(path, &weights);
 
-    if (status == CDDP_OK || strstr(cddp_last_error(), text) == NULL ||
-        strstr(cddp_last_error(), folder) == NULL) {
+    if (status == CDDP_OK || !last_error_has(text) || !last_error_has(folder)) {
         fail_msg("status %d, \"%s\" does not say \"%s\"", status, cddp_last_error(), text);
     }
     assert_int_equal(support_descriptors(), descriptors);
@@ -215,7 +215,7 @@ static void a_shard_that_was_not_fetched_is_named(void **state)
     write_text("model-00002-of-00002.safetensors",
                "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 7\n");
     assert_index_says("model-00002-of-00002.safetensors: a header of");
-    assert_non_null(strstr(cddp_last_error(), "it is a git-lfs pointer"));
+    assert_true(last_error_has("it is a git-lfs pointer"));
     json_decref(index);
 }
 
@@ -320,12 +320,12 @@ static void a_config_key_that_explains_the_shapes_is_named(void **state)
     hf_find(&file, "h.0.mlp.c_fc.bias")->shape[0] = 32;
     write_hf(&file, "model.safetensors", NULL);
     write_text("config.json", "{\"n_embd\": 12, \"n_layer\": 2, \"n_head\": 3, \"n_inner\": 32}");
-    assert_int_equal(
+    assert_true(failure_is(
         cddpi_weights_open(in_folder("model.safetensors"), &(struct cddpi_weights *){NULL}),
-        CDDP_ERR_FORMAT);
-    assert_non_null(strstr(cddp_last_error(),
-                           "/config.json: its n_inner is 32, but cddp's gpt2 has 4 x n_embd, which "
-                           "is 48"));
+        CDDP_ERR_FORMAT, -1, -1, ""));
+    assert_true(
+        last_error_has("/config.json: its n_inner is 32, but cddp's gpt2 has 4 x n_embd, which "
+                       "is 48"));
 }
 
 /* A folder without safetensors: what it has instead, and what to do. */
@@ -354,7 +354,7 @@ static void a_folder_without_safetensors_says_what_it_has(void **state)
             write_text(cases[i][0], "x");
         }
         assert_int_equal(cddpi_weights_open(folder, &weights), CDDP_ERR_NOT_FOUND);
-        if (strstr(cddp_last_error(), cases[i][1]) == NULL) {
+        if (!last_error_has(cases[i][1])) {
             fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), cases[i][1]);
         }
         if (cases[i][0] != NULL) {
@@ -376,14 +376,15 @@ static void a_folder_of_a_run_says_that_it_holds_checkpoints(void **state)
     (void)state;
     assert_int_equal(mkdir(in_folder("checkpoints"), 0700), 0);
     assert_int_equal(mkdir(in_folder("checkpoints/step-00000002"), 0700), 0);
-    assert_int_equal(cddpi_weights_open(folder, &weights), CDDP_ERR_NOT_FOUND);
-    assert_non_null(strstr(cddp_last_error(), "it holds checkpoints: name one of them, "));
-    assert_non_null(strstr(cddp_last_error(), "/checkpoints/step-..."));
-    assert_int_equal(cddpi_weights_open(in_folder("checkpoints"), &weights), CDDP_ERR_NOT_FOUND);
-    assert_non_null(strstr(cddp_last_error(), "it holds checkpoints: name one of them, "));
+    assert_true(failure_is(cddpi_weights_open(folder, &weights), CDDP_ERR_NOT_FOUND, -1, -1, ""));
+    assert_true(last_error_has("it holds checkpoints: name one of them, "));
+    assert_true(last_error_has("/checkpoints/step-..."));
+    assert_true(failure_is(cddpi_weights_open(in_folder("checkpoints"), &weights),
+                           CDDP_ERR_NOT_FOUND, -1, -1, ""));
+    assert_true(last_error_has("it holds checkpoints: name one of them, "));
     assert_null(strstr(cddp_last_error(), "checkpoints/checkpoints"));
-    assert_int_equal(cddp_safetensors_open(folder, &file), CDDP_ERR_FORMAT);
-    assert_non_null(strstr(cddp_last_error(), "it is a folder: name the file of safetensors"));
+    assert_true(failure_is(cddp_safetensors_open(folder, &file), CDDP_ERR_FORMAT, -1, -1, ""));
+    assert_true(last_error_has("it is a folder: name the file of safetensors"));
 }
 
 static void without_memory_shards_fail_and_nothing_leaks(void **state)

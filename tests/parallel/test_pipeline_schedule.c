@@ -2,6 +2,7 @@
  * rank waits for ever, and the bubble and the memory match the papers. */
 #include "base/alloc.h"
 #include "parallel/pipeline/pipeline_schedule.h"
+#include "support/failure.h"
 #include "support/test.h"
 
 #include <string.h>
@@ -289,8 +290,9 @@ static void expect_refused(struct cddpi_pipeline_shape shape, const char *text)
     struct cddpi_pipeline_action *actions;
     size_t count;
 
-    assert_int_equal(cddpi_pipeline_plan(&shape, 0, &actions, &count), CDDP_ERR_ARGUMENT);
-    assert_non_null(strstr(cddp_last_error(), text));
+    assert_true(failure_is(cddpi_pipeline_plan(&shape, 0, &actions, &count), CDDP_ERR_ARGUMENT, -1,
+                           -1, ""));
+    assert_true(last_error_has(text));
 }
 
 static void shapes_that_do_not_fit_are_refused(void **state)

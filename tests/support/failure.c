@@ -3,6 +3,12 @@
 
 #include "support/test.h"
 
+static bool is_operation(const char *title, const char *want)
+{
+    return want == NULL ||
+           (want[0] == '\0' ? title[0] == '\0' : strncmp(title, want, strlen(want)) == 0);
+}
+
 bool failure_is(cddp_status got, cddp_status want, int rank, int culprit, const char *operation)
 {
     cddp_failure failure = CDDP_FAILURE_INIT;
@@ -10,7 +16,7 @@ bool failure_is(cddp_status got, cddp_status want, int rank, int culprit, const 
     if (cddp_last_failure(&failure) == CDDP_OK && got == want && failure.status == want &&
         (rank == ANY_RANK || failure.rank == rank) &&
         (culprit == ANY_RANK || failure.culprit == culprit) &&
-        (operation == NULL || strncmp(failure.operation, operation, strlen(operation)) == 0)) {
+        is_operation(failure.operation, operation)) {
         return true;
     }
     fprintf(stderr,
@@ -18,6 +24,18 @@ bool failure_is(cddp_status got, cddp_status want, int rank, int culprit, const 
             "\"%s\": %s\n",
             cddp_status_name(got), cddp_status_name(want), cddp_status_name(failure.status),
             failure.rank, failure.culprit, failure.operation, failure.text);
+    return false;
+}
+
+bool failure_errno_is(int want)
+{
+    cddp_failure failure = CDDP_FAILURE_INIT;
+
+    if (cddp_last_failure(&failure) == CDDP_OK && failure.error_number == want) {
+        return true;
+    }
+    fprintf(stderr, "the failure's errno is %d, and should be %d: %s\n", failure.error_number, want,
+            failure.text);
     return false;
 }
 

@@ -1,5 +1,6 @@
 /* misuse.c - shared by the tests of wrong use. */
 #include "support/misuse.h"
+#include "support/failure.h"
 
 #include "device/device.h"
 #include "group/on_device.h"
@@ -123,7 +124,7 @@ void misuse_get(cddp_group *group, void *to, const void *from, size_t bytes)
 
 bool misuse_gives(cddp_status status, cddp_status expected, const char *text)
 {
-    if (status == expected && strstr(cddp_last_error(), text) != NULL) {
+    if (status == expected && last_error_has(text)) {
         return true;
     }
     fprintf(stderr, "status %d where it should be %d, or \"%s\" is not in: %s\n", (int)status,

@@ -1,5 +1,6 @@
 /* who.c - sets variables as launchers do, and checks which rank or node this process then is. */
 #include "support/who.h"
+#include "support/failure.h"
 
 #include "group/launch/launch_env.h"
 
@@ -74,8 +75,7 @@ void who_is_refused(const char *name, const char *value)
     } else {
         unsetenv(name);
     }
-    if (cddpi_launch_env_read(NULL, &env) != CDDP_ERR_ARGUMENT ||
-        strstr(cddp_last_error(), name) == NULL) {
+    if (cddpi_launch_env_read(NULL, &env) != CDDP_ERR_ARGUMENT || !last_error_has(name)) {
         fail_msg("%s=%s: %s", name, value != NULL ? value : "", cddp_last_error());
     }
     if (before != NULL) {
@@ -104,8 +104,7 @@ void who_is_no_node(struct cddpi_launch_given given, const char *text)
 {
     struct cddpi_launch_node node;
 
-    if (cddpi_launch_node_read(&given, &node) != CDDP_ERR_ARGUMENT ||
-        strstr(cddp_last_error(), text) == NULL) {
+    if (cddpi_launch_node_read(&given, &node) != CDDP_ERR_ARGUMENT || !last_error_has(text)) {
         fail_msg("%s is not in: %s", text, cddp_last_error());
     }
 }

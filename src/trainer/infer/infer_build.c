@@ -54,12 +54,9 @@ static cddp_status find_image_shape(const struct cddp_model *model, int out[3])
     if (status == CDDP_OK) {
         return CDDP_OK;
     }
-    (void)cddpi_config_fail(
-        config, "data.test_images",
-        "%s: the size of images is read there, if cddp_model_options.image does "
-        "not say it",
-        cddp_last_error());
-    return status;
+    status = cddpi_fail_suffix(status, ": the size of images is read there, if "
+                                       "cddp_model_options.image does not say it");
+    return cddpi_config_prefix(config, "data.test_images", status);
 }
 
 static cddp_status describe_images(struct cddp_model *model)

@@ -10,8 +10,6 @@
 #include "train/config/take_file.h"
 #include "train/config/value.h"
 
-#include <assert.h>
-#include <stdarg.h>
 #include <string.h>
 
 /* Parse @p value as if the file had it after "key =", and store it. */
@@ -321,43 +319,4 @@ bool cddpi_config_names_stages(const struct cddpi_config *config)
     const struct cddpi_stage_names *stages = &config->parallel.stages;
 
     return stages->count > 0 && !(stages->count == 1 && strcmp(stages->values[0], "auto") == 0);
-}
-
-cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
-                              const char *format, ...)
-{
-    const struct cddpi_key *row = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, key);
-    const char *where = row != NULL ? config->where[row - cddpi_config_keys] : NULL;
-    char text[2048];
-    va_list arguments;
-
-    assert(format != NULL); /* gcc 12 with -fsanitize=undefined warns otherwise */
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return cddpi_fail(CDDP_ERR_CONFIG, "%s: %s%s: %s", where != NULL ? where : config->path, key,
-                      where != NULL ? "" : " (its default)", text);
-}
-
-cddp_status cddpi_config_name_file(const struct cddpi_config *config, cddp_status status)
-{
-    return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
-}
-
-cddp_status cddpi_config_name_key(const struct cddpi_config *config, const char *key,
-                                  cddp_status status)
-{
-    return status == CDDP_ERR_CONFIG ? cddpi_config_fail(config, key, "%s", cddp_last_error())
-                                     : status;
-}
-
-cddp_status cddpi_config_check_rules(const struct cddpi_config *config,
-                                     const struct cddpi_config_rule *rules, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (rules[i].is_broken) {
-            return cddpi_config_fail(config, rules[i].key, "%s", rules[i].text);
-        }
-    }
-    return CDDP_OK;
 }

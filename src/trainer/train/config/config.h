@@ -300,6 +300,10 @@ bool cddpi_config_names_stages(const struct cddpi_config *config);
  *  key. */
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
                               const char *format, ...) __attribute__((format(printf, 3, 4)));
+/** Put "WHERE: KEY: " before the stored failure's text; it keeps its errno. Returns @p status,
+ * which becomes its status. */
+cddp_status cddpi_config_prefix(const struct cddpi_config *config, const char *key,
+                                cddp_status status);
 /* What a configuration must not have. */
 struct cddpi_config_rule {
     bool is_broken;
