@@ -343,6 +343,94 @@ static void a_window_of_another_size_is_known_to_cddp_run(void **state)
     assert_int_equal(status, 0);
 }
 
+/* Assert that @p text has @p lines, each of which begins a line, in this order. */
+static void assert_lines(const char *text, const char *const *lines)
+{
+    const char *at = text;
+
+    for (int i = 0; lines[i] != NULL; i++) {
+        const char *found = strstr(at, lines[i]);
+
+        if (found == NULL || (found > text && found[-1] != '\n')) {
+            fail_msg("no line \"%s\", but: %s", lines[i], text);
+            return;
+        }
+        at = found;
+    }
+}
+
+static void a_run_begins_with_five_lines_and_ends_with_where_to_go(void **state)
+{
+    struct launched job = {0};
+    const char *folder = argument("%s", in_work("told"));
+    const char *const lines[] = {
+        "model   mlp: 1,108 parameters, f32\n",
+        "ranks   2, each on cpu (processor), joined by host\n",
+        "data    idx: 600 samples to train on, 150 to test\n",
+        "batch   64 samples a step, over 2 replicas with 2 micro-batches"
+        " of up to 16\n",
+        argument("folder  %s\n", folder),
+        "epoch 1/3  step 1/30  ",
+        "the run took ",
+        argument("report: %s/report.html\n", folder),
+        argument("to train on: %s --nproc 2 ", launcher_path("launcher/cddp-run")),
+        NULL};
+    char *again;
+
+    (void)state;
+    JOB_RUN_WELL(&job, "--nproc", "2", in_work("small.conf"), run_dir_argument("told"),
+                 "train.accumulate=2", "train.epochs=3");
+    assert_lines(job.err, lines);
+    again = strdup(strstr(job.err, "to train on: ") + strlen("to train on: "));
+    launcher_end(&job);
+    again[strcspn(again, "\n")] = '\0';
+    assert_non_null(strstr(again, " train.epochs=6 train.resume=auto"));
+    assert_null(strstr(again, "train.epochs=3"));
+    assert_int_equal(system(argument("%s >/dev/null 2>&1", again)), 0); /* it is a command */
+    assert_true(isfinite(metric("told", 60, "loss")));
+    free(again);
+}
+
+/* A number of the line @p number, from 0, of kind "end" of a run's metrics. */
+static double end_number(const char *run_dir, int number, const char *name)
+{
+    char *text = get_file(in_work("%s/metrics.jsonl", run_dir), NULL);
+    const char *at = text;
+    json_t *line;
+    double value;
+
+    for (int i = 0; i <= number; i++) {
+        at = strstr(i == 0 ? at : at + 1, "{\"kind\":\"end\"");
+        assert_non_null(at);
+    }
+    line = json_loads(at, JSON_DISABLE_EOF_CHECK, NULL);
+    value = json_number_value(json_object_get(line, name));
+    json_decref(line);
+    free(text);
+    return value;
+}
+
+static void seconds_of_a_resumed_run_count_from_its_first_start(void **state)
+{
+    struct launched job = {0};
+    double first, second, both;
+
+    (void)state;
+    JOB_RUN_WELL(&job, "--nproc", "1", in_work("small.conf"), run_dir_argument("twice"),
+                 "train.max_steps=10");
+    launcher_end(&job);
+    JOB_RUN_WELL(&job, "--nproc", "1", in_work("small.conf"), run_dir_argument("twice"),
+                 "train.max_steps=20", "train.resume=auto");
+    assert_non_null(strstr(job.err, " of them before it went on\n"));
+    launcher_end(&job);
+    first = end_number("twice", 0, "seconds");
+    second = end_number("twice", 1, "seconds");
+    both = end_number("twice", 1, "run_seconds");
+    assert_true(first > 0 && second > 0);
+    assert_true(fabs(both - (first + second)) < 1e-6 * both); /* JSON has 9 digits */
+    assert_true(end_number("twice", 0, "run_seconds") == first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +442,8 @@ int main(void)
         cmocka_unit_test(progress_of_cddp_train_fits_any_terminal),
         cmocka_unit_test(progress_through_cddp_run_fits_any_terminal),
         cmocka_unit_test(a_window_of_another_size_is_known_to_cddp_run),
+        cmocka_unit_test(a_run_begins_with_five_lines_and_ends_with_where_to_go),
+        cmocka_unit_test(seconds_of_a_resumed_run_count_from_its_first_start),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);
