@@ -31,6 +31,21 @@ static cddp_status trace_step(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
+struct cddpi_moment cddpi_moment_now(const struct cddpi_trainer *trainer)
+{
+    struct cddpi_moment moment = {.now_ns = cddpi_now_ns()};
+
+    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        moment.exposed_ns += cddpi_ddp_exposed_ns(each->ddp);
+    }
+    return moment;
+}
+
+int64_t cddpi_moment_work_ns(const struct cddpi_moment *begin, const struct cddpi_moment *end)
+{
+    return end->now_ns - begin->now_ns - (int64_t)(end->exposed_ns - begin->exposed_ns);
+}
+
 /* Set what is known before the step. If the choice whether to replay is due now, first collect the
  * times of all earlier steps. */
 static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)
@@ -39,7 +54,7 @@ static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_s
     bool is_whole = end <= trainer->data.train.data.count;
 
     *out = (struct cddpi_train_step){
-        .begun_ns = cddpi_now_ns(),
+        .begun = cddpi_moment_now(trainer),
         .lr = cddpi_schedule_lr(&trainer->plan.schedule, (int64_t)trainer->cursor.step),
         .ends_epoch = end >= trainer->data.train.data.count,
     };
@@ -172,6 +187,7 @@ cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
 static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
+    struct cddpi_moment ended;
     double norm = 0;
     cddp_status status;
 
@@ -187,8 +203,10 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi
     interval->steps++;
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;
-    interval->step_ns += cddpi_now_ns() - step->begun_ns;
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_STEP, step->begun_ns, cddpi_now_ns(), -1, 0);
+    ended = cddpi_moment_now(trainer);
+    interval->step_ns += ended.now_ns - step->begun.now_ns;
+    interval->exposed_ns += (int64_t)(ended.exposed_ns - step->begun.exposed_ns);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_STEP, step->begun.now_ns, ended.now_ns, -1, 0);
     CDDPI_TRY(status);
     return step->reported ? cddpi_trainer_report(trainer, step->lr, norm) : CDDP_OK;
 }
