@@ -31,21 +31,6 @@ static cddp_status trace_step(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-struct cddpi_moment cddpi_moment_now(const struct cddpi_trainer *trainer)
-{
-    struct cddpi_moment moment = {.now_ns = cddpi_now_ns()};
-
-    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        moment.exposed_ns += cddpi_ddp_exposed_ns(each->ddp);
-    }
-    return moment;
-}
-
-int64_t cddpi_moment_work_ns(const struct cddpi_moment *begin, const struct cddpi_moment *end)
-{
-    return end->now_ns - begin->now_ns - (int64_t)(end->exposed_ns - begin->exposed_ns);
-}
-
 /* Set what is known before the step. If the choice whether to replay is due now, first collect the
  * times of all earlier steps. */
 static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)

@@ -3,19 +3,8 @@
 #define CDDPI_TRAIN_STEP_H
 
 #include "train/device/device_step.h"
+#include "train/moment.h"
 #include "train/trainer.h"
-
-/* A moment, and this rank's exposed communication up to then. On the processor a part of a step is
- * the time between two moments without the communication exposed between them, so that no time is
- * in two parts. */
-struct cddpi_moment {
-    int64_t now_ns;
-    uint64_t exposed_ns; /* of all reducers of the rank */
-};
-
-struct cddpi_moment cddpi_moment_now(const struct cddpi_trainer *trainer);
-/** Nanoseconds from @p begin to @p end, without exposed communication. */
-int64_t cddpi_moment_work_ns(const struct cddpi_moment *begin, const struct cddpi_moment *end);
 
 /* The current step. Only step.c writes it; the functions that a step calls read it. */
 struct cddpi_train_step {

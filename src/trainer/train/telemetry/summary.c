@@ -93,7 +93,7 @@ void cddpi_trainer_show_start(struct cddpi_trainer *trainer)
     cddpi_progress_line(progress, "model   %s: %s parameters%s, %s",
                         cddpi_config_word(trainer->config, "model.type"),
                         with_commas(cddpi_trainer_parameters(trainer), parameters),
-                        trainer->config->parallel.pipeline > 1 ? " on rank 0" : "",
+                        trainer->replicas.count < trainer->world_size ? " on rank 0" : "",
                         cddpi_config_word(trainer->config, "train.precision"));
     show_ranks(trainer);
     show_data(trainer);
