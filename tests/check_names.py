@@ -10,7 +10,8 @@ import os, re, subprocess, sys
 root = sys.argv[1]
 MADE = {
     "train.conf", "RUN_DIR/train.conf", "runs/NAME/train.conf",  # in a run's folder
-    "small.conf", "text.conf", "gan.conf", "spiked.conf", "no.conf", "gpt.conf", "common.conf", "a.conf", "b.conf",  # in examples of text, or made by tests
+    "small.conf", "text.conf", "gan.conf", "spiked.conf", "no.conf", "gpt.conf", "common.conf", "a.conf", "b.conf",
+    "clothes.conf", "pets.conf", "books.conf", "NAME.conf",  # in examples of text, or made by tests
     "doc/gpu-results.md",  # once a GPU was there
     "cddp_config.h",  # made by Meson
     "cuda.h", "cuda_profiler_api.h",  # CUDA's

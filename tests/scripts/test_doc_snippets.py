@@ -1,7 +1,7 @@
-"""The C code in doc/*.md compiles as C11 against the public headers without a warning, and its programs give the same losses
-with 1, 2 and 3 ranks, and resume from their checkpoint.
+"""The C code in README.md and doc/*.md compiles as C11 against the public headers without a warning, and its programs give the
+same losses with 1, 2 and 3 ranks, and resume from their checkpoint. cddp-train accepts the configurations.
 
-A block is a whole file, or it replaces the line SNIPPET of the file that the comment before it names. A block after
+A block of C is a whole file, or it replaces the line SNIPPET of the file that the comment before it names. A block after
 the comment "program" is also run. Usage: test_doc_snippets.py SOURCE_ROOT BUILD_ROOT COMPILER [--compile-only]"""
 import glob
 import os
@@ -15,15 +15,16 @@ CC = sys.argv[3]
 FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-I", os.path.join(SOURCE, "include")]
 LIMIT_S = 300
 PLACE = "/* SNIPPET */"
+NO_DATA = re.compile(r"there is no such (?:file|folder)|No such file or directory")
 BLOCK = re.compile(r"^(?:<!-- (.*?) -->\n)?```(\w*)\n(.*?)^```$", re.M | re.S)
 
 
-def blocks(page):
-    """(line, comment, text) of each block of C."""
+def blocks(page, language="c"):
+    """(line, comment, text) of each block of one language."""
     with open(page, encoding="utf-8") as file:
         text = file.read()
     for found in BLOCK.finditer(text):
-        if found.group(2) == "c":
+        if found.group(2) == language:
             yield text.count("\n", 0, found.start(3)) + 1, found.group(1) or "", found.group(3)
 
 
@@ -73,10 +74,26 @@ def run_program(path):
     assert len(again) == 1 and abs(again[0] - alone[-1]) <= 1e-5 * alone[-1], f"from the checkpoint: {again}, not {alone[-1]}"
 
 
+def accepted(where, page, line, text):
+    """cddp-train finds nothing wrong but, at most, that the reader's data are not here."""
+    path = os.path.join(where, f"{os.path.basename(page)}.{line}.conf")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    said = subprocess.run([os.path.join(BUILD, "src", "cddp-train"), "--validate", path], check=False, cwd=where, capture_output=True, text=True)
+    if said.returncode == 0 or NO_DATA.search(said.stderr):
+        return True
+    print(f"{os.path.relpath(page, SOURCE)}:{line}: {said.stdout}{said.stderr}")
+    return False
+
+
 def main():
-    count, programs, bad = 0, [], 0
+    count, programs, bad, confs = 0, [], 0, 0
+    pages = [os.path.join(SOURCE, "README.md"), *sorted(glob.glob(os.path.join(SOURCE, "doc", "*.md")))]
     with tempfile.TemporaryDirectory() as where:
-        for page in sorted(glob.glob(os.path.join(SOURCE, "doc", "*.md"))):
+        for page in pages:
+            for line, _, text in blocks(page, "conf"):
+                confs += 1
+                bad += not accepted(where, page, line, text)
             for line, comment, text in blocks(page):
                 path = compile_block(where, page, line, comment, text)
                 count += 1
@@ -84,12 +101,13 @@ def main():
                 if path and comment == "program":
                     programs.append(path)
         if bad:
-            sys.exit(f"{bad} of {count} blocks of C do not compile")
+            sys.exit(f"{bad} of {count} blocks of C and {confs} configurations are wrong")
         if "--compile-only" not in sys.argv:
             for path in programs:
                 run_program(path)
     assert count >= 10 and (programs or bad), f"{count} blocks and {len(programs)} programs were found: are there no more?"
-    print(f"{count} blocks of C compile, {len(programs)} of them are programs")
+    assert confs >= 5, f"only {confs} configurations were found"
+    print(f"{count} blocks of C compile, {len(programs)} of them are programs; {confs} configurations are accepted")
 
 
 main()

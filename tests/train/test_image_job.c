@@ -42,6 +42,27 @@ static void a_run_on_a_folder_of_images_learns_its_classes(void **state)
     assert_true(metric("two", 30, "eval_accuracy") > 0.9);
 }
 
+static void a_folder_without_test_images_is_split(void **state)
+{
+    struct run_options options = {
+        .ranks = 2,
+        .conf = "images.conf",
+        .arguments = {run_dir_argument("split"), "data.test=[]", "data.test_fraction=0.2", NULL}};
+    struct run_options again = {.ranks = 1,
+                                .conf = "images.conf",
+                                .arguments = {run_dir_argument("split"), "data.test=[]",
+                                              "data.test_fraction=0.2", "train.epochs=7",
+                                              "train.resume=auto", NULL}};
+
+    (void)state;
+    make_data();
+    make_conf("");
+    run_well(&options);
+    assert_true(metric("split", 24, "eval_accuracy") > 0.9); /* 48 of 60 images, 6 epochs */
+    run_well(&again);                                        /* the same samples: an error else */
+    assert_true(metric("split", 28, "eval_accuracy") > 0.9);
+}
+
 static void any_number_of_ranks_and_threads_reads_the_same_images(void **state)
 {
     struct run_options one = {
@@ -158,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_WORK(a_run_on_a_folder_of_images_learns_its_classes),
+        IN_WORK(a_folder_without_test_images_is_split),
         IN_WORK(any_number_of_ranks_and_threads_reads_the_same_images),
         IN_WORK(a_broken_file_ends_the_run_with_its_name),
         IN_WORK(skipped_files_are_counted_over_ranks_and_one_is_named),

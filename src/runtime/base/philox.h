@@ -18,7 +18,9 @@ enum cddpi_random_purpose {
     CDDPI_RANDOM_GENERATE = 6,  /* index: position in the text; counter: step */
     CDDPI_RANDOM_SYNTHETIC = 7, /* benchmark data; index: part; seed: 0 */
     CDDPI_RANDOM_LATENT = 8,    /* a generator's input; index: step; counter: sample */
-    CDDPI_RANDOM_SHEET = 9      /* a generator's input for preview images; counter: sample */
+    CDDPI_RANDOM_SHEET = 9,     /* a generator's input for preview images; counter: sample */
+    CDDPI_RANDOM_HELD_BACK = 10 /* images that are not trained on; counter: digest of the name;
+                                   seed: 0 */
 };
 
 struct cddpi_philox {

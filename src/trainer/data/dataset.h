@@ -1,12 +1,16 @@
 /* dataset.h - owns a dataset opened in memory that the ranks of a machine share: images of bytes
- * with one class each, or sequences of tokens, addressed by index. Read-only after opening, so any
- * thread may read. */
+ * with one class each, sequences of tokens, or numbers with a class or real targets each, addressed
+ * by index. Read-only after opening, so any thread may read. */
 #ifndef CDDPI_DATA_DATASET_H
 #define CDDPI_DATA_DATASET_H
 
 #include <cddp/group.h>
+#include <cddp/sampler.h>
 
-enum cddpi_dataset_kind { CDDPI_DATASET_IMAGES, CDDPI_DATASET_TOKENS };
+enum cddpi_dataset_kind { CDDPI_DATASET_IMAGES, CDDPI_DATASET_TOKENS, CDDPI_DATASET_NUMBERS };
+
+struct cddpi_number_shard;  /* numbers.h */
+struct cddpi_normalization; /* normalization.h */
 
 /* Consecutive tokens: a whole file or a part of one. Little-endian, aligned to their size. */
 struct cddpi_token_shard {
@@ -47,7 +51,26 @@ struct cddpi_dataset {
     size_t shard_count;
     uint64_t token_count;  /* of all shards */
     uint64_t unused_count; /* how many of token_count are remainders */
+    /* Numbers: a sample is channels x height x width of them. */
+    const struct cddpi_number_shard *number_shards;
+    size_t number_shard_count;
+    int target_count; /* real targets of a sample; 0: a sample has a class instead */
+    const cddp_sampler
+        *split; /* sample i is row split[split_first + i] of all shards; NULL: row i */
+    uint64_t split_first;
+    const struct cddpi_normalization *normalization; /* borrowed; NULL: as the files have them */
+    const char *columns; /* what the numbers are, in JSON: see csv_schema.h; NULL: unknown */
 };
+
+/** How many numbers say what the outputs for a sample should be: its class, the token after each of
+ *  its tokens, or its real targets. */
+static inline size_t cddpi_dataset_labels(const struct cddpi_dataset *dataset)
+{
+    if (dataset->kind == CDDPI_DATASET_TOKENS) {
+        return (size_t)dataset->context;
+    }
+    return dataset->target_count > 0 ? (size_t)dataset->target_count : 1;
+}
 
 /** Open IDX files (http://yann.lecun.com/exdb/mnist/: unsigned bytes, 3 dimensions for images and 1
  *  for labels; also 4 dimensions N x C x H x W), plain or gzip'd, recognised by content. Collective
@@ -81,6 +104,16 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_image_folder(const char *root, int s
                                                          cddp_group *group,
                                                          struct cddpi_dataset *out);
 
+/** Move a part of the images of each class of @p train, which is such a folder just opened, to
+ *  @p out_test. The choice depends on the names of files only: it is the same on all ranks and
+ *  in every run. Of a class, one image at least is held back, and one at least is left; a class of
+ * one image is only trained on.
+ *  @param test_fraction  In (0, 1): the part of each class.
+ *  @return CDDP_OK, CDDP_ERR_FORMAT (no class has two images), CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_dataset_split_image_folder(struct cddpi_dataset *train,
+                                                          double test_fraction,
+                                                          struct cddpi_dataset *out_test);
+
 /** Open token files in llm.c's format: a header of 256 little-endian 32-bit numbers, then the
  *  tokens. The header begins with 20240520, 1 and the number of 16-bit tokens (GPT-2), or with
  *  20240801, 7 and the number of 32-bit tokens (Llama 3). Every rank maps the files; no rank reads
@@ -111,6 +144,30 @@ struct cddpi_text_options {
 CDDP_CHECKED cddp_status cddpi_dataset_open_text(const struct cddpi_text_options *options,
                                                  cddp_group *group, struct cddpi_dataset *out,
                                                  struct cddpi_dataset *out_test);
+
+/* NumPy's files; all pointers are borrowed. */
+struct cddpi_npy_options {
+    char *const *inputs; /* as patterns above: .npy files of samples, or .npz archives with both */
+    size_t input_count;
+    char *const *targets; /* .npy files, one for each of inputs; none for archives */
+    size_t target_count;
+    const char *input_name, *target_name; /* of the arrays in an archive */
+    bool real_targets;                    /* regression: any numbers; else integers, classes */
+    int classes;                          /* 0: the largest class plus one */
+    const struct cddpi_dataset *like; /* whose samples and targets these must be like, or NULL */
+};
+
+/** Open .npy and .npz files, whose arrays' first dimension is the samples. A sample of one
+ *  dimension is that many channels of 1 x 1, of two an image of one channel; of more than three,
+ * the first ones are multiplied to channels. The files are mapped; compressed members are inflated
+ * by each rank. Collective in @p group.
+ *  @return as above, and as cddpi_paths_find(). */
+CDDP_CHECKED cddp_status cddpi_dataset_open_npy(const struct cddpi_npy_options *options,
+                                                cddp_group *group, struct cddpi_dataset *out);
+
+/** Read channels, height and width of the samples in the first file of @p options.
+ *  @return as above. */
+CDDP_CHECKED cddp_status cddpi_npy_shape(const struct cddpi_npy_options *options, int out[3]);
 
 /** Random images for benchmarks, the same on every machine, in this process's own memory.
  *  @param shape    Channels, height, width.

@@ -10,9 +10,15 @@
 #include "train/config/config.h"
 
 #include <cddp/model.h>
+#include <jansson.h>
 
 /* What a model takes, and what it gives. */
-enum cddpi_infer_kind { CDDPI_INFER_IMAGES, CDDPI_INFER_TOKENS, CDDPI_INFER_LATENT };
+enum cddpi_infer_kind {
+    CDDPI_INFER_IMAGES,
+    CDDPI_INFER_TOKENS,
+    CDDPI_INFER_LATENT,
+    CDDPI_INFER_NUMBERS
+};
 
 struct cddp_model {
     struct cddpi_handle handle;
@@ -36,7 +42,8 @@ struct cddp_model {
     uint64_t *ids;
     void *device_input;
     int32_t *labels; /* zeros in the device's memory: the loss is not used */
-    float *images;   /* what a generator makes, in the device's memory */
+    struct cddpi_normalization *normalization; /* of numbers; NULL: none */
+    float *images;                             /* what a generator makes, in the device's memory */
     struct cddpi_image_scratch scratch;
 };
 
@@ -48,6 +55,10 @@ CDDP_CHECKED cddp_status cddpi_infer_open(const struct cddpi_config *config, con
                                           cddp_model **out);
 
 /* Between the files of this folder. */
+
+/** Find out what a model of numbers takes. @p state: of its checkpoint; NULL: it has none. */
+CDDP_CHECKED cddp_status cddpi_infer_describe_numbers(struct cddp_model *model,
+                                                      const json_t *state);
 
 /** Build the model of model->config and load its weights. */
 CDDP_CHECKED cddp_status cddpi_infer_complete(struct cddp_model *model, const char *checkpoint,

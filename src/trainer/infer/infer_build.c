@@ -104,14 +104,19 @@ static cddp_status describe_tokens(struct cddp_model *model)
     return cddpi_trainer_fit_vocabulary(config, "data.vocabulary", tokens, &model->data.classes);
 }
 
-static cddp_status describe_data(struct cddp_model *model)
+static cddp_status describe_data(struct cddp_model *model, const json_t *state)
 {
     const struct cddpi_config *config = model->config;
     bool tokens = cddpi_config_takes_tokens(config);
 
     model->kind = config->model.type == CDDPI_MODEL_DCGAN ? CDDPI_INFER_LATENT
                   : tokens                                ? CDDPI_INFER_TOKENS
+                  : config->data.type == CDDPI_DATA_NPY   ? CDDPI_INFER_NUMBERS
+                  : config->data.type == CDDPI_DATA_CSV   ? CDDPI_INFER_NUMBERS
                                                           : CDDPI_INFER_IMAGES;
+    if (model->kind == CDDPI_INFER_NUMBERS) {
+        return cddpi_infer_describe_numbers(model, state);
+    }
     return tokens ? describe_tokens(model) : describe_images(model);
 }
 
@@ -360,14 +365,15 @@ static cddp_status allocate(struct cddp_model *model)
         model->options.max_batch = model->kind == CDDPI_INFER_TOKENS ? USUAL_SEQUENCES
                                                                      : USUAL_IMAGES;
     }
-    model->sample_elements = model->kind == CDDPI_INFER_IMAGES   ? image
-                             : model->kind == CDDPI_INFER_TOKENS ? (size_t)data->context
-                                                                 : (size_t)model->latent;
+    model->sample_elements = model->kind == CDDPI_INFER_TOKENS   ? (size_t)data->context
+                             : model->kind == CDDPI_INFER_LATENT ? (size_t)model->latent
+                                                                 : image;
     model->output_elements = model->kind == CDDPI_INFER_LATENT
                                  ? image
                                  : predictions * (size_t)data->classes;
     bytes = model->options.max_batch * model->sample_elements * sizeof(float);
-    labels = model->options.max_batch * predictions * sizeof *model->labels;
+    labels = model->options.max_batch * (size_t)cddpi_model_labels(model->model) *
+             sizeof *model->labels;
     model->input = cddpi_alloc_aligned(bytes);
     model->ids = cddpi_zalloc_array(model->options.max_batch, sizeof *model->ids);
     if (model->input == NULL || model->ids == NULL) {
@@ -391,14 +397,16 @@ static cddp_status allocate(struct cddp_model *model)
 static cddp_status check_probabilities(const struct cddp_model *model)
 {
     bool has_some = model->kind != CDDPI_INFER_LATENT &&
-                    model->config->model.loss != CDDPI_LOSS_MSE;
+                    model->config->model.loss != CDDPI_LOSS_MSE &&
+                    model->config->model.loss != CDDPI_LOSS_L1;
 
     return !model->options.probabilities || has_some
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_ARGUMENT,
                             "model_open: probabilities: the outputs of this model are none (%s)",
-                            model->kind == CDDPI_INFER_LATENT ? "model.type = \"dcgan\""
-                                                              : "model.loss = \"mse\"");
+                            model->kind == CDDPI_INFER_LATENT            ? "model.type = \"dcgan\""
+                            : model->config->model.loss == CDDPI_LOSS_L1 ? "model.loss = \"l1\""
+                                                                         : "model.loss = \"mse\"");
 }
 
 static cddp_status check_normalised(const struct cddp_model *model)
@@ -407,12 +415,14 @@ static cddp_status check_normalised(const struct cddp_model *model)
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_ARGUMENT,
                             "model_open: normalised: the model takes no images, but %s",
-                            model->kind == CDDPI_INFER_TOKENS ? "tokens" : "latent vectors");
+                            model->kind == CDDPI_INFER_TOKENS    ? "tokens"
+                            : model->kind == CDDPI_INFER_NUMBERS ? "numbers"
+                                                                 : "latent vectors");
 }
 
-static cddp_status complete(struct cddp_model *model, const char *path)
+static cddp_status complete(struct cddp_model *model, const char *path, const json_t *state)
 {
-    CDDPI_TRY(describe_data(model));
+    CDDPI_TRY(describe_data(model, state));
     CDDPI_TRY(find_classes(model, path));
     CDDPI_TRY(check_probabilities(model));
     CDDPI_TRY(check_normalised(model));
@@ -423,22 +433,34 @@ static cddp_status complete(struct cddp_model *model, const char *path)
     return allocate(model);
 }
 
+static cddp_status read_state(const char *checkpoint, struct cddp_model *model, json_t **out)
+{
+    char *text = NULL;
+
+    CDDPI_TRY(cddp_snapshot_read_state(checkpoint, &text, &model->step));
+    *out = json_loads(text, 0, NULL);
+    cddp_free(text);
+    return *out != NULL ? CDDP_OK : no_memory();
+}
+
 cddp_status cddpi_infer_complete(struct cddp_model *model, const char *checkpoint,
                                  const char *weights)
 {
     char *file = checkpoint != NULL ? cddpi_format("%s/model.safetensors", checkpoint)
                                     : cddpi_strdup(weights);
     size_t team = cddpi_infer_begin(model);
+    json_t *state = NULL;
     cddp_status status;
 
     model->path = cddpi_strdup(checkpoint != NULL ? checkpoint : weights);
     status = file != NULL && model->path != NULL ? CDDP_OK : no_memory();
     if (status == CDDP_OK && checkpoint != NULL) {
-        status = cddp_snapshot_read_state(checkpoint, NULL, &model->step);
+        status = read_state(checkpoint, model, &state);
     }
     if (status == CDDP_OK) {
-        status = complete(model, file);
+        status = complete(model, file, state);
     }
+    json_decref(state);
     cddpi_infer_end(team);
     cddpi_free(file);
     return status;

@@ -4,6 +4,7 @@
 #include "base/env.h"
 #include "base/shape.h"
 #include "base/types.h"
+#include "data/normalization.h"
 #include "train/model_spec.h"
 
 #include <math.h>
@@ -59,6 +60,14 @@ static void describe_input(const struct cddp_model *model, cddp_model_value *out
         out->type = CDDP_I32;
         set_shape(out, 2, data->context, 0, 0);
         return;
+    case CDDPI_INFER_NUMBERS:
+        out->name = "numbers";
+        out->meaning = model->config->data.type == CDDPI_DATA_CSV
+                           ? "numbers as the CSV files have them, and 1 or 0 for each category, in "
+                             "the order of columns.features in the checkpoint's state.json"
+                           : "numbers as the data files have them";
+        set_shape(out, 4, data->channels, data->height, data->width);
+        return;
     case CDDPI_INFER_LATENT:
         out->name = "latent";
         out->meaning = "random numbers with mean 0 and standard deviation 1";
@@ -77,6 +86,12 @@ static void describe_output(const struct cddp_model *model, cddp_model_value *ou
         out->name = "images";
         out->meaning = "planes of floats, from -1 (dark) to 1";
         set_shape(out, 4, data->channels, data->height, data->width);
+        return;
+    }
+    if (data->target_count > 0) {
+        out->name = "targets";
+        out->meaning = "what the model takes the real targets for";
+        set_shape(out, 2, data->classes, 0, 0);
         return;
     }
     out->name = model->options.probabilities ? "probabilities" : "logits";
@@ -291,9 +306,14 @@ static cddp_status take_input(struct cddp_model *model, const void *data, size_t
                 to[i * elements + t] = token;
             }
         }
-    } else if (model->kind == CDDPI_INFER_LATENT || model->options.normalised) {
+    } else if (model->kind == CDDPI_INFER_LATENT || model->kind == CDDPI_INFER_NUMBERS ||
+               model->options.normalised) {
         memcpy(model->input, (const float *)data + first * elements,
                count * elements * sizeof(float));
+        for (size_t i = 0; model->normalization != NULL && i < count; i++) {
+            cddpi_normalization_apply(model->normalization, elements,
+                                      (float *)model->input + i * elements);
+        }
     } else {
         size_t plane = elements / (size_t)model->data.channels;
         const uint8_t *from = (const uint8_t *)data + first * elements;

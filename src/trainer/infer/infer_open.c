@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/types.h"
 #include "checkpoint/snapshot.h"
+#include "data/normalization.h"
 #include "nn/cpu/threads.h"
 
 #include <errno.h>
@@ -82,6 +83,7 @@ static void destroy(struct cddp_model *model)
     cddpi_free(model->ids);
     cddpi_free(model->layers);
     cddpi_free(model->path);
+    cddpi_normalization_destroy(model->normalization);
     cddpi_config_fini(&model->own);
     cddpi_handle_release(&model->handle, sizeof *model);
 }

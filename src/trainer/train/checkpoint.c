@@ -13,6 +13,7 @@
 #include "group/device/group_device.h"
 #include "train/device/host_copy.h"
 #include "train/engines/engine.h"
+#include "train/normalize.h"
 
 #include <cddp/process.h>
 #include <errno.h>
@@ -73,7 +74,7 @@ static char *state_text(const struct cddpi_trainer *trainer)
         (json_int_t)trainer->data.train.data.count, "cddp", cddp_version());
     int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
     char *text = NULL;
-    bool done = state != NULL && add_data(trainer, state);
+    bool done = state != NULL && add_data(trainer, state) && cddpi_normalize_write(trainer, state);
 
     if (done && threads != 1) {
         done = json_object_set_new(state, "threads", json_integer((json_int_t)threads)) == 0;

@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "train/normalize.h"
 #include "train/trainer.h"
 
 #include <cddp/checkpoint.h>
@@ -87,9 +88,14 @@ static cddp_status check_contents(struct cddpi_trainer *trainer, const char *pat
 
     for (size_t i = 0; i < CDDPI_DATA_DIGESTS && i < json_array_size(state->digests); i++) {
         const char *before = json_string_value(json_array_get(state->digests, i));
-        const char *key = i == 1 ? "data.train_labels" : data_key(config);
+        const char *key = data_key(config);
         char now[20];
 
+        if (i == 1 && config->data.type == CDDPI_DATA_IDX) {
+            key = "data.train_labels";
+        } else if (i == 1 && config->data.train_targets.count > 0) {
+            key = "data.train_targets";
+        }
         snprintf(now, sizeof now, "%016llx", (unsigned long long)trainer->data.digests[i]);
         if (before == NULL || trainer->data.digests[i] == 0 || strcmp(before, now) == 0) {
             continue;
@@ -214,6 +220,7 @@ cddp_status cddpi_cursor_read(struct cddpi_trainer *trainer, const char *path,
     CDDPI_TRY_MEMORY(object != NULL, "%s: no memory for its state", path);
     CDDPI_TRY_GOTO(end, status, read_state(path, object, &state));
     CDDPI_TRY_GOTO(end, status, check_same(trainer, path, &state));
+    CDDPI_TRY_GOTO(end, status, cddpi_normalize_read(trainer, path, object));
     CDDPI_TRY_GOTO(end, status, check_place(path, &state, step, trainer->data.train.data.count));
     *out = (struct cddpi_cursor){step, state.epoch, state.position};
 end:

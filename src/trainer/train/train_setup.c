@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/folder.h"
+#include "data/normalization.h"
 #include "ddp/copies.h"
 #include "group/device/group_device.h"
 #include "group/watch/dump.h"
@@ -16,6 +17,7 @@
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
 #include "train/generate/generate_model.h"
+#include "train/normalize.h"
 #include "train/resume.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
@@ -281,6 +283,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
         cddpi_trainer_find_peak_flops,
         cddpi_trainer_build_data,
         cddpi_trainer_resume,
+        cddpi_trainer_normalize,
         open_sample_log,
         open_arrivals,
         open_records,
@@ -338,6 +341,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     trainer->engine->destroy(trainer);
     cddpi_dataset_close(&trainer->data.test.data);
     cddpi_dataset_close(&trainer->data.train.data);
+    cddpi_normalization_destroy(trainer->data.normalization);
     cddp_group_destroy(trainer->group);
     cddpi_run_folder_fini(&trainer->folder);
     cddpi_free(trainer);

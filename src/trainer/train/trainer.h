@@ -70,7 +70,8 @@ struct cddpi_trainer_set {
 
 struct cddpi_trainer_data {
     struct cddpi_trainer_set train, test;
-    uint64_t digests[CDDPI_DATA_DIGESTS]; /* rank 0: of the training data; 0: unknown */
+    uint64_t digests[CDDPI_DATA_DIGESTS];      /* rank 0: of the training data; 0: unknown */
+    struct cddpi_normalization *normalization; /* data.normalize; NULL: none */
     struct cddpi_tokenizer *tokenizer; /* rank 0: for generated text; NULL: text is token numbers */
     bool reads_samples;                /* this rank has the first layers of the model */
 };
@@ -142,6 +143,9 @@ struct cddpi_trainer {
 
 /** Whether the data are tokens: then losses have a perplexity, and the model can generate text. */
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
+
+/** Whether samples have real targets: then there is no accuracy, but an error. */
+bool cddpi_trainer_is_regression(const struct cddpi_trainer *trainer);
 
 /** The optimizer that the configuration describes. */
 struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config);

@@ -59,13 +59,20 @@ enum cddpi_model_kind { CDDPI_MODEL_KIND_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_DATA_TOKENS, "tokens")                                                                 \
     X(CDDPI_DATA_TEXT, "text")                                                                     \
     X(CDDPI_DATA_SYNTHETIC, "synthetic")                                                           \
-    X(CDDPI_DATA_IMAGE_FOLDER, "image_folder")
+    X(CDDPI_DATA_IMAGE_FOLDER, "image_folder")                                                     \
+    X(CDDPI_DATA_NPY, "npy")                                                                       \
+    X(CDDPI_DATA_CSV, "csv")
 enum cddpi_data_type { CDDPI_DATA_TYPE_MAP(CDDPI_CHOICE_ID) };
 
 #define CDDPI_DATA_ON_ERROR_MAP(X)                                                                 \
     X(CDDPI_DATA_FAIL, "error")                                                                    \
     X(CDDPI_DATA_SKIP, "skip")
 enum cddpi_data_on_error { CDDPI_DATA_ON_ERROR_MAP(CDDPI_CHOICE_ID) };
+
+#define CDDPI_DATA_MISSING_MAP(X)                                                                  \
+    X(CDDPI_DATA_MISSING_FAIL, "error")                                                            \
+    X(CDDPI_DATA_MISSING_MEAN, "mean")
+enum cddpi_data_missing { CDDPI_DATA_MISSING_MAP(CDDPI_CHOICE_ID) };
 
 #define CDDPI_DATA_ORDER_MAP(X)                                                                    \
     X(CDDP_ORDER_RANDOM, "random")                                                                 \
@@ -106,7 +113,7 @@ enum cddpi_parallel_type { CDDPI_PARALLEL_TYPE_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_BALANCE_MEMORY, "memory")
 enum cddpi_balance { CDDPI_BALANCE_MAP(CDDPI_CHOICE_ID) };
 
-enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
+enum { CDDPI_KEYS_MAX = 160, CDDPI_TRAINER_CHUNKS = 64 };
 
 /* One member for each key; schema.c says what each key means. */
 struct cddpi_config {
@@ -133,6 +140,8 @@ struct cddpi_config {
         int64_t samples;
         struct cddpi_int_list image;
         struct cddpi_text_list train, test;
+        struct cddpi_text_list train_targets, test_targets;
+        char *npz_inputs, *npz_targets;
         char *vocabulary;
         double test_fraction;
         struct cddpi_real_list mean, std;
@@ -144,6 +153,10 @@ struct cddpi_config {
         int size, resize;
         struct cddpi_real_list crop_area;
         int on_error;
+        struct cddpi_text_list target, features, ignore, categories;
+        char *delimiter;
+        int missing;   /* enum cddpi_data_missing */
+        int normalize; /* enum cddpi_normalize */
     } data;
     struct {
         int64_t epochs;
@@ -232,6 +245,8 @@ struct cddpi_config {
     char *path;                  /* the file, as the user named it */
     char *where[CDDPI_KEYS_MAX]; /* where each key was given, by row of the table: "file:line" or
                                     the argument; NULL: default */
+    int level[CDDPI_KEYS_MAX];   /* which source gave it: later ones replace what earlier ones gave,
+                                    and have a higher number; 0: default */
 };
 
 /** Read @p path, then apply @p overrides ("key=value").
@@ -260,6 +275,15 @@ static inline bool cddpi_config_is_language_model(const struct cddpi_config *con
 {
     return config->model.type == CDDPI_MODEL_GPT2 || config->model.type == CDDPI_MODEL_LSTM_LM;
 }
+
+/** Check the conditions on several keys of data. */
+CDDP_CHECKED cddp_status cddpi_config_check_data(const struct cddpi_config *config);
+
+/** Whether samples of CSV files have real targets; else each has a class. */
+bool cddpi_config_has_real_targets(const struct cddpi_config *config);
+
+/** What stands between two fields of CSV files. */
+char cddpi_config_delimiter(const struct cddpi_config *config);
 
 /** Whether the model takes tokens, which then the data are. */
 static inline bool cddpi_config_takes_tokens(const struct cddpi_config *config)

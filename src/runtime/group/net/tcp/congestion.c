@@ -4,7 +4,7 @@
  * rate that it has measured, and every ten seconds it sends almost nothing for a while to measure
  * the path again (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5),
  * 2016). Between hosts of one network, which all wait for the slowest message, that costs up to a
- * third of the bandwidth; doc/cluster.md has numbers. */
+ * third of the bandwidth; doc/performance.md has numbers. */
 #include "group/net/tcp/congestion.h"
 
 #include "base/child.h"

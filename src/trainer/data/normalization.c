@@ -1,0 +1,201 @@
+/* normalization.c - owns the statistics by which numbers are normalised. They are summed by one
+ * thread in the order of rows, so that their bits depend on the data only. */
+#include "data/normalization.h"
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "data/numbers.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+
+/* Sums over the numbers of one part; those of values are of differences to the first value, which
+ * keeps them exact where values are large and differ little. */
+struct normalization_sums {
+    double first, sum, squares;
+    float low, high;
+};
+
+size_t cddpi_normalization_count(const struct cddpi_dataset *dataset)
+{
+    return (size_t)(dataset->channels == 1 && dataset->height == 1 ? dataset->width
+                                                                   : dataset->channels);
+}
+
+struct cddpi_normalization *cddpi_normalization_create(size_t count)
+{
+    struct cddpi_normalization *normalization = cddpi_zalloc(sizeof *normalization);
+
+    if (normalization != NULL) {
+        normalization->count = count;
+        normalization->subtract = cddpi_zalloc_array(count, sizeof(float));
+        normalization->divide = cddpi_zalloc_array(count, sizeof(float));
+    }
+    if (normalization == NULL || normalization->subtract == NULL || normalization->divide == NULL) {
+        cddpi_normalization_destroy(normalization);
+        (void)cddpi_fail(CDDP_ERR_NO_MEMORY, "data.normalize: no memory");
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        normalization->divide[i] = 1;
+    }
+    return normalization;
+}
+
+void cddpi_normalization_destroy(struct cddpi_normalization *normalization)
+{
+    if (normalization != NULL) {
+        cddpi_free(normalization->subtract);
+        cddpi_free(normalization->divide);
+        cddpi_free(normalization);
+    }
+}
+
+void cddpi_normalization_apply(const struct cddpi_normalization *normalization, size_t elements,
+                               float *sample)
+{
+    size_t plane = elements / normalization->count;
+
+    for (size_t part = 0; part < normalization->count; part++) {
+        float subtract = normalization->subtract[part];
+        float divide = normalization->divide[part];
+
+        for (size_t i = 0; i < plane; i++) {
+            sample[part * plane + i] = (sample[part * plane + i] - subtract) / divide;
+        }
+    }
+}
+
+static void add_sample(struct normalization_sums *sums, size_t count, size_t plane,
+                       const float *sample, bool is_first)
+{
+    for (size_t part = 0; part < count; part++) {
+        struct normalization_sums *of = &sums[part];
+
+        if (is_first) {
+            of->first = (double)sample[part * plane];
+            of->low = of->high = sample[part * plane];
+        }
+        for (size_t i = 0; i < plane; i++) {
+            float value = sample[part * plane + i];
+            double difference = (double)value - of->first;
+
+            of->sum += difference;
+            of->squares += difference * difference;
+            of->low = value < of->low ? value : of->low;
+            of->high = value > of->high ? value : of->high;
+        }
+    }
+}
+
+/* Add the samples in the order of their rows, in which their files are read, not in that of the
+ * split. */
+static cddp_status add_samples(const struct cddpi_dataset *dataset, const bool *held, size_t count,
+                               float *sample, int32_t *label, struct normalization_sums *sums)
+{
+    size_t elements = (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+    struct cddpi_dataset rows = *dataset;
+    uint64_t all = held != NULL ? cddp_sampler_count(dataset->split) : dataset->count;
+    bool is_first = true;
+    char text[1024];
+
+    rows.split = NULL;
+    rows.normalization = NULL;
+    for (uint64_t row = 0; row < all; row++) {
+        if (held != NULL && held[row]) {
+            continue;
+        }
+        if (!cddpi_dataset_numbers(&rows, row, sample, label, text, sizeof text)) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "%s", text);
+        }
+        add_sample(sums, count, elements / count, sample, is_first);
+        is_first = false;
+    }
+    return cddpi_dataset_check(dataset, false);
+}
+
+/* Mark the rows that are held back. */
+static cddp_status find_held_back(const struct cddpi_dataset *dataset, bool **out)
+{
+    uint64_t all = dataset->split != NULL ? cddp_sampler_count(dataset->split) : 0;
+
+    *out = NULL;
+    if (dataset->split == NULL) {
+        return CDDP_OK;
+    }
+    *out = cddpi_zalloc_array(all, sizeof **out);
+    CDDPI_TRY_MEMORY(*out != NULL, "data.normalize: no memory");
+    for (uint64_t i = 0; i < all; i++) {
+        (*out)[cddp_sampler_at(dataset->split, i)] = i < dataset->split_first ||
+                                                     i - dataset->split_first >= dataset->count;
+    }
+    return CDDP_OK;
+}
+
+static void conclude(enum cddpi_normalize type, const struct normalization_sums *sums,
+                     double values, size_t part, struct cddpi_normalization *out)
+{
+    double mean = sums->sum / values;
+    double variance = sums->squares / values - mean * mean;
+    float divide = type == CDDPI_NORMALIZE_MINMAX ? sums->high - sums->low
+                                                  : (float)sqrt(variance > 0 ? variance : 0);
+
+    out->subtract[part] = type == CDDPI_NORMALIZE_MINMAX ? sums->low : (float)(sums->first + mean);
+    out->divide[part] = isfinite(divide) && divide > 0 ? divide : 1;
+}
+
+/* Let the categories of CSV files be as they are. */
+static cddp_status keep_categories(const struct cddpi_dataset *dataset,
+                                   struct cddpi_normalization *out)
+{
+    json_t *columns = json_loads(dataset->columns, 0, NULL);
+    const json_t *features = json_object_get(columns, "features");
+    size_t part = 0;
+
+    CDDPI_TRY_MEMORY(columns != NULL, "data.normalize: no memory");
+    for (size_t i = 0; i < json_array_size(features); i++) {
+        const json_t *categories = json_object_get(json_array_get(features, i), "categories");
+        size_t width = categories != NULL ? json_array_size(categories) : 1;
+
+        for (size_t k = 0; categories != NULL && k < width && part + k < out->count; k++) {
+            out->subtract[part + k] = 0;
+            out->divide[part + k] = 1;
+        }
+        part += width;
+    }
+    json_decref(columns);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_normalization_find(const struct cddpi_dataset *dataset, enum cddpi_normalize type,
+                                     struct cddpi_normalization *out)
+{
+    size_t elements = (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+    struct normalization_sums *sums = cddpi_zalloc_array(out->count, sizeof *sums);
+    float *sample = cddpi_zalloc_array(elements, sizeof *sample);
+    int32_t *label = cddpi_zalloc_array(cddpi_dataset_labels(dataset), sizeof *label);
+    double values = (double)dataset->count * (double)(elements / out->count);
+    bool *held = NULL;
+    cddp_status status;
+
+    if (sums == NULL || sample == NULL || label == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "data.normalize: no memory");
+        goto done;
+    }
+    CDDPI_TRY_GOTO(done, status, find_held_back(dataset, &held));
+    CDDPI_TRY_GOTO(done, status, add_samples(dataset, held, out->count, sample, label, sums));
+    for (size_t part = 0; part < out->count; part++) {
+        conclude(type, &sums[part], values, part, out);
+    }
+    if (dataset->columns != NULL) {
+        status = keep_categories(dataset, out);
+    }
+
+done:
+    cddpi_free(held);
+    cddpi_free(label);
+    cddpi_free(sample);
+    cddpi_free(sums);
+    return status;
+}
