@@ -308,6 +308,8 @@ static void what_cannot_be_placed_so_is_refused_in_one_sentence(void **state)
                    "parallel.placement: cpu, the device of \"fc2\", is not one of train.devices");
     expect_refused("train.devices=[\"cpu:0\",\"cpu:9999\"]", NULL, NULL,
                    "train.devices: devices: there is no cpu:9999: this process may use ");
+    expect_refused("train.devices=[\"cpu:0\",\"cpu:9999\"]", NULL, NULL,
+                   ": for several devices, use --nproc 1");
     expect_refused("train.devices=[\"cpu\",\"tpu:1\"]", NULL, NULL,
                    "train.devices: devices: \"tpu:1\" is no device: cpu or cpu:N");
     expect_refused(

@@ -121,6 +121,122 @@ static void a_plan_that_follows_the_link_changes_no_bit_of_a_run(void **state)
     support_rmdir(folder);
 }
 
+/* They are measured so that no time is in two of them. Evaluations and checkpoints between steps,
+ * in which ranks wait for updated parameters, too, are in none. */
+static void assert_parts_fit(const char *run_dir)
+{
+    static const char *const parts[] = {"data_ms", "forward_ms", "backward_ms", "exposed_comm_ms",
+                                        "optimizer_ms"};
+
+    for (uint64_t step = 1; step <= 30; step++) {
+        double sum = 0;
+        double whole = metric(run_dir, step, "step_ms");
+
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            double part = metric(run_dir, step, parts[i]);
+
+            assert_true(part >= 0);
+            sum += part;
+        }
+        if (!(sum <= whole * (1 + 1e-6))) { /* JSON has 9 digits */
+            fail_msg("step %llu of %s: parts of %g ms in %g ms", (unsigned long long)step, run_dir,
+                     sum, whole);
+        }
+    }
+}
+
+static void the_parts_of_a_step_are_no_more_than_the_step(void **state)
+{
+    static const struct {
+        const char *name, *ranks, *sharded, *other;
+    } cases[] = {
+        {"parts-whole", "3", "ddp.shard_optimizer=false", "train.accumulate=2"},
+        {"parts-shards", "3", "ddp.shard_optimizer=true", "train.accumulate=2"},
+        {"parts-stages", "4", "ddp.shard_optimizer=true", "parallel.pipeline=2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct launched job = {0};
+
+        JOB_RUN_WELL(&job, "--nproc", cases[i].ranks, in_work("small.conf"),
+                     run_dir_argument(cases[i].name), cases[i].sharded, cases[i].other,
+                     "train.eval_steps=3", "train.checkpoint_steps=7", LARGE);
+        launcher_end(&job);
+        assert_parts_fit(cases[i].name);
+    }
+    for (uint64_t step = 1; step <= 30; step++) {
+        assert_true(metric("parts-shards", step, "peer_wait_ms") <=
+                    metric("parts-shards", step, "exposed_comm_ms") * (1 + 1e-6));
+    }
+}
+
+struct traced {
+    const char *name;
+    json_int_t begin, end;
+};
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct traced *one = a;
+    const struct traced *other = b;
+
+    if (one->begin != other->begin) {
+        return one->begin < other->begin ? -1 : 1;
+    }
+    return (one->end > other->end) - (one->end < other->end);
+}
+
+/* Take the spans of a rank's step that are parts of it. Returns how many. */
+static size_t take_parts(const json_t *spans, struct traced *out, size_t room, int *out_param_waits)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < json_array_size(spans); i++) {
+        const json_t *span = json_array_get(spans, i);
+        const char *name = json_string_value(json_object_get(span, "name"));
+        bool is_part = strcmp(name, "forward") == 0 || strcmp(name, "backward") == 0 ||
+                       strcmp(name, "wait") == 0 || strcmp(name, "optimizer") == 0 ||
+                       strcmp(name, "data") == 0;
+
+        if (is_part && count < room) {
+            out[count].name = name;
+            out[count].begin = json_integer_value(json_object_get(span, "begin_ns"));
+            out[count++].end = json_integer_value(json_object_get(span, "end_ns"));
+            *out_param_waits += strcmp(name, "wait") == 0 &&
+                                json_object_get(span, "number") != NULL;
+        }
+    }
+    return count;
+}
+
+/* A rank that waits for updated parameters in its forward does not compute then. */
+static void a_trace_of_a_sharded_run_has_no_time_twice(void **state)
+{
+    static struct traced parts[10000];
+    struct launched job = {0};
+    int param_waits = 0;
+    json_t *trace;
+    size_t count;
+
+    (void)state;
+    JOB_RUN_WELL(&job, "--nproc", "2", in_work("small.conf"), run_dir_argument("traced"),
+                 "ddp.shard_optimizer=true", "train.trace=5-9", LARGE);
+    launcher_end(&job);
+    trace = json_load_file(in_work("traced/trace/rank-0.json"), 0, NULL);
+    assert_non_null(trace);
+    count = take_parts(json_object_get(trace, "spans"), parts, 10000, &param_waits);
+    assert_true(param_waits >= 5); /* each step has at least one bucket */
+    qsort(parts, count, sizeof *parts, by_begin);
+    for (size_t i = 1; i < count; i++) {
+        if (parts[i].begin < parts[i - 1].end) {
+            fail_msg("%s, which lasts until %lld, and %s, which begins at %lld", parts[i - 1].name,
+                     (long long)parts[i - 1].end, parts[i].name, (long long)parts[i].begin);
+        }
+    }
+    json_decref(trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +245,8 @@ int main(void)
         cmocka_unit_test(a_sharded_checkpoint_goes_on_at_another_number_of_ranks),
         cmocka_unit_test(a_plan_that_follows_the_link_changes_no_bit_of_a_run),
         cmocka_unit_test(checkpoints_on_the_way_hold_the_state_of_all_ranks),
+        cmocka_unit_test(the_parts_of_a_step_are_no_more_than_the_step),
+        cmocka_unit_test(a_trace_of_a_sharded_run_has_no_time_twice),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);

@@ -74,6 +74,9 @@ void cddpi_ddp_keep_plan(cddp_ddp *ddp);
 /** The memory of the copy of parameter @p index: 256-byte aligned, zeros at first; NULL: it has no
  *  copy. */
 void *cddpi_ddp_param_copy(const cddp_ddp *ddp, size_t index);
+/** How long this rank has waited for communication so far: total_exposed_ns, and on the CPU also
+ * what it has waited for updates since the last cddp_ddp_wait(). */
+uint64_t cddpi_ddp_exposed_ns(const cddp_ddp *ddp);
 /** Wait until every rank has all parameters. Collective. Without copies this is
  *  cddp_ddp_params_wait(); without a sharded optimizer it does nothing. */
 CDDP_CHECKED cddp_status cddpi_ddp_params_whole(cddp_ddp *ddp);

@@ -7,6 +7,7 @@
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 #include "group/device/group_device.h"
+#include "group/watch/group_trace.h"
 
 #include <cddp/exchange.h>
 
@@ -20,7 +21,7 @@ static cddp_status gather_failed(cddp_ddp *ddp, size_t b, cddp_status status)
 static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
 {
     struct cddpi_shard_bucket *bucket = &ddp->shards->buckets[b];
-    int64_t entered_ns;
+    int64_t entered_ns, ended_ns;
     cddp_status status;
 
     /* each replay waits for the updates of the previous step, which may be a replay, too */
@@ -37,7 +38,11 @@ static cddp_status finish_gather(cddp_ddp *ddp, size_t b)
     }
     entered_ns = cddpi_now_ns();
     status = cddp_work_wait(bucket->gather);
-    ddp->shards->waited_ns += (uint64_t)(cddpi_now_ns() - entered_ns);
+    ended_ns = cddpi_now_ns();
+    ddp->shards->waited_ns += (uint64_t)(ended_ns - entered_ns);
+    if (!cddpi_device_is_async(ddp->device)) {
+        cddpi_trace_add(ddp->group, CDDPI_SPAN_WAIT, entered_ns, ended_ns, (int32_t)b, 0);
+    }
     if (status != CDDP_OK) {
         return gather_failed(ddp, b, status);
     }
@@ -215,4 +220,11 @@ cddp_status cddp_ddp_gather_state(cddp_ddp *ddp, size_t index, const void *own, 
     return status == CDDP_OK ? CDDP_OK
                              : cddpi_fail_prefix(status, "ddp: state of parameter %zu (%.200s)",
                                                  index, ddp->params[index].name);
+}
+
+uint64_t cddpi_ddp_exposed_ns(const cddp_ddp *ddp)
+{
+    bool waits_here = ddp->shards != NULL && !cddpi_device_is_async(ddp->device);
+
+    return ddp->stats.total_exposed_ns + (waits_here ? ddp->shards->waited_ns : 0);
 }

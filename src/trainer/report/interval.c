@@ -17,6 +17,7 @@ enum {
     PEERS,
     TRANSFER,
     OPTIMIZER,
+    STEP,
     SUMS
 };
 
@@ -37,11 +38,11 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     sums[DATA] = (double)interval->data_ns;
     sums[FORWARD] = (double)interval->forward_ns;
     sums[BACKWARD] = (double)interval->backward_ns;
-    sums[EXPOSED] = (double)(int64_t)(stats.total_exposed_ns - interval->exposed_before_ns) +
-                    (double)interval->stages_wait_ns;
+    sums[EXPOSED] = (double)interval->exposed_ns;
     sums[PEERS] = (double)(int64_t)(stats.total_peer_wait_ns - interval->peer_wait_before_ns);
     sums[TRANSFER] = (double)(int64_t)(stats.total_transfer_ns - interval->transfer_before_ns);
     sums[OPTIMIZER] = (double)interval->optimizer_ns;
+    sums[STEP] = (double)interval->step_ns;
     CDDPI_TRY(cddp_all_reduce(group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL));
     scale = 1e-6 / ((double)interval->steps * cddp_group_world_size(group));
     parts = interval->steps > interval->whole
@@ -51,9 +52,9 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     *out = (struct cddpi_interval_means){
         .loss = taken > 0 ? sums[LOSS] / taken : NAN,
         .accuracy = taken > 0 ? sums[CORRECT] / taken : NAN,
-        .predictions_per_s = interval->step_ns > 0 ? sums[COUNT] * 1e9 / (double)interval->step_ns
-                                                   : 0,
-        .step_ms = (double)interval->step_ns * 1e-6 / (double)interval->steps,
+        .predictions_per_s =
+            sums[STEP] > 0 ? sums[COUNT] * 1e3 / (sums[STEP] * scale * (double)interval->steps) : 0,
+        .step_ms = sums[STEP] * scale,
         .data_ms = sums[DATA] * scale,
         .forward_ms = sums[FORWARD] * parts,
         .backward_ms = sums[BACKWARD] * parts,
@@ -65,8 +66,7 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
         .skipped_steps = interval->skipped,
         .replayed_steps = interval->replayed,
     };
-    *interval = (struct cddpi_interval){.exposed_before_ns = stats.total_exposed_ns,
-                                        .peer_wait_before_ns = stats.total_peer_wait_ns,
+    *interval = (struct cddpi_interval){.peer_wait_before_ns = stats.total_peer_wait_ns,
                                         .transfer_before_ns = stats.total_transfer_ns};
     return CDDP_OK;
 }

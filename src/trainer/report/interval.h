@@ -14,18 +14,16 @@ struct cddpi_interval {
     double skipped_count; /* predictions in skipped steps */
     uint64_t skipped;     /* steps */
     int64_t data_ns, forward_ns, backward_ns, optimizer_ns;
-    /* waiting for other stages of a pipeline, or for a generator's reducer: also exposed
-     * communication */
-    int64_t stages_wait_ns;
+    int64_t exposed_ns; /* waiting for reducers in steps, and for other stages of a pipeline */
     int64_t step_ns;
     uint64_t steps;
-    uint64_t whole;             /* steps measured as a whole, without forward, backward ... */
-    uint64_t replayed;          /* steps that were replayed from captures */
-    uint64_t exposed_before_ns; /* the reducer's totals at the last line of metrics */
-    uint64_t peer_wait_before_ns, transfer_before_ns;
+    uint64_t whole;    /* steps measured as a whole, without forward, backward ... */
+    uint64_t replayed; /* steps that were replayed from captures */
+    uint64_t peer_wait_before_ns, transfer_before_ns; /* the reducer's totals at the last line */
 };
 
-/* Means over all ranks. Times are of one step. */
+/* Means over all ranks. Times are of one step. On the processor no time is in two of data_ms,
+ * forward_ms, backward_ms, exposed_comm_ms and optimizer_ms, so their sum is step_ms at most. */
 struct cddpi_interval_means {
     double loss, accuracy; /* NaN: all steps were skipped */
     double predictions_per_s;

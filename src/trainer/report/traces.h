@@ -52,8 +52,8 @@ struct cddpi_traced_step {
     uint64_t step;
     int64_t begin_ns, end_ns; /* from the first rank's begin to the last rank's end */
     int last;                 /* the rank that began to wait last; -1: not known */
-    double late_ns;           /* how long the other ranks waited for that rank, on average */
-    double exposed_ns;        /* communication that even that rank had to wait for */
+    double exposed_ns;        /* exposed communication, the mean over ranks: all their waits */
+    double late_ns;           /* the part of it before that rank waited, too */
 };
 
 struct cddpi_traces {

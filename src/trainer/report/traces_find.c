@@ -50,9 +50,10 @@ const struct cddpi_traced_call *cddpi_traces_find_call(const struct cddpi_traced
 /* What is known of a step while the ranks are looked at one after the other. */
 struct step_spans {
     const struct cddpi_traced_span *whole, *wait; /* of the current rank; NULL: none */
+    double own_ns;                                /* all waits of the current rank */
     const struct cddpi_traced_span *last;         /* the wait that began last */
-    double waited_ns;                             /* sum over the other ranks */
-    int waits;
+    double late_ns, exposed_ns;                   /* sums over ranks */
+    int waits;                                    /* ranks that waited */
 };
 
 static int by_step(const void *a, const void *b)
@@ -61,12 +62,14 @@ static int by_step(const void *a, const void *b)
                    ((const struct cddpi_traced_step *)b)->step);
 }
 
-/* Find the spans of @p rank in each step. Of several, the last one counts: it synchronises. */
+/* Find the spans of @p rank in each step. Of several waits, the last one without a number counts:
+ * it synchronises. */
 static void find_spans(const struct cddpi_traces *traces, const struct cddpi_traced_rank *rank,
                        struct step_spans *spans)
 {
     for (size_t s = 0; s < traces->step_count; s++) {
         spans[s].whole = spans[s].wait = NULL;
+        spans[s].own_ns = 0;
     }
     for (size_t i = 0; i < rank->span_count; i++) {
         const struct cddpi_traced_span *span = &rank->spans[i];
@@ -80,7 +83,9 @@ static void find_spans(const struct cddpi_traces *traces, const struct cddpi_tra
         if (found != NULL) {
             struct step_spans *of = &spans[found - traces->steps];
 
-            *(is_wait ? &of->wait : &of->whole) = span;
+            of->own_ns += is_wait ? (double)(span->end_ns - span->begin_ns) : 0;
+            of->whole = is_wait ? of->whole : span;
+            of->wait = is_wait && span->number < 0 ? span : of->wait;
         }
     }
 }
@@ -110,24 +115,28 @@ static void find_ends(struct cddpi_traces *traces, struct step_spans *spans)
     }
 }
 
-/* Find how long the other ranks waited for the last one. */
+/* Find how long ranks waited, and how long for the last one. */
 static void find_waits(struct cddpi_traces *traces, struct step_spans *spans)
 {
     for (int r = 0; r < traces->count; r++) {
         find_spans(traces, &traces->ranks[r], spans);
         for (size_t s = 0; s < traces->step_count; s++) {
-            if (spans[s].wait != NULL && spans[s].wait != spans[s].last) {
-                spans[s].waited_ns += (double)(spans[s].last->begin_ns - spans[s].wait->begin_ns);
+            if (spans[s].wait != NULL) {
+                const struct cddpi_traced_span *wait = spans[s].wait;
+                int64_t until = spans[s].last->begin_ns < wait->end_ns ? spans[s].last->begin_ns
+                                                                       : wait->end_ns;
+
+                spans[s].late_ns += (double)(until - wait->begin_ns);
+                spans[s].exposed_ns += spans[s].own_ns;
                 spans[s].waits++;
             }
         }
     }
     for (size_t s = 0; s < traces->step_count; s++) {
         struct cddpi_traced_step *step = &traces->steps[s];
-        const struct cddpi_traced_span *last = spans[s].last;
 
-        step->late_ns = spans[s].waits > 0 ? spans[s].waited_ns / spans[s].waits : 0;
-        step->exposed_ns = last != NULL ? (double)(last->end_ns - last->begin_ns) : 0;
+        step->late_ns = spans[s].waits > 0 ? spans[s].late_ns / spans[s].waits : 0;
+        step->exposed_ns = spans[s].waits > 0 ? spans[s].exposed_ns / spans[s].waits : 0;
     }
 }
 

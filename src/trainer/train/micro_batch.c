@@ -7,7 +7,6 @@
  * collectives of layers. */
 #include "train/step.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "group/watch/group_trace.h"
@@ -122,24 +121,26 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     double predictions = (double)micro_batch->share * trainer->models.predictions;
     double parts = sync.kind == CDDP_STEP_SUM ? trainer->world_size : 1;
     double scale = predictions > 0 ? 1.0 / (predictions * parts) : 1.0;
-    int64_t begun = cddpi_now_ns();
-    int64_t forwarded;
+    struct cddpi_moment begun = cddpi_moment_now(trainer);
+    struct cddpi_moment forwarded;
+    struct cddpi_moment ended;
     cddp_status status;
 
     cddpi_arrivals_begin(trainer->records.arrivals);
     cddpi_launcher_report_alive(); /* a step of many micro-batches may take long */
     status = run_forward(trainer, step, &batch, &result);
-    forwarded = cddpi_now_ns();
+    forwarded = cddpi_moment_now(trainer);
     cddpi_arrivals_forward_end(trainer->records.arrivals);
     if (status == CDDP_OK) {
         status = run_backward(trainer, step, &sync, scale, done > 0, &result);
     }
     cddpi_arrivals_backward_end(trainer->records.arrivals);
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, cddpi_now_ns(), -1, 0);
+    ended = cddpi_moment_now(trainer);
+    cddpi_trace_add_work(trainer->group, CDDPI_SPAN_FORWARD, begun.now_ns, forwarded.now_ns, -1);
+    cddpi_trace_add_work(trainer->group, CDDPI_SPAN_BACKWARD, forwarded.now_ns, ended.now_ns, -1);
     if (!cddpi_device_is_async(trainer->device)) { /* on a device, the device's times count */
-        interval->forward_ns += forwarded - begun;
-        interval->backward_ns += cddpi_now_ns() - forwarded;
+        interval->forward_ns += cddpi_moment_work_ns(&begun, &forwarded);
+        interval->backward_ns += cddpi_moment_work_ns(&forwarded, &ended);
         interval->loss_sum += result.loss_sum;
         interval->correct += result.correct;
         interval->count += result.count;

@@ -39,7 +39,7 @@ static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_s
     bool is_whole = end <= trainer->data.train.data.count;
 
     *out = (struct cddpi_train_step){
-        .begun_ns = cddpi_now_ns(),
+        .begun = cddpi_moment_now(trainer),
         .lr = cddpi_schedule_lr(&trainer->plan.schedule, (int64_t)trainer->cursor.step),
         .ends_epoch = end >= trainer->data.train.data.count,
     };
@@ -172,6 +172,7 @@ cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
 static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
+    struct cddpi_moment ended;
     double norm = 0;
     cddp_status status;
 
@@ -187,8 +188,10 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi
     interval->steps++;
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;
-    interval->step_ns += cddpi_now_ns() - step->begun_ns;
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_STEP, step->begun_ns, cddpi_now_ns(), -1, 0);
+    ended = cddpi_moment_now(trainer);
+    interval->step_ns += ended.now_ns - step->begun.now_ns;
+    interval->exposed_ns += (int64_t)(ended.exposed_ns - step->begun.exposed_ns);
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_STEP, step->begun.now_ns, ended.now_ns, -1, 0);
     CDDPI_TRY(status);
     return step->reported ? cddpi_trainer_report(trainer, step->lr, norm) : CDDP_OK;
 }

@@ -3,11 +3,12 @@
 #define CDDPI_TRAIN_STEP_H
 
 #include "train/device/device_step.h"
+#include "train/moment.h"
 #include "train/trainer.h"
 
 /* The current step. Only step.c writes it; the functions that a step calls read it. */
 struct cddpi_train_step {
-    int64_t begun_ns;
+    struct cddpi_moment begun;
     double lr;
     bool ends_epoch;
     struct cddpi_step_mode mode;

@@ -3,7 +3,6 @@
  * the host waits. */
 #include "train/step.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "group/watch/group_trace.h"
 #include "train/device/device_step.h"
@@ -132,13 +131,13 @@ cddp_status cddpi_trainer_update(struct cddpi_trainer *trainer, const struct cdd
                                  bool collects, double *out_norm)
 {
     bool on_device = cddpi_device_is_async(trainer->device);
-    int64_t begun = cddpi_now_ns();
+    struct cddpi_moment begun = cddpi_moment_now(trainer);
     cddp_status status = on_device
                              ? update_on_device(trainer, step, collects, out_norm)
                              : update_on_processor(trainer, step->lr, step->reported, out_norm);
-    int64_t ended = cddpi_now_ns();
+    struct cddpi_moment ended = cddpi_moment_now(trainer);
 
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_OPTIMIZER, begun, ended, -1, 0);
-    trainer->records.interval.optimizer_ns += on_device ? 0 : ended - begun;
+    cddpi_trace_add_work(trainer->group, CDDPI_SPAN_OPTIMIZER, begun.now_ns, ended.now_ns, -1);
+    trainer->records.interval.optimizer_ns += on_device ? 0 : cddpi_moment_work_ns(&begun, &ended);
     return status;
 }

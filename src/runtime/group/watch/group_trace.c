@@ -146,6 +146,30 @@ void cddpi_trace_add(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, 
                                           .kind = kind});
 }
 
+void cddpi_trace_add_work(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, int64_t end_ns,
+                          int32_t number)
+{
+    const struct cddpi_trace *trace = group->trace;
+    size_t end = cddpi_trace_is_on(group) ? trace->span_count : 0;
+    size_t first = end;
+
+    while (first > 0 && trace->spans[first - 1].step == trace->step) {
+        first--;
+    }
+    for (size_t i = first; i < end; i++) { /* waits are in the order of their times */
+        struct group_trace_span span = trace->spans[i];
+
+        if (span.kind != CDDPI_SPAN_WAIT || span.begin_ns < begin_ns || span.end_ns > end_ns) {
+            continue;
+        }
+        if (span.begin_ns > begin_ns) {
+            cddpi_trace_add(group, kind, begin_ns, span.begin_ns, number, 0);
+        }
+        begin_ns = span.end_ns;
+    }
+    cddpi_trace_add(group, kind, begin_ns, end_ns, number, 0);
+}
+
 void cddpi_trace_add_device(cddp_group *group, int device, enum cddpi_span kind, int64_t begin_ns,
                             int64_t end_ns, int32_t number)
 {

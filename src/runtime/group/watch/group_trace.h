@@ -15,7 +15,8 @@
     X(CDDPI_SPAN_BACKWARD, "backward")                                                             \
     /* gradients of parameters that are computed after backward */                                 \
     X(CDDPI_SPAN_WEIGHTS, "weights")                                                               \
-    X(CDDPI_SPAN_WAIT, "wait") /* exposed communication */                                         \
+    /* exposed communication; with a bucket's number: for its updated parameters */                \
+    X(CDDPI_SPAN_WAIT, "wait")                                                                     \
     X(CDDPI_SPAN_OPTIMIZER, "optimizer")                                                           \
     X(CDDPI_SPAN_LOADER, "loader") /* a loader thread builds a batch */                            \
     /* from the time all its gradients are ready until their mean is ready */                      \
@@ -46,6 +47,10 @@ bool cddpi_trace_is_on(const cddp_group *group);
 /** Add a span of the current step. @p number: the bucket or the loader thread; else -1. */
 void cddpi_trace_add(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, int64_t end_ns,
                      int32_t number, uint64_t bytes);
+/** The same for compute that may have waited for communication: add what lies between the waits
+ *  (CDDPI_SPAN_WAIT) that were added inside of it, so that no time is in two spans. */
+void cddpi_trace_add_work(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, int64_t end_ns,
+                          int32_t number);
 /** Add a span of one of several devices of this process, counted from 0; it is inside the rank's
  *  own span. @p number: the micro-batch; else -1. */
 void cddpi_trace_add_device(cddp_group *group, int device, enum cddpi_span kind, int64_t begin_ns,

@@ -1,7 +1,6 @@
 /* gan_passes.c - owns the passes of a step: the discriminator on real and on generated images, and
  * the generator through the discriminator; and their results, which a device returns a step later.
  */
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "base/philox.h"
@@ -156,16 +155,16 @@ static double scale_of(int share)
 
 /* Add a pass's times to the interval: it began at @p begun, and its backward at @p forwarded. On a
  * device, the device measures instead. Unless the pass failed with @p status, wait for @p ddp. */
-static cddp_status end_pass(struct cddpi_trainer *trainer, int64_t begun, int64_t forwarded,
-                            cddp_status status, cddp_ddp *ddp)
+static cddp_status end_pass(struct cddpi_trainer *trainer, const struct cddpi_moment *begun,
+                            const struct cddpi_moment *forwarded, cddp_status status, cddp_ddp *ddp)
 {
-    int64_t now = cddpi_now_ns();
+    struct cddpi_moment ended = cddpi_moment_now(trainer);
 
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_FORWARD, begun, forwarded, -1, 0);
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_BACKWARD, forwarded, now, -1, 0);
+    cddpi_trace_add_work(trainer->group, CDDPI_SPAN_FORWARD, begun->now_ns, forwarded->now_ns, -1);
+    cddpi_trace_add_work(trainer->group, CDDPI_SPAN_BACKWARD, forwarded->now_ns, ended.now_ns, -1);
     if (!cddpi_device_is_async(trainer->device)) {
-        trainer->records.interval.forward_ns += forwarded - begun;
-        trainer->records.interval.backward_ns += now - forwarded;
+        trainer->records.interval.forward_ns += cddpi_moment_work_ns(begun, forwarded);
+        trainer->records.interval.backward_ns += cddpi_moment_work_ns(forwarded, &ended);
     }
     return status == CDDP_OK ? cddp_ddp_wait(ddp) : status;
 }
@@ -173,7 +172,7 @@ static cddp_status end_pass(struct cddpi_trainer *trainer, int64_t begun, int64_
 /* Run forward, which ends at *@p out_forwarded, and backward of a pass. */
 static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, const float *images,
                                               enum cddpi_gan_pass pass, int count,
-                                              int64_t *out_forwarded)
+                                              struct cddpi_moment *out_forwarded)
 {
     bool last = pass == CDDPI_GAN_FAKE;
     float *logits = slot_of(cddpi_gan_of(trainer), trainer->cursor.step)->logits[pass];
@@ -184,7 +183,7 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
     CDDPI_TRY(cddpi_model_send_outputs(trainer->model, logits));
     /* On a device, the loss is known later. */
     CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum));
-    *out_forwarded = cddpi_now_ns();
+    *out_forwarded = cddpi_moment_now(trainer);
     CDDPI_TRY(cddpi_device_step_mark(trainer->step.device, CDDPI_MARK_BACKWARD));
     sync.number = trainer->cursor.step + 1;
     sync.samples = (uint64_t)count;
@@ -200,12 +199,13 @@ static cddp_status pass_through_discriminator(struct cddpi_trainer *trainer, con
 /* Train the discriminator on images of one kind, whose forward began at @p begun. The second kind
  * completes the gradients, which are then averaged over ranks. */
 static cddp_status train_discriminator(struct cddpi_trainer *trainer, const float *images,
-                                       enum cddpi_gan_pass pass, int count, int64_t begun)
+                                       enum cddpi_gan_pass pass, int count,
+                                       const struct cddpi_moment *begun)
 {
-    int64_t forwarded = begun;
+    struct cddpi_moment forwarded = *begun;
     cddp_status status = pass_through_discriminator(trainer, images, pass, count, &forwarded);
 
-    return end_pass(trainer, begun, forwarded, status, trainer->ddp);
+    return end_pass(trainer, begun, &forwarded, status, trainer->ddp);
 }
 
 /* Compute the discriminator's gradients. A step has one micro-batch. */
@@ -214,20 +214,20 @@ static cddp_status discriminate(struct cddpi_trainer *trainer, struct cddpi_trai
 {
     struct cddpi_gan *gan = cddpi_gan_of(trainer);
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
-    int64_t begun = cddpi_now_ns();
+    struct cddpi_moment begun = cddpi_moment_now(trainer);
 
     (void)step;
     (void)done;
     CDDPI_TRY(cddpi_device_step_mark(trainer->step.device, CDDPI_MARK_FORWARD));
     cddpi_launcher_report_alive();
     slot_of(gan, trainer->cursor.step)->count = batch.count;
-    CDDPI_TRY(train_discriminator(trainer, batch.input, CDDPI_GAN_REAL, batch.count, begun));
-    begun = cddpi_now_ns();
+    CDDPI_TRY(train_discriminator(trainer, batch.input, CDDPI_GAN_REAL, batch.count, &begun));
+    begun = cddpi_moment_now(trainer);
     CDDPI_TRY(cddpi_device_step_mark(trainer->step.device, CDDPI_MARK_FORWARD));
     CDDPI_TRY(cddpi_gan_draw(trainer, CDDPI_RANDOM_LATENT, trainer->cursor.step, batch.sample_ids,
                              batch.count));
     CDDPI_TRY(cddpi_gan_forward(trainer, batch.count, true));
-    return train_discriminator(trainer, gan->fake, CDDPI_GAN_FAKE, batch.count, begun);
+    return train_discriminator(trainer, gan->fake, CDDPI_GAN_FAKE, batch.count, &begun);
 }
 
 cddp_status cddpi_gan_compute(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
@@ -239,7 +239,7 @@ cddp_status cddpi_gan_compute(struct cddpi_trainer *trainer, struct cddpi_train_
  * discriminator, through it again, and the gradients back through it and the generator. @p
  * out_forwarded: as above. */
 static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
-                                     int64_t *out_forwarded)
+                                     struct cddpi_moment *out_forwarded)
 {
     struct cddpi_trainer *generator = cddpi_gan_of(trainer)->generator;
     struct cddpi_loss_result result = {0};
@@ -248,7 +248,7 @@ static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
     CDDPI_TRY(cddpi_device_step_mark(generator->step.device, CDDPI_MARK_FORWARD));
     CDDPI_TRY(judge_images(trainer, cddpi_gan_of(trainer)->fake, true, count, true, &result));
     CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step, result.loss_sum));
-    *out_forwarded = cddpi_now_ns();
+    *out_forwarded = cddpi_moment_now(trainer);
     CDDPI_TRY(cddpi_device_step_mark(generator->step.device, CDDPI_MARK_BACKWARD));
     CDDPI_TRY(cddpi_model_backward(trainer->model, scale_of(count), false, NULL, NULL));
     CDDPI_TRY(cddpi_model_collect(trainer->model, count));
@@ -258,20 +258,13 @@ static cddp_status pass_through_both(struct cddpi_trainer *trainer, int count,
     return cddpi_model_backward(generator->model, 1, false, cddpi_trainer_grad_ready, generator);
 }
 
-/* Add the times of the generator's reducer and update to the step's. */
-static cddp_status add_times(struct cddpi_trainer *trainer)
+/* Add the time of the generator's update to the step's. */
+static void add_times(struct cddpi_trainer *trainer)
 {
-    struct cddpi_interval *interval = &trainer->records.interval;
-    struct cddpi_gan *gan = cddpi_gan_of(trainer);
-    int64_t *optimizer_ns = &gan->generator->records.interval.optimizer_ns;
-    cddp_ddp_stats stats = CDDP_DDP_STATS_INIT;
+    int64_t *optimizer_ns = &cddpi_gan_of(trainer)->generator->records.interval.optimizer_ns;
 
-    CDDPI_TRY(cddp_ddp_get_stats(gan->generator->ddp, &stats));
-    interval->stages_wait_ns += (int64_t)(stats.total_exposed_ns - gan->exposed_ns);
-    gan->exposed_ns = stats.total_exposed_ns;
-    interval->optimizer_ns += *optimizer_ns;
+    trainer->records.interval.optimizer_ns += *optimizer_ns;
     *optimizer_ns = 0;
-    return CDDP_OK;
 }
 
 cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_train_step *step,
@@ -282,17 +275,17 @@ cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_t
     struct cddpi_train_step own = *step;
     struct cddpi_loss_result taken = {0};
     double norm = 0;
-    int64_t begun, forwarded;
+    struct cddpi_moment begun, forwarded;
     cddp_status status;
 
     CDDPI_TRY(cddpi_trainer_update(trainer, step, false, out_norm));
     own.lr = cddpi_schedule_lr(&generator->plan.schedule, (int64_t)generator->cursor.step);
     own.reported = false; /* reports have the discriminator's norm */
     cddpi_model_bind_grads(trainer->model, gan->unwanted_grads);
-    begun = cddpi_now_ns();
+    begun = cddpi_moment_now(trainer);
     forwarded = begun;
     status = pass_through_both(trainer, slot_of(gan, generator->cursor.step)->count, &forwarded);
-    status = end_pass(trainer, begun, forwarded, status, generator->ddp);
+    status = end_pass(trainer, &begun, &forwarded, status, generator->ddp);
     trainer->engine->bind_grads(trainer);
     CDDPI_TRY(status);
     CDDPI_TRY(cddpi_trainer_bind_again(generator));
@@ -301,5 +294,6 @@ cddp_status cddpi_gan_update(struct cddpi_trainer *trainer, const struct cddpi_t
     CDDPI_TRY(cddpi_device_is_async(trainer->device)
                   ? cddpi_trainer_collect_results(trainer, step->reported ? 0 : 1, out_norm)
                   : cddpi_gan_take_result(trainer, trainer->cursor.step, &taken));
-    return add_times(trainer);
+    add_times(trainer);
+    return CDDP_OK;
 }

@@ -41,7 +41,6 @@ struct cddpi_gan {
     float *unwanted;         /* receives unused gradients of the discriminator ... */
     void **unwanted_grads;   /* ... one pointer to it per parameter */
     double sums[5];          /* over samples: losses, probabilities and the number of samples */
-    uint64_t exposed_ns;     /* the generator's reducer: time reported so far */
 };
 
 static inline struct cddpi_gan *cddpi_gan_of(const struct cddpi_trainer *trainer)

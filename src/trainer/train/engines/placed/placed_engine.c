@@ -2,7 +2,6 @@
  * rank's devices. */
 #include "train/engines/placed/placed_engine.h"
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
 #include "train/batch_sizes.h"
@@ -70,14 +69,15 @@ static cddp_status compute_pipeline(struct cddpi_trainer *trainer, struct cddpi_
     struct cddpi_step_batches *all = &cddpi_placed_engine_of(trainer)->batches;
     struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_loss_result result = {0};
-    int64_t begun;
+    struct cddpi_moment begun, ended;
     cddp_status status;
 
     cddpi_launcher_report_alive();
     CDDPI_TRY(cddpi_step_batches_fetch(trainer, step, 1, true, all));
-    begun = cddpi_now_ns();
+    begun = cddpi_moment_now(trainer);
     status = run_pipeline(trainer, all, &result);
-    interval->backward_ns += cddpi_now_ns() - begun;
+    ended = cddpi_moment_now(trainer);
+    interval->backward_ns += cddpi_moment_work_ns(&begun, &ended);
     interval->loss_sum += result.loss_sum;
     interval->correct += result.correct;
     interval->count += result.count;
