@@ -95,5 +95,5 @@ with tempfile.TemporaryDirectory(prefix="cddp-completions-") as temporary:
     check("files", complete("cddp-run", "mi"), {"mine.conf"}, exact=False)
     check("programs behind --", complete("cddp-run", "--", "cddp-ben"), {"cddp-bench"}, exact=False)
     if is_bash:
-        check("a key's words", complete("cddp-train", "model.type", "=", "resnet"), {"resnet20", "resnet50"})
+        check("a key's words", complete("cddp-train", "model.type", "=", "resnet"), {"resnet18", "resnet20", "resnet34", "resnet50"})
         check("words behind =", complete("cddp-run", "--bind", "=", ""), {"auto", "core", "none"})
