@@ -16,6 +16,7 @@
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
 #include "train/train_setup.h"
+#include "train/weights_sizes.h"
 
 #include <cddp/process.h>
 #include <signal.h>
@@ -196,6 +197,12 @@ static int with_config(int mode, const char *const *values, char *const *words, 
 
     if (status != CDDP_OK) {
         return fail(status, NULL);
+    }
+    status = cddpi_config_take_sizes(&config, config.model.weights);
+    if (status != CDDP_OK) {
+        result = fail(status, NULL);
+        cddpi_config_fini(&config);
+        return result;
     }
     if (mode == OPTION_PRINT_NPROC) {
         result = print_nproc(&config);

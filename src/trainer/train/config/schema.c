@@ -87,8 +87,8 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"", .is_path = true,
      .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*. "
              "gpt2: also Hugging Face's, llm.c's model files and folders with a model.safetensors "
-             "or the index of its shards, see *cddp-convert*(1); *model.context* may be shorter "
-             "than theirs."},
+             "or the index of its shards, see *cddp-convert*(1). *blocks*, *heads*, *embed* and "
+             "*vocab* are theirs where they are not given; *context* may be shorter than theirs."},
 
     {KEY(model.latent), CDDPI_KEY_INT, "100", 1, 1 << 16, DCGAN,
      .text = "dcgan: numbers of a latent vector, of which the generator makes an image."},
