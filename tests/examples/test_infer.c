@@ -129,6 +129,77 @@ static void idx_files_are_predicted_in_order(void **state)
         "has no checkpoint");
 }
 
+/* NumPy's format 1.0, as its documentation has it: magic number, version, length of the head in 16
+ * bits, a dictionary that spaces and a newline fill up to a multiple of 64 bytes, the elements. */
+static void a_npy_of_outputs_has_the_accuracy_of_the_evaluation(void **state)
+{
+    static const char head[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (150, 4), }";
+    const size_t data = 128;
+    struct run_options options = {.ranks = 1, .arguments = {run_dir_argument("npy")}};
+    uint8_t *labels;
+    char *npy, *csv, *rest;
+    size_t bytes;
+    int correct = 0;
+
+    (void)state;
+    run_well(&options);
+    for (int i = 0; i < 2; i++) {
+        expect_said(argument("src/cddp-train --predict %s --output %s %s %s",
+                             in_work("test-images"), in_work(i == 0 ? "out.npy" : "out.csv"),
+                             in_work("small.conf"), run_dir_argument("npy")),
+                    0, ": 150 rows of 4 outputs\n");
+    }
+    npy = get_file(in_work("out.npy"), &bytes);
+    csv = get_file(in_work("out.csv"), NULL);
+    labels = (uint8_t *)get_file(in_work("test-labels"), NULL);
+    assert_int_equal(bytes, data + sizeof(float) * CLASSES * TEST_SAMPLES);
+    assert_memory_equal(npy, "\x93NUMPY\x01\x00\x76\x00", 10);
+    assert_memory_equal(npy + 10, head, sizeof head - 1);
+    for (size_t i = 10 + sizeof head - 1; i < data; i++) {
+        assert_int_equal(npy[i], i + 1 < data ? ' ' : '\n');
+    }
+    rest = csv;
+    assert_string_equal(strsep(&rest, "\n"), "sample,class,0,1,2,3");
+    for (int i = 0; i < TEST_SAMPLES; i++) {
+        float row[CLASSES];
+        double sum = 0;
+        int best = 0;
+
+        memcpy(row, npy + data + sizeof row * (size_t)i, sizeof row);
+        assert_int_equal(atoi(strsep(&rest, ",")), i);
+        for (int c = 0; c < CLASSES; c++) {
+            best = row[c] > row[best] ? c : best;
+            sum += (double)row[c];
+        }
+        assert_float_equal(sum, 1.0, 1e-5);
+        correct += best == labels[8 + i];
+        assert_int_equal(atoi(strsep(&rest, ",")), best);
+        for (int c = 0; c < CLASSES; c++) {
+            assert_true(strtof(strsep(&rest, c < CLASSES - 1 ? "," : "\n"), NULL) == row[c]);
+        }
+    }
+    assert_string_equal(rest, "");
+    assert_float_equal((double)correct / TEST_SAMPLES, metric("npy", 30, "eval_accuracy"), 1e-9);
+    free(npy);
+    free(csv);
+    free(labels);
+}
+
+static void an_output_that_cannot_be_written_is_refused(void **state)
+{
+    const char *words = argument("%s %s", in_work("small.conf"), run_dir_argument("npy"));
+
+    (void)state;
+    expect_said(argument("src/cddp-train --predict x --output out.txt %s", words), 2,
+                "--output out.txt: the name must end in .npy or .csv");
+    expect_said(argument("src/cddp-train --output out.npy %s", words), 2,
+                "--output has a meaning only with --predict");
+    expect_said(argument("src/cddp-train --predict %s --output %s %s", in_work("small.conf"),
+                         in_work("none.npy"), words),
+                1, "not an IDX file");
+    assert_int_equal(access(in_work("none.npy"), F_OK), -1);
+}
+
 static void continue_prints_what_generate_prints(void **state)
 {
     struct run_options options = {
@@ -165,6 +236,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(classify_prints_what_predict_prints),
         cmocka_unit_test(idx_files_are_predicted_in_order),
+        cmocka_unit_test(a_npy_of_outputs_has_the_accuracy_of_the_evaluation),
+        cmocka_unit_test(an_output_that_cannot_be_written_is_refused),
         cmocka_unit_test(continue_prints_what_generate_prints),
         cmocka_unit_test(one_program_uses_both_libraries_as_one),
     };

@@ -155,6 +155,42 @@ static void every_layer_type_has_an_op(void **state)
     }
 }
 
+/* The numbers are those of torchvision 0.15: sum(p.numel() for p in resnet18().parameters()). */
+static void resnet18_and_resnet34_have_the_parameters_of_torchvision(void **state)
+{
+    static const struct {
+        const char *preset;
+        size_t tensors, elements;
+    } rows[] = {{"resnet18", 62, 11689512}, {"resnet34", 110, 21797672}};
+
+    (void)state;
+    for (size_t r = 0; r < COUNT_OF(rows); r++) {
+        const struct cddpi_model_spec spec = {.preset = rows[r].preset,
+                                              .channels = 3,
+                                              .height = 224,
+                                              .width = 224,
+                                              .classes = 1000,
+                                              .no_values = true};
+        struct cddpi_model *model = NULL;
+        const cddp_param *params;
+        size_t count;
+        size_t elements = 0;
+
+        assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_OK);
+        params = cddpi_model_params(model, &count);
+        assert_int_equal(count, rows[r].tensors);
+        for (size_t i = 0; i < count; i++) {
+            elements += cddpi_tensor_elements(&params[i]);
+        }
+        assert_int_equal(elements, rows[r].elements);
+        assert_string_equal(params[3].name, "layer1.0.conv1.weight");
+        assert_string_equal(params[8].name, "layer1.0.bn2.bias");
+        assert_string_equal(params[9].name, "layer1.1.conv1.weight"); /* it keeps its shape */
+        assert_string_equal(params[count - 2].name, "fc.weight");
+        cddpi_model_destroy(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +199,7 @@ int main(void)
         cmocka_unit_test(models_that_cannot_be_are_refused),
         cmocka_unit_test(wrong_calls_are_refused),
         cmocka_unit_test(every_failing_allocation_is_an_error),
+        cmocka_unit_test(resnet18_and_resnet34_have_the_parameters_of_torchvision),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

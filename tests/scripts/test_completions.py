@@ -111,7 +111,7 @@ with tempfile.TemporaryDirectory(prefix="cddp-completions-") as temporary:
             return complete(name, "mine.conf", key, "=", begin) if is_bash else complete(name, "mine.conf", f"{key}={begin}")
 
         check(f"a key's words for {name}", value("optimizer.type", ""), {"sgd", "adamw"}, exact=is_bash)
-        check("words of a long list", value("model.type", "resnet"), {"resnet20", "resnet50"}, exact=False)
+        check("words of a long list", value("model.type", "resnet"), {"resnet18", "resnet20", "resnet34", "resnet50"}, exact=False)
         check("true and false", value("ddp.deterministic", ""), {"true", "false"}, exact=is_bash)
         check("a key's file", value("model.weights", "mi"), {"mine.conf"}, exact=False)
         if is_bash:

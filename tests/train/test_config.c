@@ -162,10 +162,10 @@ static void a_value_outside_its_range_names_the_range(void **state)
                         "small.conf:3: optimizer.momentum: 1.5 is outside 0 to 0.999999");
     assert_string_equal(message(FILES "model = { hidden = [10, 0]; };\n", NULL),
                         "small.conf:2: model.hidden: 0 is outside 1 to 1048576");
-    assert_string_equal(
-        message(FILES "model = { type = \"resnet\"; };\n", NULL),
-        "small.conf:2: model.type: \"resnet\" is not one of: mlp, cnn, resnet20, "
-        "resnet50, gpt2, layers, alexnet, vgg11, lstm_lm, dcgan; the nearest is \"resnet20\"");
+    assert_string_equal(message(FILES "model = { type = \"resnet\"; };\n", NULL),
+                        "small.conf:2: model.type: \"resnet\" is not one of: mlp, cnn, resnet20, "
+                        "resnet50, gpt2, layers, alexnet, vgg11, lstm_lm, dcgan, resnet18, "
+                        "resnet34; the nearest is \"resnet20\"");
 }
 
 static void other_systems_marks_and_line_ends_are_read_over(void **state)

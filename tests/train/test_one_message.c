@@ -51,12 +51,11 @@ static void one_mistake_makes_one_message(void **state)
         {GPT2 "model.size=124M model.weights=lfs", "it is a git-lfs pointer"},
         {GPT2 "model.size=124M model.weights=.", "there is no model.safetensors and no"},
         {GPT2 "model.blocks=3 model.heads=3 model.embed=12 model.weights=two",
-         "model.weights: two has 2 blocks, heads that it does not tell and an embed size of 12, "
-         "but "
-         "the model 3, 3 and 12: set model.blocks"},
+         "model.blocks: 3 blocks, but the weights in two (model.weights) have 2: leave "
+         "model.blocks out to take theirs"},
         {GPT2 "model.weights=two",
-         "two has 2 blocks, heads that it does not tell and an embed size of 12, but the model no "
-         "size yet: set model.blocks, model.heads and model.embed, or model.size"},
+         "model.heads (its default): must be given: the weights in two (model.weights) do not tell "
+         "how many heads they were made with"},
     };
 
     (void)state;

@@ -10,6 +10,7 @@
 #include "checkpoint/snapshot.h"
 #include "data/normalization.h"
 #include "nn/cpu/threads.h"
+#include "train/weights_sizes.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -195,6 +196,8 @@ cddp_status cddp_model_open(const char *path, const cddp_model_options *options,
     }
     CDDPI_TRY_GOTO(end, status, look_at(path, &place));
     CDDPI_TRY_GOTO(end, status, read_config(path, &read, &place, &model->own));
+    CDDPI_TRY_GOTO(end, status,
+                   cddpi_config_take_sizes(&model->own, place.checkpoint == NULL ? path : ""));
     model->config = &model->own;
     status = cddpi_infer_complete(model, place.checkpoint, path);
 end:

@@ -119,17 +119,17 @@ struct cddpi_layer_range {
 enum cddpi_part_loss { CDDPI_PART_WITH_LOSS, CDDPI_PART_WITHOUT_LOSS, CDDPI_PART_LOSS_ALONE };
 
 struct cddpi_model_spec {
-    const char *preset; /* "mlp", "cnn", "resnet20", "resnet50", "gpt2", "alexnet", "vgg11",
-                           "lstm_lm", "dcgan"; NULL: the layers below */
+    const char *preset; /* "mlp", "cnn", "resnet18", "resnet20", "resnet34", "resnet50", "gpt2",
+                           "alexnet", "vgg11", "lstm_lm", "dcgan"; NULL: the layers below */
     /* widths of the hidden layers (mlp) or of the LSTM layers (lstm_lm); NULL: 512, 512 */
     const int *hidden;
     int hidden_count;
     double dropout;       /* mlp, cnn, alexnet, vgg11: after each hidden layer; gpt2, lstm_lm: see
                              presets; 0: no dropout */
-    bool sync_batch_norm; /* resnet20, resnet50: batch_norm statistics over all ranks */
-    int stage_units; /* resnet50, vgg11: channels of the first stage, 0: 64; alexnet: channels of
-                        the first layer, a multiple of 6, 0: 96. The other layers scale in
-                        proportion */
+    bool sync_batch_norm; /* resnet*: batch_norm statistics over all ranks */
+    int stage_units; /* resnet18, 34 and 50, vgg11: channels of the first stage, 0: 64; alexnet:
+                        channels of the first layer, a multiple of 6, 0: 96. The other layers scale
+                        in proportion */
     const struct cddpi_layer *layers;
     size_t layer_count;
     enum cddpi_loss loss;

@@ -7,6 +7,7 @@
 #include "base/streams.h"
 #include "checkpoint/snapshot.h"
 #include "nn/weights/weights.h"
+#include "programs/convert_tokenizer.h"
 #include "programs/program.h"
 
 #include <dirent.h>
@@ -19,7 +20,8 @@
 #define OPTION_MAP(X)                                                                              \
     X(TO, "to", 0, "hf|llmc|cddp",                                                                 \
       "hf: for Hugging Face's GPT2LMHeadModel, OUT is a file if its name ends in .safetensors, "   \
-      "else a folder that gets model.safetensors and config.json; llmc: a model file; cddp: a "    \
+      "else a folder that gets model.safetensors, config.json and the files of the tokenizer; "    \
+      "llmc: a model file; cddp: a "                                                               \
       "safetensors file, for model.weights")                                                       \
     X(TYPE, "type", 0, "f32|bf16|f16",                                                             \
       "of the elements: f32 (the default), bf16 or f16; llmc holds f32 and bf16, cddp f32")        \
@@ -158,7 +160,7 @@ static void print_line(const char *path, enum cddpi_weights_format format, cddp_
     }
 }
 
-/* Write a folder in Hugging Face's format: the weights, and their description. */
+/* Write a folder in Hugging Face's format: the weights, their description, and the tokenizer. */
 static cddp_status write_folder(const struct convert_options *options,
                                 const struct cddpi_weights *weights, int64_t heads)
 {
@@ -173,7 +175,8 @@ static cddp_status write_folder(const struct convert_options *options,
     CDDPI_TRY_GOTO(out, status, cddpi_folder_make(options->out));
     CDDPI_TRY_GOTO(out, status,
                    cddpi_weights_write(weights, model, options->format, options->type, heads));
-    status = cddpi_weights_write_config(weights, config, options->type, heads);
+    CDDPI_TRY_GOTO(out, status, cddpi_weights_write_config(weights, config, options->type, heads));
+    status = cddpi_convert_tokenizer(options->in, options->out, cddpi_weights_shape(weights));
 out:
     cddpi_free(model);
     cddpi_free(config);

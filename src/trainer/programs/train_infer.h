@@ -12,9 +12,10 @@ CDDP_CHECKED cddp_status cddpi_train_generate(const struct cddpi_config *config,
                                               FILE *file);
 
 /** Print a line for each image at @p path (an IDX file, an image file, or a folder of image files):
- *  its number or name, its class, and how probable that is. */
+ *  its number or name, its class, and how probable that is.
+ *  @param output  A file .npy or .csv that gets all outputs instead; NULL: none. */
 CDDP_CHECKED cddp_status cddpi_train_predict(const struct cddpi_config *config, const char *path,
-                                             FILE *file);
+                                             const char *output, FILE *file);
 
 /* Between the two files: open the model, without the configuration's own checks. */
 struct cddp_model;

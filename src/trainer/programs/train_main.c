@@ -10,12 +10,14 @@
 #include "base/number.h"
 #include "base/options.h"
 #include "base/streams.h"
+#include "programs/predict_output.h"
 #include "programs/train_infer.h"
 #include "programs/train_keys.h"
 #include "train/config/schema.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
 #include "train/train_setup.h"
+#include "train/weights_sizes.h"
 
 #include <cddp/process.h>
 #include <signal.h>
@@ -24,7 +26,8 @@
 
 enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
 
-/* id, name, letter (0: none), argument (NULL: none), sentence. Each option chooses a mode. */
+/* id, name, letter (0: none), argument (NULL: none), sentence. Each option but --output chooses a
+ * mode. */
 #define OPTION_MAP(X)                                                                              \
     X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
       "print the resolved configuration, the model and sizes, and end")                            \
@@ -34,6 +37,8 @@ enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
       "print PROMPT and what the model of the run's newest checkpoint adds to it")                 \
     X(PREDICT, "predict", 0, "PATH",                                                               \
       "print the class of each image of PATH, by that model: an IDX file, an image or a folder")   \
+    X(OUTPUT, "output", 0, "FILE",                                                                 \
+      "with --predict: write all outputs of each image to FILE, which ends in .npy or .csv")       \
     X(PRINT_NPROC, "print-nproc", 0, NULL,                                                         \
       "print how many ranks make sense on this machine, and end")                                  \
     X(KEYS, "keys", 0, "[=NAME]",                                                                  \
@@ -219,11 +224,11 @@ static int print_nproc(const struct cddpi_config *config)
     return 0;
 }
 
-/* @p mode: the option that chose what to do, with its value; -1: train. @p words: train.conf and
- * key=value texts.
- */
-static int with_config(int mode, const char *value, char *const *words, int count)
+/* @p mode: the option that chose what to do; -1: train. @p values: of all options. @p words:
+ * train.conf and key=value texts. */
+static int with_config(int mode, const char *const *values, char *const *words, int count)
 {
+    const char *value = mode >= 0 ? values[mode] : NULL;
     struct cddpi_config config;
     cddp_status status = cddpi_config_load(words[0], words + 1, count - 1, &config);
     int result = 0;
@@ -231,12 +236,18 @@ static int with_config(int mode, const char *value, char *const *words, int coun
     if (status != CDDP_OK) {
         return fail(status, NULL);
     }
+    status = cddpi_config_take_sizes(&config, config.model.weights);
+    if (status != CDDP_OK) {
+        result = fail(status, NULL);
+        cddpi_config_fini(&config);
+        return result;
+    }
     if (mode == OPTION_PRINT_NPROC) {
         result = print_nproc(&config);
     } else if (mode == OPTION_GENERATE) {
         status = cddpi_train_generate(&config, value, stdout);
     } else if (mode == OPTION_PREDICT) {
-        status = cddpi_train_predict(&config, value, stdout);
+        status = cddpi_train_predict(&config, value, values[OPTION_OUTPUT], stdout);
     } else if (mode < 0) {
         result = train(&config, words, count);
     } else {
@@ -267,7 +278,7 @@ static void print_help(void)
 {
     fputs("usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value ...]\n"
           "       cddp-train --generate PROMPT train.conf [key=value ...]\n"
-          "       cddp-train --predict PATH train.conf [key=value ...]\n"
+          "       cddp-train --predict PATH [--output FILE] train.conf [key=value ...]\n"
           "       cddp-train --keys [NAME ...] | --help | --version\n"
           "\nTrains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun\n"
           "starts.\n\n",
@@ -282,6 +293,12 @@ static cddp_status read_mode(const char *const *values, int word_count, int *out
                                 OPTION_PREDICT, OPTION_PRINT_NPROC, OPTION_KEYS};
 
     CDDPI_TRY(cddpi_option_choice(&table, values, modes, 6, out));
+    if (values[OPTION_OUTPUT] != NULL && *out != OPTION_PREDICT) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--output has a meaning only with --predict");
+    }
+    if (values[OPTION_OUTPUT] != NULL) {
+        CDDPI_TRY(cddpi_predict_output_check(values[OPTION_OUTPUT]));
+    }
     return word_count > 0 || *out == OPTION_KEYS
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -321,7 +338,7 @@ int main(int argc, char **argv)
     } else if (mode == OPTION_KEYS) {
         result = print_keys(values[OPTION_KEYS], argv + 1, word_count);
     } else {
-        result = with_config(mode, mode >= 0 ? values[mode] : NULL, argv + 1, word_count);
+        result = with_config(mode, values, argv + 1, word_count);
     }
     return cddpi_streams_end("cddp-train", result);
 }

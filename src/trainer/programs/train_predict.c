@@ -6,6 +6,7 @@
 #include "base/streams.h"
 #include "data/files/data_file.h"
 #include "infer/infer.h"
+#include "programs/predict_output.h"
 #include "programs/train_infer.h"
 
 #include <stdlib.h>
@@ -26,6 +27,7 @@ struct predictor {
     char **names;   /* of files */
     size_t count, room;
     FILE *file;
+    struct cddpi_predict_output *output; /* instead of lines in `file`; NULL: none */
 };
 
 /* The name of class @p number, if its folder still is there to tell, else the number. */
@@ -43,8 +45,8 @@ static const char *class_name(const struct predictor *all, size_t number, char r
     return room;
 }
 
-/* A single output is the probability of class 1. */
-static void print_prediction(const struct predictor *all, const char *name, const float *row)
+/* Print a line, or put a row to the output. A single output is the probability of class 1. */
+static cddp_status put_prediction(const struct predictor *all, const char *name, const float *row)
 {
     size_t classes = (size_t)all->model->data.classes;
     size_t best = 0;
@@ -59,10 +61,14 @@ static void print_prediction(const struct predictor *all, const char *name, cons
         best = value >= 0.5F ? 1 : 0;
         value = best == 1 ? value : 1 - value;
     }
+    if (all->output != NULL) {
+        return cddpi_predict_output_row(all->output, name, class_name(all, best, room), row);
+    }
     cddpi_say(all->file, "%s\t%s\t%.4f\n", name, class_name(all, best, room), (double)value);
+    return CDDP_OK;
 }
 
-/* Compute and print @p count images, the first of which is image @p first of all. */
+/* Compute, and print or put, @p count images, the first of which is image @p first of all. */
 static cddp_status predict(struct predictor *all, uint8_t *images, size_t first, size_t count)
 {
     const cddp_tensor in = {.type = CDDP_U8,
@@ -80,7 +86,7 @@ static cddp_status predict(struct predictor *all, uint8_t *images, size_t first,
         const char *name = all->names != NULL ? all->names[first + i] : number;
 
         snprintf(number, sizeof number, "%zu", first + i);
-        print_prediction(all, name, all->outputs + i * (size_t)all->model->data.classes);
+        CDDPI_TRY(put_prediction(all, name, all->outputs + i * (size_t)all->model->data.classes));
     }
     return CDDP_OK;
 }
@@ -236,14 +242,40 @@ static cddp_status prepare(struct predictor *all)
     return CDDP_OK;
 }
 
-cddp_status cddpi_train_predict(const struct cddpi_config *config, const char *path, FILE *file)
+/* Write the predictions of what is at @p path to the file @p name. */
+static cddp_status predict_to(struct predictor *all, const char *path, const char *name)
+{
+    struct cddpi_predict_output output;
+    int classes = all->model->data.classes;
+    cddp_status status;
+
+    CDDPI_TRY(cddpi_predict_output_open(name, classes, &output));
+    all->output = &output;
+    for (int c = 0; c < classes; c++) {
+        char room[NAME_BYTES];
+
+        CDDPI_TRY_GOTO(end, status,
+                       cddpi_predict_output_column(&output, class_name(all, (size_t)c, room)));
+    }
+    status = predict_path(all, path);
+end:
+    CDDPI_TRY(cddpi_predict_output_finish(&output, status));
+    cddpi_say(all->file, "%s: %llu rows of %d outputs\n", name, (unsigned long long)output.rows,
+              classes);
+    return CDDP_OK;
+}
+
+cddp_status cddpi_train_predict(const struct cddpi_config *config, const char *path,
+                                const char *output, FILE *file)
 {
     struct predictor all = {.config = config, .file = file};
     cddp_status status;
 
     CDDPI_TRY(cddpi_train_open_model(config, true, &all.model));
     status = prepare(&all);
-    status = status == CDDP_OK ? predict_path(&all, path) : status;
+    if (status == CDDP_OK) {
+        status = output != NULL ? predict_to(&all, path, output) : predict_path(&all, path);
+    }
     for (size_t i = 0; i < all.count; i++) {
         cddpi_free(all.names[i]);
     }

@@ -7,54 +7,17 @@
 #include "base/machine.h"
 #include "ddp/copies.h"
 #include "group/group_info.h"
-#include "nn/weights/weights.h"
 #include "train/batch_sizes.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
 #include "train/model_spec.h"
 
-#include <stdio.h>
-
-/* Check that the weights are of a model of that size, before each rank finds a mismatch in a
- * tensor's shape. The file itself was checked before. */
-static cddp_status check_weights_size(const struct cddpi_config *config,
-                                      const struct cddpi_model_spec *spec)
-{
-    const char *path = config->model.weights;
-    const struct cddpi_gpt2_shape *shape;
-    struct cddpi_weights *weights = NULL;
-    cddp_status status = CDDP_OK;
-
-    CDDPI_TRY(cddpi_weights_open(path, &weights));
-    shape = cddpi_weights_shape(weights);
-    if (shape->blocks != spec->blocks || shape->embed != spec->embed ||
-        (shape->heads > 0 && shape->heads != spec->heads)) {
-        char heads[32] = "heads that it does not tell";
-        char own[64] = "no size yet";
-
-        if (spec->blocks > 0) {
-            snprintf(own, sizeof own, "%d, %d and %d", spec->blocks, spec->heads, spec->embed);
-        }
-        if (shape->heads > 0) {
-            snprintf(heads, sizeof heads, "%lld heads", (long long)shape->heads);
-        }
-        status = cddpi_config_fail(
-            config, "model.weights",
-            "%s has %lld blocks, %s and an embed size of %lld, but the model %s: set "
-            "model.blocks, model.heads and model.embed, or model.size, to those of the file",
-            path, (long long)shape->blocks, heads, (long long)shape->embed, own);
-    }
-    cddpi_weights_close(weights);
-    return status;
-}
-
 cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
 {
     struct cddpi_dataset data = {.kind = CDDPI_DATASET_TOKENS,
                                  .context = config->model.context,
                                  .classes = config->model.vocab > 0 ? config->model.vocab : 2};
-    bool has_weights = config->model.type == CDDPI_MODEL_GPT2 && config->model.weights[0] != '\0';
     struct cddpi_model_spec spec;
     cddp_status status;
 
@@ -62,13 +25,9 @@ cddp_status cddpi_trainer_check_model(const struct cddpi_config *config)
         return CDDP_OK;
     }
     spec = cddpi_trainer_model_spec(config, &data);
-    if (has_weights && spec.size[0] == '\0' && spec.blocks == 0) {
-        CDDPI_TRY(check_weights_size(config, &spec)); /* its error text says which key to set */
-    }
     status = cddpi_model_check_layers(&spec);
     status = status == CDDP_OK ? cddpi_model_spec_complete(&spec) : status;
-    CDDPI_TRY(cddpi_config_name_file(config, status));
-    return has_weights ? check_weights_size(config, &spec) : CDDP_OK;
+    return cddpi_config_name_file(config, status);
 }
 
 cddp_status cddpi_trainer_build_model(struct cddpi_trainer *trainer)

@@ -1,4 +1,4 @@
-/* tokenizer_save.c - writes a trained vocabulary in a form that Hugging Face's tokenizers read,
+/* tokenizer_save.c - writes a vocabulary in a form that Hugging Face's tokenizers read,
  * too. */
 #include "data/tokenizer/tokenizer_train.h"
 
@@ -83,28 +83,47 @@ static json_t *merges_of(const struct cddpi_tokenizer *tokenizer)
     return array;
 }
 
+/* Vocabularies of others may have longer tokens than the buffers here. */
+static cddp_status check_lengths(const struct cddpi_tokenizer *tokenizer, const char *path)
+{
+    for (int32_t token = 0; token < tokenizer->count; token++) {
+        size_t bytes = tokenizer->text_starts[token + 1] - tokenizer->text_starts[token];
+
+        if (bytes > CDDPI_TRAIN_TOKEN_MAX) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "%s: token %d has %zu bytes; %d are possible", path,
+                              (int)token, bytes, CDDPI_TRAIN_TOKEN_MAX);
+        }
+    }
+    return CDDP_OK;
+}
+
 static json_t *document_of(const struct cddpi_tokenizer *tokenizer)
 {
+    char end[2 * CDDPI_TRAIN_TOKEN_MAX + 1];
+
+    write_token(tokenizer, tokenizer->end, end);
     return json_pack(
         "{s:s, s:n, s:n, s:[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}], s:n, s:{s:s, s:b, s:b, s:b}, "
         "s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
         "version", "1.0", "truncation", "padding", "added_tokens", "id", (int)tokenizer->end,
-        "content", CDDPI_END_OF_TEXT, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0,
-        "special", 1, "normalizer", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0,
-        "trim_offsets", 1, "use_regex", 1, "post_processor", "decoder", "type", "ByteLevel",
-        "add_prefix_space", 1, "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout",
-        "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
-        "byte_fallback", 0, "ignore_merges", 0, "vocab", vocab_of(tokenizer), "merges",
-        merges_of(tokenizer));
+        "content", end, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1,
+        "normalizer", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets",
+        1, "use_regex", 1, "post_processor", "decoder", "type", "ByteLevel", "add_prefix_space", 1,
+        "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout", "unk_token",
+        "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
+        "ignore_merges", 0, "vocab", vocab_of(tokenizer), "merges", merges_of(tokenizer));
 }
 
 cddp_status cddpi_tokenizer_save(const struct cddpi_tokenizer *tokenizer, const char *path)
 {
-    json_t *document = tokenizer->word_slot_count > 0 ? cddpi_word_level_document(tokenizer)
-                                                      : document_of(tokenizer);
-    char *text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
+    json_t *document;
+    char *text;
     cddp_status status;
 
+    CDDPI_TRY(check_lengths(tokenizer, path));
+    document = tokenizer->word_slot_count > 0 ? cddpi_word_level_document(tokenizer)
+                                              : document_of(tokenizer);
+    text = document != NULL ? json_dumps(document, JSON_INDENT(1)) : NULL;
     json_decref(document);
     CDDPI_TRY_MEMORY(text != NULL, "%s: no memory for %d tokens", path, tokenizer->count);
     status = cddpi_file_replace_line(path, text);

@@ -48,8 +48,9 @@ CDDP_CHECKED cddp_status cddpi_tokenizer_train(const struct cddpi_word_counts *c
 CDDP_CHECKED cddp_status cddpi_tokenizer_train_words(const struct cddpi_word_counts *counts,
                                                      int vocabulary, struct cddpi_tokenizer **out);
 
-/** Write a trained tokenizer in Hugging Face's format. It is written next to @p path and then
- *  renamed, so that @p path is never incomplete. */
+/** Write a tokenizer in Hugging Face's format. It is written next to @p path and then
+ *  renamed, so that @p path is never incomplete.
+ *  @return CDDP_ERR_FORMAT also if a token is longer than CDDPI_TRAIN_TOKEN_MAX bytes. */
 CDDP_CHECKED cddp_status cddpi_tokenizer_save(const struct cddpi_tokenizer *tokenizer,
                                               const char *path);
 

@@ -207,8 +207,9 @@ static void end_block(const struct resnet *net, const struct resnet_block *block
     append_relu(net, block->name, relu_name);
 }
 
-/* Two convolutions (He et al., option B). */
-static void append_block(struct resnet *net, int stage, int number, int units)
+/* Two convolutions (He et al., option B). @p conv_name and @p norm_name: of the projection. */
+static void append_block(struct resnet *net, int stage, int number, int units,
+                         const char *conv_name, const char *norm_name)
 {
     struct resnet_block block = begin_block(net, stage, number);
 
@@ -219,7 +220,7 @@ static void append_block(struct resnet *net, int stage, int number, int units)
     append_relu(net, block.name, "relu1");
     append_conv_norm(net, (struct cddpi_layer){.units = units, .kernel = 3, .padding = 1},
                      block.name, "conv2", "bn2");
-    end_block(net, &block, block.stride != 1 ? units : 0, "shortcut.0", "shortcut.1", "relu2");
+    end_block(net, &block, block.stride != 1 ? units : 0, conv_name, norm_name, "relu2");
 }
 
 /* He et al., "Deep Residual Learning for Image Recognition", section 4.2, n = 3 */
@@ -235,7 +236,7 @@ static cddp_status build_resnet20(const struct cddpi_model_spec *spec,
     append_relu(&net, "", "relu");
     for (int stage = 1; stage <= 3; stage++) {
         for (int number = 0; number < 3; number++) {
-            append_block(&net, stage, number, 8 << stage);
+            append_block(&net, stage, number, 8 << stage, "shortcut.0", "shortcut.1");
         }
     }
     APPEND(list, "pool", .type = CDDPI_LAYER_GLOBAL_AVG_POOL);
@@ -262,17 +263,17 @@ static void append_bottleneck(struct resnet *net, int stage, int number, int uni
     end_block(net, &block, number == 0 ? 4 * units : 0, "downsample.0", "downsample.1", "relu3");
 }
 
-/* He et al., section 4.1, for images of 224 x 224. Names and the order of parameters are
- * torchvision's. */
-static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
-                                  struct cddpi_layer_list *list)
+/* He et al., section 4.1, for images of 224 x 224, with @p blocks in its four stages. Names and the
+ * order of parameters are torchvision's. */
+static cddp_status build_large_resnet(const struct cddpi_model_spec *spec, const int blocks[4],
+                                      bool has_bottlenecks, struct cddpi_layer_list *list)
 {
-    static const int numbers[] = {3, 4, 6, 3};
     struct resnet net = {list, spec->sync_batch_norm, 0};
     int width = spec->stage_units != 0 ? spec->stage_units : 64;
 
     if (width < 1 || width > 4096) {
-        return cddpi_fail(CDDP_ERR_CONFIG, "resnet50: %d channels; 1 to 4096 are possible", width);
+        return cddpi_fail(CDDP_ERR_CONFIG, "%s: %d channels; 1 to 4096 are possible", spec->preset,
+                          width);
     }
     list->he_normal = true;
     begin_segment(&net);
@@ -283,13 +284,37 @@ static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
     APPEND(list, "maxpool", .type = CDDPI_LAYER_MAX_POOL, .kernel = 3, .stride = 2, .padding = 1,
            .segment = net.segment);
     for (int stage = 1; stage <= 4; stage++) {
-        for (int number = 0; number < numbers[stage - 1]; number++) {
-            append_bottleneck(&net, stage, number, width << (stage - 1));
+        int units = width << (stage - 1);
+
+        for (int number = 0; number < blocks[stage - 1]; number++) {
+            if (has_bottlenecks) {
+                append_bottleneck(&net, stage, number, units);
+            } else {
+                append_block(&net, stage, number, units, "downsample.0", "downsample.1");
+            }
         }
     }
     APPEND(list, "avgpool", .type = CDDPI_LAYER_GLOBAL_AVG_POOL);
     APPEND(list, "fc", .type = CDDPI_LAYER_LINEAR, .units = spec->classes);
     return CDDP_OK;
+}
+
+static cddp_status build_resnet18(const struct cddpi_model_spec *spec,
+                                  struct cddpi_layer_list *list)
+{
+    return build_large_resnet(spec, (const int[]){2, 2, 2, 2}, false, list);
+}
+
+static cddp_status build_resnet34(const struct cddpi_model_spec *spec,
+                                  struct cddpi_layer_list *list)
+{
+    return build_large_resnet(spec, (const int[]){3, 4, 6, 3}, false, list);
+}
+
+static cddp_status build_resnet50(const struct cddpi_model_spec *spec,
+                                  struct cddpi_layer_list *list)
+{
+    return build_large_resnet(spec, (const int[]){3, 4, 6, 3}, true, list);
 }
 
 static const struct {
@@ -298,7 +323,8 @@ static const struct {
 } presets[] = {
     {"mlp", build_mlp},           {"cnn", build_cnn},          {"resnet20", build_resnet20},
     {"resnet50", build_resnet50}, {"gpt2", cddpi_preset_gpt2}, {"alexnet", cddpi_preset_alexnet},
-    {"vgg11", build_vgg11},       {"lstm_lm", build_lstm_lm},  {"dcgan", cddpi_preset_dcgan}};
+    {"vgg11", build_vgg11},       {"lstm_lm", build_lstm_lm},  {"dcgan", cddpi_preset_dcgan},
+    {"resnet18", build_resnet18}, {"resnet34", build_resnet34}};
 
 cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list)
 {
@@ -313,7 +339,7 @@ cddp_status cddpi_preset_expand(const struct cddpi_model_spec *spec, struct cddp
     }
     return cddpi_fail(
         CDDP_ERR_CONFIG,
-        "model: there is no preset \"%s\"; the presets are mlp, cnn, resnet20, resnet50, "
-        "gpt2, alexnet, vgg11, lstm_lm and dcgan",
+        "model: there is no preset \"%s\"; the presets are mlp, cnn, resnet18, resnet20, resnet34, "
+        "resnet50, gpt2, alexnet, vgg11, lstm_lm and dcgan",
         spec->preset);
 }

@@ -51,7 +51,9 @@ struct cddpi_config_layers {
     X(CDDPI_MODEL_ALEXNET, "alexnet")                                                              \
     X(CDDPI_MODEL_VGG11, "vgg11")                                                                  \
     X(CDDPI_MODEL_LSTM_LM, "lstm_lm")                                                              \
-    X(CDDPI_MODEL_DCGAN, "dcgan")
+    X(CDDPI_MODEL_DCGAN, "dcgan")                                                                  \
+    X(CDDPI_MODEL_RESNET18, "resnet18")                                                            \
+    X(CDDPI_MODEL_RESNET34, "resnet34")
 enum cddpi_model_kind { CDDPI_MODEL_KIND_MAP(CDDPI_CHOICE_ID) };
 
 #define CDDPI_DATA_TYPE_MAP(X)                                                                     \

@@ -31,6 +31,8 @@
 #define WORDS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT)
 #define GPT2 ONLY(model.type, CDDPI_MODEL_GPT2)
 #define DCGAN ONLY(model.type, CDDPI_MODEL_DCGAN)
+#define RESNETS                                                                                    \
+    CDDPI_MODEL_RESNET18, CDDPI_MODEL_RESNET20, CDDPI_MODEL_RESNET34, CDDPI_MODEL_RESNET50
 #define SGD ONLY(optimizer.type, CDDPI_OPTIM_SGD)
 #define ADAMW ONLY(optimizer.type, CDDPI_OPTIM_ADAMW)
 #define MODEL_PARALLEL ONLY(parallel.type, CDDPI_PARALLEL_MODEL)
@@ -54,9 +56,8 @@ const struct cddpi_key cddpi_config_keys[] = {
              "embedding's outputs and of what attention and perceptron of a block put out; "
              "probabilities of attention are never dropped. lstm_lm: of the embedding's outputs "
              "and of those of each LSTM layer."},
-    {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false",
-     ONLY(model.type, CDDPI_MODEL_RESNET20, CDDPI_MODEL_RESNET50),
-     .text = "resnet20, resnet50: batch normalisation takes its statistics over all ranks."},
+    {KEY(model.sync_batch_norm), CDDPI_KEY_BOOL, "false", ONLY(model.type, RESNETS),
+     .text = "resnet18 to resnet50: batch normalisation takes its statistics over all ranks."},
     {KEY(model.size), CDDPI_KEY_TEXT, "\"\"", GPT2,
      .text = "gpt2: *124M*, *350M*, *774M* or *1558M*: what *blocks*, *heads* and *embed* are "
              "where they are 0; empty: each is given."},
@@ -69,11 +70,11 @@ const struct cddpi_key cddpi_config_keys[] = {
      ONLY(model.type, CDDPI_MODEL_GPT2, CDDPI_MODEL_LSTM_LM),
      .text = "gpt2: features of a token; 0: those of *model.size*. lstm_lm: likewise; 0: as many "
              "as the last of *model.hidden*."},
-    {KEY(model.recompute), CDDPI_KEY_BOOL, "false",
-     ONLY(model.type, CDDPI_MODEL_GPT2, CDDPI_MODEL_RESNET20, CDDPI_MODEL_RESNET50),
-     .text = "gpt2, resnet20, resnet50: keep only what goes into each block, and run it once more "
-             "before its backward: less memory, more work, the same results. *cddp-train "
-             "--dry-run* says how much."},
+    {KEY(model.recompute), CDDPI_KEY_BOOL, "false", ONLY(model.type, CDDPI_MODEL_GPT2, RESNETS),
+     .text =
+         "gpt2, resnet18 to resnet50: keep only what goes into each block, and run it once more "
+         "before its backward: less memory, more work, the same results. *cddp-train "
+         "--dry-run* says how much."},
     {KEY(model.tied), CDDPI_KEY_BOOL, "false", ONLY(model.type, CDDPI_MODEL_LSTM_LM),
      .text = "lstm_lm: the embedding's table is the weight of the last layer, too, for which "
              "*model.embed* must be the last of *model.hidden*."},
@@ -93,8 +94,8 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"", .is_path = true,
      .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*. "
              "gpt2: also Hugging Face's, llm.c's model files and folders with a model.safetensors "
-             "or the index of its shards, see *cddp-convert*(1); *model.context* may be shorter "
-             "than theirs."},
+             "or the index of its shards, see *cddp-convert*(1). *blocks*, *heads*, *embed* and "
+             "*vocab* are theirs where they are not given; *context* may be shorter than theirs."},
 
     {KEY(model.latent), CDDPI_KEY_INT, "100", 1, 1 << 16, DCGAN,
      .text = "dcgan: numbers of a latent vector, of which the generator makes an image."},
@@ -442,8 +443,8 @@ const struct cddpi_key cddpi_config_keys[] = {
              "error names one that alone does not fit. 0: any."},
     {KEY(parallel.recompute), CDDPI_KEY_INTS, "[]", 0, 1 << 16,
      .text = "Stages, numbered from 0, that keep of each block its input alone and compute the "
-             "rest again for backward, as *model.recompute* lets all do (gpt2, resnet20, "
-             "resnet50)."},
+             "rest again for backward, as *model.recompute* lets all do (gpt2, resnet18 "
+             "to resnet50)."},
 
     {KEY(optimizer.type), CDDPI_KEY_ENUM, "\"sgd\"", CHOICES(CDDPI_OPTIM_TYPE_MAP),
      .text = "The rule by which parameters are updated."},
