@@ -1,5 +1,5 @@
-"""embed_page.py PAGE OUT - makes the page of a report a part of the program, as it is but for its
-Content-Security-Policy, which gets the hashes of the page's own styles and script."""
+"""embed_page.py PAGE SCRIPT OUT - makes the page of a report a part of the program, as it is but for its script, which is
+a file of its own, and its Content-Security-Policy, which gets the hashes of the page's styles and script."""
 import base64
 import hashlib
 import re
@@ -18,12 +18,14 @@ def array(name, text):
 
 with open(sys.argv[1], encoding="utf-8", newline="\n") as file:
     whole = file.read()
+with open(sys.argv[2], encoding="utf-8", newline="\n") as file:
+    whole = whole.replace("@SCRIPT@\n", file.read())
 styles, style_hashes = sources(whole, "style")
 scripts, script_hashes = sources(whole, "script")
 whole = whole.replace("@STYLES@", style_hashes).replace("@SCRIPTS@", script_hashes)
 before, rest = whole.split("@TIMELINES@\n")
 between, after = rest.split("@RUNS@\n")
-with open(sys.argv[2], "w", encoding="ascii") as file:
+with open(sys.argv[3], "w", encoding="ascii") as file:
     file.write('#include "report/report_page.h"\n')
     for part in (("cddpi_page_head", before), ("cddpi_page_body", between), ("cddpi_page_tail", after),
                  ("cddpi_picture_style", styles[0])):
