@@ -141,7 +141,7 @@ for piece in PIECE.finditer(source, re.match(r"/\*.*?\*/", source, re.S).end()) 
         doc, told = None, []
 
 out = [f'.TH {PAGE.upper()} 3 "" "cddp {version}" "cddp"', ".SH NAME",
-       ", ".join([PAGE] + [re.search(r"(\w+)\(", text).group(1) for _, text, _ in functions]) + " \\- " + roff(title),
+       ", ".join(dict.fromkeys([PAGE] + [re.search(r"(\w+)\(", text).group(1) for _, text, _ in functions])) + " \\- " + roff(title),
        ".SH SYNOPSIS", ".nf", f"\\fB#include <cddp/{name}>\\fR"]
 for _, text, _ in functions:
     out += [".PP", *(roff(line) for line in split(text))]

@@ -21,9 +21,16 @@ static void print_plain(const char *text)
 static void print_environment(void)
 {
 #define ROW(id, name, fallback, text) {name, fallback, text},
+#define SUBJECT(first, name) [CDDPI_ENV_##first] = (name),
     static const struct cddpi_env_row rows[] = {CDDPI_ENV_MAP(ROW)};
+    static const char *const subjects[CDDPI_ENV_COUNT] = {CDDPI_ENV_SUBJECT_MAP(SUBJECT)};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (subjects[i] != NULL) {
+            fputs("## ", stdout);
+            print_plain(subjects[i]);
+            fputs("\n\n", stdout);
+        }
         putchar('*');
         print_plain(rows[i].name);
         putchar('*');

@@ -10,6 +10,7 @@
 #include "base/interface.h"
 #include "base/memory_left.h"
 #include "base/module_loader.h"
+#include "base/options.h"
 #include "base/process.h"
 #include "base/streams.h"
 #include "cddp_config.h"
@@ -256,19 +257,38 @@ static void check_processes(void)
 #include <hwloc.h>
 #endif
 
+/* The subject that begins with row @p id; NULL: none does. */
+static const char *subject_at(int id)
+{
+#define SUBJECT(first, name) [CDDPI_ENV_##first] = (name),
+    static const char *const names[CDDPI_ENV_COUNT] = {CDDPI_ENV_SUBJECT_MAP(SUBJECT)};
+
+    return names[id];
+}
+
 void cddpi_info_env(void)
 {
+    enum { INDENT = 4, WIDTH = 80 };
+
     for (int i = 0; i < CDDPI_ENV_COUNT; i++) {
         const struct cddpi_env_row *row = &cddpi_env_rows[i];
         const char *value = getenv(row->name);
+        bool has_default = row->fallback[0] != '\0';
 
-        if (i == CDDPI_ENV_TOKEN && value != NULL) {
-            value = "(set, and not shown)";
+        if (subject_at(i) != NULL) {
+            printf("%s%s\n\n", i > 0 ? "\n" : "", subject_at(i));
         }
-
-        cddpi_say(stdout, "%s\n    %s\n    default: %s; now: %s\n", row->name, row->text,
-                  row->fallback[0] != '\0' ? row->fallback : "(unset)",
-                  value != NULL ? value : "(unset)");
+        if (value != NULL) {
+            value = i == CDDPI_ENV_TOKEN ? "(set, and not shown)" : value;
+            cddpi_say(stdout, "%s = %s%s%s%s\n", row->name, value, has_default ? " (default " : "",
+                      row->fallback, has_default ? ")" : "");
+        } else if (has_default) {
+            printf("%s = %s (default)\n", row->name, row->fallback);
+        } else {
+            printf("%s (not set)\n", row->name);
+        }
+        printf("%*s", INDENT, "");
+        cddpi_print_wrapped(stdout, row->text, INDENT, WIDTH);
     }
 }
 

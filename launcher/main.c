@@ -1,6 +1,7 @@
 /* main.c - the program cddp-run. */
 #include "launcher/info.h"
 #include "launcher/run_options.h"
+#include "launcher/supervise/job.h"
 #include "launcher/supervise/launch.h"
 
 #include "base/memory_left.h"
@@ -32,6 +33,9 @@ int main(int argc, char **argv)
         break;
     case CDDPI_ACTION_CHECK:
         exit_status = cddpi_info_check();
+        break;
+    case CDDPI_ACTION_KEYS:
+        exit_status = cddpi_command_keys(&options);
         break;
     case CDDPI_ACTION_RUN:
     case CDDPI_ACTION_DRY_RUN:

@@ -71,6 +71,9 @@ enum { HELP_COLUMN = 26 };
     X(CHECK, "check", 0, NULL,                                                                     \
       "print what was found on this machine: libraries, GPUs, cores, memory, limits, launchers")   \
     X(ENV, "env", 0, NULL, "print every environment variable that cddp reads")                     \
+    X(KEYS, "keys", 0, "[=NAME]",                                                                  \
+      "print what each key of train.conf does, or only those that NAMEs name, as cddp-train "      \
+      "--keys does")                                                                               \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
@@ -158,8 +161,8 @@ static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
 static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
                                 struct cddpi_launch_options *options)
 {
-    static const int others[] = {OPTION_HELP, OPTION_VERSION, OPTION_CHECK, OPTION_ENV,
-                                 OPTION_AGENT};
+    static const int others[] = {OPTION_HELP, OPTION_VERSION, OPTION_CHECK,
+                                 OPTION_ENV,  OPTION_KEYS,    OPTION_AGENT};
     struct cddpi_launch_given given = {.nodes = values[OPTION_NNODES] != NULL ? options->nnodes : 0,
                                        .has_rdzv = values[OPTION_RDZV] != NULL,
                                        .has_node = values[OPTION_NODE_RANK] != NULL,
@@ -286,10 +289,12 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
     CDDPI_TRY(read_folder(values, OPTION_LOG_DIR, &options->log_dir));
     CDDPI_TRY(read_tag(values, &options->tag));
     CDDPI_TRY(read_nodes(values, options));
+    options->keys = values[OPTION_KEYS];
     options->action = values[OPTION_HELP] != NULL      ? CDDPI_ACTION_HELP
                       : values[OPTION_VERSION] != NULL ? CDDPI_ACTION_VERSION
                       : values[OPTION_CHECK] != NULL   ? CDDPI_ACTION_CHECK
                       : values[OPTION_ENV] != NULL     ? CDDPI_ACTION_ENV
+                      : values[OPTION_KEYS] != NULL    ? CDDPI_ACTION_KEYS
                       : values[OPTION_DRY_RUN] != NULL ? CDDPI_ACTION_DRY_RUN
                                                        : CDDPI_ACTION_RUN;
     return CDDP_OK;

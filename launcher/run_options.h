@@ -18,6 +18,7 @@ enum cddpi_action {
     CDDPI_ACTION_RUN,
     CDDPI_ACTION_CHECK,
     CDDPI_ACTION_ENV,
+    CDDPI_ACTION_KEYS,
     CDDPI_ACTION_DRY_RUN,
     CDDPI_ACTION_HELP,
     CDDPI_ACTION_VERSION
@@ -35,8 +36,9 @@ enum cddpi_tag { CDDPI_TAG_AUTO, CDDPI_TAG_ALL, CDDPI_TAG_NONE };
 
 struct cddpi_launch_options {
     enum cddpi_action action;
-    int nproc;    /* ranks; 0: auto, or per_gpu */
-    bool per_gpu; /* one rank per CUDA device */
+    int nproc;        /* ranks; 0: auto, or per_gpu */
+    bool per_gpu;     /* one rank per CUDA device */
+    const char *keys; /* what --keys names; "": nothing; NULL: it was not given */
     const char *run_dir;
     const char *log_dir;
     int max_restarts;

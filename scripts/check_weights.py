@@ -8,6 +8,10 @@ format, reads what came out with safetensors and numpy, and compares the logits 
 BUILD/tests/gpt_logits with those of a plain PyTorch GPT-2 and, where `transformers` is installed, of
 GPT2LMHeadModel. Exits with 77, saying why, where PyTorch and safetensors are missing: they are looked
 for in $CDDP_TEST_PYTHON, the benchmark's .venv-bench, and this interpreter."""
+import usage
+
+usage.show(__doc__)
+
 import os
 import subprocess
 import sys

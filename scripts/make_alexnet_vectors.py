@@ -7,6 +7,10 @@ and local response normalisation, with transposed ones, and of narrow forms of t
 Parameter k begins as the Philox numbers of stream 300 + k (make_nn_vectors.py), scaled; data are those of
 tests/support/nn.c. A network is kept if float32 follows float64: its numbers are no matter of rounding.
 """
+import usage
+
+usage.show(__doc__)
+
 import os
 import sys
 

@@ -9,6 +9,10 @@ tests/train/test_gan.c. Several ranks are pieces of a batch that normalise alone
 samples, as DistributedDataParallel does it. It is checked that float32 follows float64: the numbers are no matter of
 rounding.
 """
+import usage
+
+usage.show(__doc__)
+
 import os
 import sys
 

@@ -8,6 +8,10 @@ The tokens are a chain that both sides compute: mostly a function of the token b
 any token. Batches are token sequences of the text in order: step s has sequences s x BATCH ... of CONTEXT
 tokens, each with the tokens after its own as labels.
 """
+import usage
+
+usage.show(__doc__)
+
 import json
 import os
 

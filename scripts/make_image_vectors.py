@@ -7,6 +7,10 @@ images resized by Pillow, alone and as torchvision's Resize and CenterCrop do it
 Lines: "file NAME WIDTH HEIGHT FILE PIXELS", "resize WIDTH HEIGHT LEFT TOP RIGHT BOTTOM OUT_WIDTH OUT_HEIGHT PIXELS"
 and "center WIDTH HEIGHT RESIZE SIZE PIXELS"; bytes in hexadecimal. The resized images are those of pattern().
 """
+import usage
+
+usage.show(__doc__)
+
 import io
 import struct
 import zlib

@@ -8,6 +8,10 @@ tests/nn/test_lstm_reference.c follows at several numbers of ranks.
 
 Tokens are those of make_gpt_reference.py. Each sequence begins with a state of zeros.
 """
+import usage
+
+usage.show(__doc__)
+
 import json
 import os
 

@@ -6,6 +6,10 @@
 Inputs are the numbers of tests/support/nn.h, by stream. Each line has what was computed, its length
 and its product with the numbers of stream 9.
 """
+import usage
+
+usage.show(__doc__)
+
 import numpy as np
 import torch
 import torch.nn.functional as F

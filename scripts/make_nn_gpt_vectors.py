@@ -5,6 +5,10 @@
 
 Parameters, tokens and the names of all are those of tests/support/sequence.h, written down here a second time.
 """
+import usage
+
+usage.show(__doc__)
+
 import numpy as np
 import torch
 import torch.nn as nn

@@ -7,6 +7,10 @@ The networks are small ones of those that `scripts/bench --only shapes` times. I
 the Philox streams of make_nn_vectors.py. A network's seed is the first one with which no number that a ReLU or a
 pool compares is so near to zero, or to its rival, that float32 could decide otherwise.
 """
+import usage
+
+usage.show(__doc__)
+
 import os, sys
 import torch
 import torch.nn as nn

@@ -6,6 +6,10 @@
 Initial parameters and data come from the same Philox streams as in src/trainer/nn/model_params.c and
 tests/support/nn.h, written down here a second time.
 """
+import usage
+
+usage.show(__doc__)
+
 import numpy as np
 import torch
 import torch.nn as nn

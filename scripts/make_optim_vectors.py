@@ -7,6 +7,10 @@ torch.amp.GradScaler's rule of overflows.
 The test suite itself needs neither Python nor this script. All values are float32, written as
 decimals that read back exactly.
 """
+import usage
+
+usage.show(__doc__)
+
 import json
 import sys
 

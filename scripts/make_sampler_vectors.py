@@ -14,6 +14,9 @@ tests/samplers/test_sampler.c reads that file; neither building nor testing cddp
 An array long enough for `wide` takes GiBs, so those lines are made here, by the algorithm that
 ATen/native/TensorFactories.cpp has for them, from the 64-bit numbers that PyTorch's generator gives.
 """
+import usage
+
+usage.show(__doc__)
 
 import hashlib
 import struct

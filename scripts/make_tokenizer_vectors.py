@@ -2,8 +2,12 @@
 """Make tests/vectors/tokenizer_*: a small vocabulary by Hugging Face's tokenizers, what it and a plain
 Python BPE (regex, GPT-2's pattern) make of texts, and the merges that training must find.
 
-Needs: pip install tokenizers regex. Usage: make_tokenizer_vectors.py [FOLDER]
+    make_tokenizer_vectors.py [FOLDER]      (needs: pip install tokenizers regex)
 """
+import usage
+
+usage.show(__doc__)
+
 import json
 import os
 import random

@@ -7,6 +7,10 @@ of a small MLP on Fashion-MNIST, which tests/train/test_train.c follows at sever
 Order of the samples: torch.randperm with a generator seeded by seed + epoch, which is what
 torch.utils.data.DistributedSampler does and data.order = "torch" repeats.
 """
+import usage
+
+usage.show(__doc__)
+
 import gzip
 import json
 import os

@@ -3,6 +3,15 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
+# --help prints the comment that the script begins with, and does nothing else.
+for word in "$@"; do
+  case $word in
+  --) break ;;
+  -h | --help) [ ! -f "scripts/$(basename "$0")" ] || { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "scripts/$(basename "$0")" && exit 0; } ;;
+  esac
+done
+unset word
+
 # dpkg-dev tells Meson where Debian has libraries: lib/x86_64-linux-gnu, not lib64, where no loader looks
 build_packages="gcc libc6-dev dpkg-dev pkg-config meson ninja-build libdnnl-dev libconfig-dev
   libjansson-dev libdeflate-dev libsodium-dev libhwloc-dev libutf8proc-dev

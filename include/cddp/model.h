@@ -45,8 +45,9 @@ typedef struct cddp_model_options {
     /** Larger batches are computed in pieces of at most this many samples. The model keeps memory
      *  for one piece. 0: 64 images, or 4 sequences of tokens. */
     uint32_t max_batch;
-    /** For data.type = "idx", where train.conf does not have the size of the images: channels,
-     *  height and width. All 0: read from the files data.test_images or data.train_images. */
+    /** For data.type = "idx" and "npy", where train.conf does not have the size of the samples:
+     *  channels, height and width. All 0: read from the files data.test_images or
+     *  data.train_images, or from the first of data.train. */
     uint32_t image[3];
     /** Images are floats that the caller has normalised as train.conf says. False: images are bytes
      *  (0 to 255), and the model normalises them. Only for models that take images. */

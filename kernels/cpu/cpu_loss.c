@@ -65,6 +65,50 @@ double cddpi_nn_mse(const float *x, const int32_t *label, size_t rows, size_t co
     return loss;
 }
 
+double cddpi_nn_squared_error(const float *x, const float *targets, size_t rows, size_t columns,
+                              float *grad)
+{
+    double loss = 0;
+
+    for (size_t r = 0; r < rows; r++) {
+        double sum = 0;
+
+        for (size_t i = r * columns; i < (r + 1) * columns; i++) {
+            double difference = (double)x[i] - (double)targets[i];
+
+            sum += difference * difference;
+            if (grad != NULL) {
+                grad[i] = (float)(2 * difference / (double)columns);
+            }
+        }
+        loss += sum / (double)columns;
+    }
+    return loss;
+}
+
+double cddpi_nn_absolute_error(const float *x, const float *targets, size_t rows, size_t columns,
+                               float *grad)
+{
+    double loss = 0;
+
+    for (size_t r = 0; r < rows; r++) {
+        double sum = 0;
+
+        for (size_t i = r * columns; i < (r + 1) * columns; i++) {
+            double difference = (double)x[i] - (double)targets[i];
+
+            sum += fabs(difference);
+            if (grad != NULL) {
+                double sign = (double)(difference > 0) - (double)(difference < 0);
+
+                grad[i] = isnan(difference) ? NAN : (float)(sign / (double)columns);
+            }
+        }
+        loss += sum / (double)columns;
+    }
+    return loss;
+}
+
 double cddpi_nn_binary_cross_entropy(const float *x, const int32_t *label, size_t rows,
                                      size_t columns, float *grad)
 {

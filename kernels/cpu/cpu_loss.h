@@ -11,6 +11,12 @@ double cddpi_nn_cross_entropy(const float *x, const int32_t *label, size_t rows,
                               float *grad);
 /* Sum over rows of the mean over columns of (x - onehot)^2; @p grad as above. */
 double cddpi_nn_mse(const float *x, const int32_t *label, size_t rows, size_t columns, float *grad);
+/* Sum over rows of the mean over columns of (x - target)^2, or |x - target|, whose derivative is 0
+ * where they are equal; @p grad as above. */
+double cddpi_nn_squared_error(const float *x, const float *targets, size_t rows, size_t columns,
+                              float *grad);
+double cddpi_nn_absolute_error(const float *x, const float *targets, size_t rows, size_t columns,
+                               float *grad);
 /* Sum over rows of the mean over columns of the cross-entropy of (p, 1 - p), p = 1 / (1 + e^-x),
  * against (onehot, 1 - onehot). With one column, the target is the label itself, 0 or 1. @p grad as
  * above. */

@@ -362,3 +362,30 @@ int cddpi_command_dry_run(const struct cddpi_command *command, int world_size)
     fflush(NULL);
     return run_with_option(command, "--dry-run", DRY_RUN_SECONDS, -1, world_size);
 }
+
+int cddpi_command_keys(const struct cddpi_launch_options *options)
+{
+    char **argv = cddpi_zalloc_array((size_t)options->argument_count + 5, sizeof *argv);
+    char *path = NULL;
+    int used = 0;
+
+    if (argv == NULL || find_train(&path) != CDDP_OK) {
+        fprintf(stderr, "cddp-run: %s\n", argv == NULL ? "no memory" : cddp_last_error());
+        cddpi_free(argv);
+        return 1;
+    }
+    argv[used++] = path;
+    argv[used++] = (char *)"--keys";
+    argv[used++] = (char *)"--";
+    if (options->keys[0] != '\0') {
+        argv[used++] = (char *)options->keys;
+    }
+    for (int i = 0; i < options->argument_count; i++) {
+        argv[used++] = options->arguments[i];
+    }
+    execv(path, argv);
+    fprintf(stderr, "cddp-run: %s cannot be executed: %s\n", path, strerror(errno));
+    cddpi_free(argv);
+    cddpi_free(path);
+    return 1;
+}

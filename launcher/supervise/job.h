@@ -34,6 +34,10 @@ int cddpi_command_validate(const struct cddpi_command *command, int world_size);
 /** Run `cddp-train --dry-run ...` with our output and wait for it. Returns its exit status. */
 int cddpi_command_dry_run(const struct cddpi_command *command, int world_size);
 
+/** Become `cddp-train --keys`, with the names of @p options. Returns an exit status, after printing
+ *  why, only if that fails. */
+int cddpi_command_keys(const struct cddpi_launch_options *options);
+
 struct cddpi_nodes;
 
 struct cddpi_job {

@@ -15,7 +15,7 @@ static void bytes_make_a_shard_of_train_and_of_val(void **state)
     tokenize_folder(&job);
     tokenize_put_text(&job, "text", "ab\ncd\nef\ngh\n");
     RUN_WELL(&job, "-o", "t", "--val-fraction", "0.3", "text");
-    assert_out(&job, "t_train.bin: 10 tokens\nt_val.bin: 4 tokens\n2 documents, 12 bytes, ");
+    assert_out(&job, "t_train.bin: 10 tokens\nt_val.bin: 4 tokens\n1 document, 12 bytes, ");
     assert_out(&job, "model.vocab = 257\n");
     assert_int_equal(get_tokens(&job, "t_train.bin", 2, tokens, 32), 10);
     for (int i = 0; i < 9; i++) {

@@ -2,7 +2,7 @@
 """make_corpus - writes the fuzzers' initial inputs: tests/fuzz/corpus/NAME/.
 
 Files there with other names are inputs that once found a bug; they stay."""
-import gzip, json, os, struct
+import gzip, io, json, os, struct, zipfile
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 SET, GET, TRY_GET, ADD, COMPARE_SET, WAIT, DELETE, LIST, CANCEL = range(1, 10)
@@ -130,6 +130,40 @@ def tokens():
     put("tokens", "two", bytes([65]) + file(20240520, 1, "H", range(8)) + file(20240520, 1, "H", [60000] * 9))
 
 
+def npy():
+    def array(descr, shape, values, version=1, order=False):
+        text = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}".encode()
+        head = 10 if version == 1 else 12
+        text += b" " * (-(head + len(text) + 1) % 64) + b"\n"
+        length = struct.pack("<H" if version == 1 else "<I", len(text))
+        return b"\x93NUMPY" + bytes([version, 0]) + length + text + values
+
+    def two(x, y, real=0):
+        return bytes([real]) + struct.pack("<H", len(y)) + x + y
+
+    def archive(method, **members):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", method) as file:
+            for name, data in members.items():
+                with file.open(zipfile.ZipInfo(name + ".npy"), "w", force_zip64=True) as member:
+                    member.write(data)
+        return bytes([2, 0, 0]) + out.getvalue()
+
+    six = struct.pack("<6f", *range(6))
+    x = array("<f4", "(2, 3)", six)
+    y = array("<i8", "(2,)", struct.pack("<2q", 1, 0))
+    put("npy", "classes", two(x, y))
+    put("npy", "real", two(array("<f8", "(2, 1, 1, 3)", struct.pack("<6d", *range(6)), 2), x, 1))
+    put("npy", "half", two(array("<f2", "(2, 3)", struct.pack("<6e", *range(6)), 3), array("|b1", "(2, 1)", b"\1\0")))
+    put("npy", "fortran", two(array("<f4", "(2, 3)", six, order=True), y))
+    put("npy", "object", two(array("|O", "(2, 3)", six), y))
+    put("npy", "big", two(array(">f4", "(2, 3)", six), y))
+    put("npy", "huge", two(array("<f4", "(4294967296, 4294967297)", six), y))
+    put("npy", "infinite", two(array("<f4", "(2, 1)", struct.pack("<2f", 1, float("inf"))), y))
+    put("npy", "stored", archive(zipfile.ZIP_STORED, x=x, y=y))
+    put("npy", "deflated", archive(zipfile.ZIP_DEFLATED, x=x, y=y))
+
+
 def tokenizer():
     def letter(byte):
         plain = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
@@ -233,5 +267,6 @@ safetensors()
 config()
 idx()
 tokens()
+npy()
 tokenizer()
 slurm()

@@ -280,7 +280,10 @@ static void the_informing_options_say_what_they_must(void **state)
     } cases[] = {
         {"--help", {"usage: cddp-run", "--nproc N|auto|gpu", "--grace SECONDS", "--bind", "127"}},
         {"--version", {"cddp-run 0."}},
-        {"--env", {"CDDP_TIMEOUT_MS\n", "default: 300000; now: ", "CDDP_SPIN_US", "CDDP_LOG"}},
+        {"--keys", {"optimizer.lr\n    real"}},
+        {"--env",
+         {"\nTime limits\n\nCDDP_TIMEOUT_MS = 300000 (default)\n    deadline of",
+          "\nSpeed\n\nCDDP_THREADS (not set)\n", "CDDP_LOG = "}},
         {"--check",
          {"cddp 0.", "SIMD:", "this process may use", "/dev/shm", "memlock", "somaxconn",
           "/proc/PID/fd", "control always, data not"}},
@@ -296,6 +299,41 @@ static void the_informing_options_say_what_they_must(void **state)
             assert_out(&job, cases[i].texts[j]);
         }
         launcher_end(&job);
+    }
+}
+
+static void check_says_once_that_a_module_is_missing(void **state)
+{
+    static const char *const files[][2] = {{"libcddp-cuda.so", "\nCUDA\n  no: there is no "},
+                                           {"libcddp-mpi.so", "no: there is no "}};
+    struct launched job = {0};
+    const char *module = getenv("CDDP_CUDA_MODULE");
+    char *kept = module != NULL ? strdup(module) : NULL;
+    int missing = 0;
+
+    (void)state;
+    unsetenv("CDDP_CUDA_MODULE");
+    LAUNCH(&job, "--check");
+    if (kept != NULL) {
+        setenv("CDDP_CUDA_MODULE", kept, 1);
+    }
+    free(kept);
+    for (int i = 0; i < 2; i++) {
+        char said[128];
+        const char *line;
+
+        snprintf(said, sizeof said, "%s%s", files[i][1], files[i][0]);
+        line = strstr(job.out, said);
+        if (line != NULL) {
+            missing++;
+            line += strlen(said);
+            assert_null(strstr(line, files[i][0]));
+            assert_non_null(strstr(line, "build cddp with -D"));
+        }
+    }
+    launcher_end(&job);
+    if (missing == 0) {
+        skip(); /* both are there */
     }
 }
 
@@ -415,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_script_without_interpreter_is_named_once),
         cmocka_unit_test(a_wrong_command_line_gives_two_and_says_why),
         cmocka_unit_test(the_informing_options_say_what_they_must),
+        cmocka_unit_test(check_says_once_that_a_module_is_missing),
         cmocka_unit_test(encryption_that_is_neither_0_nor_1_starts_nothing),
         cmocka_unit_test(a_dry_run_starts_nothing),
         cmocka_unit_test(a_train_conf_starts_cddp_train),

@@ -165,7 +165,7 @@ static void the_token_is_in_no_log_and_on_no_screen(void **state)
         assert_non_null(strstr(texts[i], "(CDDP_TOKEN)"));
     }
     assert_out(&job, "CDDP_TOKEN=(CDDP_TOKEN)\n");
-    assert_out(&job, "now: (set, and not shown)\n");
+    assert_out(&job, "CDDP_TOKEN = (set, and not shown)\n");
     token[16] = '\0';
     assert_out(&job, token); /* the half that no other half followed */
     free(token);

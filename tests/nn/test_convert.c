@@ -216,7 +216,7 @@ static void what_is_wrong_is_said_and_nothing_is_written(void **state)
         {"--info --type bf16 begin", 2, "--type has no meaning with --info"},
         {"--frobnicate begin out", 2, "unknown option --frobnicate: see cddp-convert --help\n"},
         {"--too hf begin out", 2, "unknown option --too: did you mean --to?\n"},
-        {"begin out --to", 2, "--to needs a value: FORMAT"},
+        {"begin out --to", 2, "--to needs a value: hf|llmc|cddp"},
         {"--info=yes begin", 2, "--info takes no value"},
         {"--to hf none out", 1, "cddp-convert: open none: No such file"},
         {"--to llmc --type f16 --heads 3 begin out", 1, "out: format llmc does not hold f16"},

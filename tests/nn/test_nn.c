@@ -53,14 +53,15 @@ static void check_param(struct fixture *f, size_t index, const struct gradient_c
     }
 }
 
-static void check_gradients(const struct gradient_case *c)
+static void check_gradients_of(const struct gradient_case *c, bool real_targets)
 {
     struct cddpi_model_spec spec = {.layers = c->layers,
                                     .loss = c->loss,
                                     .channels = c->channels,
                                     .height = c->height,
                                     .width = c->width,
-                                    .classes = c->classes};
+                                    .classes = c->classes,
+                                    .real_targets = real_targets};
     struct fixture f;
     double loss;
 
@@ -78,6 +79,11 @@ static void check_gradients(const struct gradient_case *c)
         check_param(&f, i, c, loss);
     }
     fixture_fini(&f);
+}
+
+static void check_gradients(const struct gradient_case *c)
+{
+    check_gradients_of(c, false);
 }
 
 #define LINEAR(n)                                                                                  \
@@ -105,6 +111,42 @@ static void linear_has_the_gradient_of_differences(void **state)
     (void)state;
     check_gradients(&(struct gradient_case){
         {LINEAR(9), LINEAR(5)}, 7, 1, 1, 5, 6, CDDPI_LOSS_MSE, 0.5, 1e-4, 12});
+}
+
+static void losses_of_real_targets_have_the_gradient_of_differences(void **state)
+{
+    (void)state;
+    check_gradients_of(
+        &(struct gradient_case){
+            {LINEAR(9), LINEAR(5)}, 7, 1, 1, 5, 6, CDDPI_LOSS_MSE, 0.5, 1e-4, 12},
+        true);
+    /* the absolute error is linear in each parameter, as long as no difference changes its sign */
+    check_gradients_of(
+        &(struct gradient_case){{LINEAR(5)}, 7, 1, 1, 5, 6, CDDPI_LOSS_L1, 1e-3, 1e-3, 12}, true);
+}
+
+static void real_targets_and_losses_must_fit(void **state)
+{
+    struct cddpi_layer layers[] = {LINEAR(5)};
+    struct cddpi_model_spec spec = {.layers = layers,
+                                    .layer_count = 1,
+                                    .channels = 7,
+                                    .height = 1,
+                                    .width = 1,
+                                    .classes = 5,
+                                    .loss = CDDPI_LOSS_L1};
+    struct cddpi_model *model = NULL;
+
+    (void)state;
+    assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG);
+    assert_string_equal(cddp_last_error(),
+                        "model.loss = \"l1\" is for data with real targets, but these data have "
+                        "classes: use \"cross_entropy\"");
+    spec.loss = CDDPI_LOSS_CROSS_ENTROPY;
+    spec.real_targets = true;
+    assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG);
+    assert_string_equal(cddp_last_error(), "the data have real targets, not classes: set "
+                                           "model.loss to \"mse\" or \"l1\"");
 }
 
 static void linear_without_bias_has_the_gradient_of_differences(void **state)
@@ -359,6 +401,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_has_the_gradient_of_differences),
+        cmocka_unit_test(losses_of_real_targets_have_the_gradient_of_differences),
+        cmocka_unit_test(real_targets_and_losses_must_fit),
         cmocka_unit_test(linear_without_bias_has_the_gradient_of_differences),
         cmocka_unit_test(linear_and_relu_have_the_gradient_of_differences),
         cmocka_unit_test(cross_entropy_has_the_gradient_of_differences),

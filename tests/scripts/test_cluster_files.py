@@ -36,7 +36,7 @@ def need(what, known, where):
 OURS = set(re.findall(r"\bCDDP_[A-Z_]+\b", said("cddp-run", "--env")))
 LAUNCHERS = set(re.findall(r'"([A-Z][A-Z0-9_]+)"', "".join(text_of(path) for path in
                                                           glob.glob(os.path.join(SOURCE, "src/runtime/group/launch/launch_*.c")))))
-KEYS = set(re.findall(r"^\*([a-z_0-9.]+)\*", said("cddp-train", "--keys").replace("\\", ""), re.M))
+KEYS = set(re.findall(r"^([a-z_0-9.]+)$", said("cddp-train", "--keys"), re.M))
 OPTIONS = {program: set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", said(program, "--help"), re.M)) for program in PROGRAMS}
 
 

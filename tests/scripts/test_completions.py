@@ -18,8 +18,11 @@ def options_of(program):
 
 
 def keys():
-    said = subprocess.run([PROGRAMS["cddp-train"], "--keys"], capture_output=True, text=True, check=True, timeout=60).stdout
-    return {key.replace("\\", "") + "=" for key in re.findall(r"^\*(train\.[\w\\.]+)\*", said, re.M)}
+    said = subprocess.run([PROGRAMS["cddp-train"], "--keys=train."], capture_output=True, text=True, check=True, timeout=60).stdout
+    found = {key + "=" for key in re.findall(r"^(train\.[\w.]+)$", said, re.M)}
+    if len(found) < 20:
+        raise SystemExit(f"cddp-train --keys=train. has {found}")
+    return found
 
 
 def in_bash(folder, *words):
@@ -27,9 +30,11 @@ def in_bash(folder, *words):
     file = os.path.join(PREFIX, "share", "bash-completion", "completions", os.path.basename(words[0])) if PREFIX else \
         os.path.join(SOURCE, "scripts", "completions", "cddp.bash")
     script = f'. "{file}"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _cddp; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    said = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, check=True, timeout=60,
-                          cwd=folder, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}).stdout
-    return set(said.split())
+    done = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, check=True, timeout=60,
+                          cwd=folder, env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"})
+    if done.stderr:
+        raise SystemExit(f"bash: {words}: this comes into the prompt: {done.stderr}")
+    return set(done.stdout.split())
 
 
 class Zsh:
@@ -94,6 +99,23 @@ with tempfile.TemporaryDirectory(prefix="cddp-completions-") as temporary:
     check("keys for cddp-run", complete("cddp-run", "mine.conf", "train."), keys() if is_bash else {k[:-1] for k in keys()}, exact=False)
     check("files", complete("cddp-run", "mi"), {"mine.conf"}, exact=False)
     check("programs behind --", complete("cddp-run", "--", "cddp-ben"), {"cddp-bench"}, exact=False)
+    os.mkdir(os.path.join(temporary, "folder"))
+    schedule = {f"optimizer.schedule.{word}" + ("=" if is_bash else "") for word in ("type", "warmup_steps", "decay")}
+    check("keys behind a file whose name has a slash and a dot", complete("cddp-run", "folder/mine.conf", "optimizer.sch"), schedule, exact=False)
+    check("formats of weights", complete("cddp-convert", "--to", ""), {"hf", "llmc", "cddp"}, exact=is_bash)
+    check("elements of weights", complete("cddp-convert", "--type", "b"), {"bf16"}, exact=is_bash)
+    check("operations", complete("cddp-bench", "-o", "m"), {"mean", "min", "max"}, exact=is_bash)
+    check("keys behind --keys", complete("cddp-run", "--keys", "train.check"), {key[:-1] for key in keys() if key.startswith("train.check")}, exact=is_bash)
+    for name in "cddp-train", "cddp-run":
+        def value(key, begin):
+            return complete(name, "mine.conf", key, "=", begin) if is_bash else complete(name, "mine.conf", f"{key}={begin}")
+
+        check(f"a key's words for {name}", value("optimizer.type", ""), {"sgd", "adamw"}, exact=is_bash)
+        check("words of a long list", value("model.type", "resnet"), {"resnet20", "resnet50"}, exact=False)
+        check("true and false", value("ddp.deterministic", ""), {"true", "false"}, exact=is_bash)
+        check("a key's file", value("model.weights", "mi"), {"mine.conf"}, exact=False)
+        if is_bash:
+            check("nothing for a number", value("optimizer.lr", ""), set())
     if is_bash:
-        check("a key's words", complete("cddp-train", "model.type", "=", "resnet"), {"resnet20", "resnet50"})
         check("words behind =", complete("cddp-run", "--bind", "=", ""), {"auto", "core", "none"})
+        check("nothing for an option's number", complete("cddp-run", "--grace", ""), set())

@@ -37,6 +37,10 @@ for page, header in sorted(headers.items()):
         refuse(f"{header} has no page in doc/meson.build")
         continue
     text = shown(path, "-rLL=300n", "-rHY=0")
+    name = re.search(r"^NAME\n((?: .*\n)+)", text, re.M)
+    name = name and re.fullmatch(r"(.*?) - (.*)", " ".join(name[1].split()))
+    if not name or not re.fullmatch(r"[A-Za-z][^@\\*{}]*", name[2]) or len(set(name[1].split(", "))) != len(name[1].split(", ")):
+        refuse(f"{page}(3): its NAME is no name and a plain sentence, which apropos(1) would show: {name and name[0]}")
     with open(header, encoding="utf-8") as file:
         source = file.read()
     for line in re.findall(r"^ \* {6,9}(\S.*)", source, re.M):  # what is indented stays as it stands
@@ -64,20 +68,30 @@ if os.path.exists(seventh):
             refuse(f"cddp(7) does not list {name}")
     print(f"{len(names)} variables")
     pages = [page + ".3" for page in headers] + [os.path.basename(path)[:-4] for path in glob.glob(os.path.join(SOURCE, "doc", "*.[15].scd"))]
-    for page in pages + ["cddp.hpp.3"]:
+    programs = set()
+    for folder in "src", "launcher":
+        with open(os.path.join(SOURCE, folder, "meson.build"), encoding="utf-8") as file:
+            programs |= set(re.findall(r"executable\('(cddp-[a-z]+)'", file.read()))
+    if PREFIX:
+        programs |= set(os.listdir(os.path.join(PREFIX, "bin")))
+    if len(programs) < 7:
+        refuse(f"these are not all programs: {programs}")
+    for page in pages + ["cddp.hpp.3"] + [program + ".1" for program in programs]:
         if f"{page[:-2]}({page[-1]})" not in text:
             refuse(f"cddp(7) does not name {page[:-2]}({page[-1]})")
 fifth = place("train.conf.5")
 if os.path.exists(fifth):
     text = shown(fifth, "-rLL=300n", "-rHY=0")
     listed = subprocess.run([os.path.join(BUILD, "src", "cddp-train"), "--keys"], capture_output=True, text=True, check=True, timeout=60).stdout
-    with open(os.path.join(BUILD, "doc", "train.conf.5.scd"), encoding="utf-8") as file:
-        if listed not in file.read():
-            refuse("train.conf(5) was made of another table of keys than cddp-train --keys prints")
-    keys = re.findall(r"^\*(.*?)\* \(", listed.replace("\\", ""), re.M)
+    keys = re.findall(r"^([a-z_0-9.]+)$", listed, re.M)
+    if len(keys) < 100:
+        refuse(f"cddp-train --keys lists only {keys}")
     for key in keys:
         if not re.search(rf"^ +{re.escape(key)} \(", text, re.M):
             refuse(f"train.conf(5) does not list {key}")
+    for key in re.findall(r"^ +([a-z_0-9.]+) \((?:word|bool|int|real|string|stages|layers)", text, re.M):
+        if key not in keys:
+            refuse(f"train.conf(5) lists {key}, and cddp-train --keys does not")
     print(f"{len(keys)} keys")
 for source in glob.glob(os.path.join(SOURCE, "doc", "*.[157].scd")):
     page = place(os.path.basename(source)[:-4])

@@ -37,6 +37,18 @@ void fixture_sequences(struct fixture *f, int first, int count)
         .tokens = f->tokens, .label = f->label, .count = count, .step = 3, .sample_ids = f->ids};
 }
 
+/* Real targets, which differ from all outputs. */
+static void fixture_targets(struct fixture *f, int first, int sample)
+{
+    float *targets = (float *)f->label;
+
+    for (int c = 0; c < f->model->classes; c++) {
+        int element = sample * f->model->classes + c;
+
+        targets[element] = 3 * test_number(2, (uint64_t)(first * f->model->classes + element));
+    }
+}
+
 void fixture_batch(struct fixture *f, int first, int count)
 {
     size_t elements = f->sample_elements;
@@ -46,14 +58,19 @@ void fixture_batch(struct fixture *f, int first, int count)
     free(f->label);
     free(f->ids);
     f->input = malloc((size_t)(count + 1) * elements * sizeof *f->input);
-    f->label = malloc((size_t)(count + 1) * sizeof *f->label);
+    f->label = malloc((size_t)(count + 1) * (size_t)cddpi_model_labels(f->model) *
+                      sizeof *f->label);
     f->ids = malloc((size_t)(count + 1) * sizeof *f->ids);
     for (int i = 0; i < count; i++) {
         for (size_t e = 0; e < elements; e++) {
             f->input[(size_t)i * elements + e] = test_number(1,
                                                              (uint64_t)(first + i) * elements + e);
         }
-        f->label[i] = (first + i) * 7 % 5 % labels;
+        if (f->model->real_targets) {
+            fixture_targets(f, first, i);
+        } else {
+            f->label[i] = (first + i) * 7 % 5 % labels;
+        }
         f->ids[i] = (uint64_t)(first + i);
     }
     f->batch = (struct cddpi_batch){

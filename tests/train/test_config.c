@@ -406,7 +406,7 @@ static void an_error_in_an_argument_names_it(void **state)
         strstr(message(FILES, "train=1"), "argument train=1: train is a group of keys"));
     assert_string_equal(message(FILES, "model.loss=mae"),
                         "argument model.loss=mae: model.loss: \"mae\" is not one of: "
-                        "cross_entropy, mse, binary_cross_entropy; the nearest is \"mse\"");
+                        "cross_entropy, mse, binary_cross_entropy, l1; the nearest is \"mse\"");
 }
 
 static void the_resolved_text_reads_back_to_itself(void **state)
@@ -581,7 +581,7 @@ static void what_ranks_need_not_share_is_left_out_for_comparing(void **state)
     cddpi_config_fini(&config);
 }
 
-static void the_printed_table_has_each_key_once(void **state)
+static void the_manual_pages_table_has_each_key_once(void **state)
 {
     char *table = NULL;
     size_t bytes = 0;
@@ -601,7 +601,7 @@ static void the_printed_table_has_each_key_once(void **state)
         snprintf(row + used, sizeof row - used, "* (");
         found = strstr(table, row);
         if (found == NULL || strstr(found + 1, row) != NULL) {
-            fail_msg("cddp-train --keys has %s not once", cddpi_config_keys[i].path);
+            fail_msg("the manual page has %s not once", cddpi_config_keys[i].path);
         }
     }
     free(table);
@@ -651,7 +651,7 @@ int main(void)
         cmocka_unit_test(keys_of_another_model_or_optimizer_are_refused),
         cmocka_unit_test(a_type_on_the_command_line_leaves_out_what_the_file_says_of_others),
         cmocka_unit_test(what_ranks_need_not_share_is_left_out_for_comparing),
-        cmocka_unit_test(the_printed_table_has_each_key_once),
+        cmocka_unit_test(the_manual_pages_table_has_each_key_once),
         cmocka_unit_test(every_allocation_may_fail),
     };
 

@@ -116,17 +116,24 @@ static void a_key_that_is_there_twice_is_named(void **state)
                         "     type = \"cnn\"; };");
 }
 
-static void a_key_of_an_included_file_is_named_with_what_can_be_done(void **state)
+static void a_key_that_a_list_includes_twice_is_named_with_what_can_be_done(void **state)
 {
     const char *said;
 
     (void)state;
-    support_write_file(in_folder("base.conf"), "\nmodel = { hidden = [3]; };\n", 28);
-    said = message("@include \"base.conf\"\nmodel = { hidden = [4]; };\n");
-    assert_non_null(strstr(said, "train.conf:2: model is in the included file "));
-    assert_non_null(strstr(said, "base.conf already (line 2), and a file cannot change what it "
-                                 "includes: give it on the command line, as KEY=VALUE, or take it "
-                                 "out of one of them\n    model = { hidden = [4]; };"));
+    support_write_file(in_folder("base.conf"), "\ntype = \"relu\";\n", 16);
+    said = message("model = { layers = ( {\n@include \"base.conf\"\ntype = \"gelu\"; } ); };\n");
+    assert_non_null(strstr(said, "train.conf:3: type is in the included file "));
+    assert_non_null(strstr(said, "base.conf already (line 2), and within ( ) a file cannot change "
+                                 "what it includes: take it out of one of them\n    type = "
+                                 "\"gelu\"; } ); };"));
+}
+
+static void a_fault_of_an_included_file_shows_its_line_and_the_place(void **state)
+{
+    const char *said;
+
+    (void)state;
     support_write_file(in_folder("base.conf"), "\xEF\xBB\xBFtrain = { };\n", 16);
     assert_non_null(strstr(message("@include \"base.conf\"\n"),
                            "base.conf: it begins with a byte order mark, which an included file "));
@@ -185,7 +192,8 @@ int main(void)
         IN_FOLDER(a_syntax_error_shows_its_line_and_the_place),
         IN_FOLDER(a_long_line_is_cut_around_the_place),
         IN_FOLDER(a_key_that_is_there_twice_is_named),
-        IN_FOLDER(a_key_of_an_included_file_is_named_with_what_can_be_done),
+        IN_FOLDER(a_key_that_a_list_includes_twice_is_named_with_what_can_be_done),
+        IN_FOLDER(a_fault_of_an_included_file_shows_its_line_and_the_place),
         IN_FOLDER(both_grammars_agree_about_every_damaged_text),
     };
 

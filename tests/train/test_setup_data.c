@@ -366,7 +366,8 @@ static void the_dry_run_says_what_the_files_hold(void **state)
 static void the_dry_run_says_what_recomputing_takes(void **state)
 {
     struct cddpi_config config;
-    unsigned long long kept, again;
+    double kept, again;
+    char unit[2][4];
     int work;
     char *text = NULL;
     size_t bytes = 0;
@@ -382,11 +383,14 @@ static void the_dry_run_says_what_recomputing_takes(void **state)
     fclose(file);
     line = strstr(text, "  model.recompute = false: ");
     assert_non_null(line);
-    assert_int_equal(sscanf(line,
-                            "  model.recompute = false: %llu bytes\n  model.recompute = true: %llu "
-                            "bytes, with %d %% of a forward more work",
-                            &kept, &again, &work),
-                     3);
+    assert_int_equal(
+        sscanf(line,
+               "  model.recompute = false: %lf %3s\n  model.recompute = true: %lf %3s, "
+               "with %d %% of a forward more work",
+               &kept, unit[0], &again, unit[1], &work),
+        5);
+    assert_string_equal(unit[0], "KiB"); /* of this small model, in units that people read */
+    assert_string_equal(unit[1], "KiB");
     assert_true(again < kept);
     assert_in_range(work, 20, 70);
     assert_non_null(strstr(text, "gpt2: "));

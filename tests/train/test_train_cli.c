@@ -81,7 +81,10 @@ static void the_informing_options_say_what_they_must(void **state)
          {"usage: cddp-train [--dry-run", "\n  --generate PROMPT", "\n  --validate ", "--keys"}},
         {{"-h", "--keys"}, {"usage: cddp-train"}},
         {{"small.conf", "--version"}, {"cddp-train 0."}},
-        {{"--keys"}, {"*optimizer.lr* (real", "*model.type* (word"}},
+        {{"--keys"},
+         {"optimizer.lr\n    real from 0 to 1000000; default 0.1\n    Learning rate: ",
+          "model.type\n    word: mlp, ", "\nunits\n    int from 1 to 1048576\n",
+          "data.train_images\n    string; must be given with data.type = idx\n"}},
     };
 
     (void)state;
@@ -96,6 +99,59 @@ static void the_informing_options_say_what_they_must(void **state)
         }
         launcher_end(&job);
     }
+}
+
+static void keys_that_are_named_are_printed_alone_and_without_markup(void **state)
+{
+    static const struct {
+        const char *arguments[4];
+        const char *has, *lacks;
+    } cases[] = {
+        {{"--keys=optimizer.schedule"}, "optimizer.schedule.decay\n", "optimizer.lr\n"},
+        {{"--keys", "optimizer.lr", "model.dropout"}, "model.dropout\n", "optimizer.type\n"},
+        {{"--keys=lr"}, "optimizer.lr\n", "optimizer.type\n"},
+        {{"--keys=units"}, "units\n", "model.type\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct launched job;
+
+        run(&job, cases[i].arguments);
+        assert_int_equal(job.exit_status, 0);
+        assert_out(&job, cases[i].has);
+        assert_null(strstr(job.out, cases[i].lacks));
+        assert_null(strpbrk(job.out, "*\\"));
+        launcher_end(&job);
+    }
+}
+
+static void a_key_is_printed_in_lines_that_fit_a_terminal(void **state)
+{
+    struct launched job;
+
+    (void)state;
+    RUN(&job, "--keys");
+    for (const char *line = job.out; *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+
+        if (length > 80) {
+            fail_msg("%.*s", (int)length, line);
+        }
+        line += length + (line[length] != '\0');
+    }
+    launcher_end(&job);
+}
+
+static void an_unknown_key_is_an_error_that_names_the_nearest(void **state)
+{
+    struct launched job;
+
+    (void)state;
+    RUN(&job, "--keys=optimiser");
+    assert_err(&job, "--keys: no key is named optimiser; the nearest is optimizer\n");
+    assert_int_equal(job.exit_status, 2);
+    launcher_end(&job);
 }
 
 static void a_valid_configuration_is_passed_in_silence(void **state)
@@ -120,6 +176,9 @@ int main(void)
         cmocka_unit_test(a_wrong_command_line_gives_two_and_says_why),
         cmocka_unit_test(options_may_stand_before_and_behind_the_configuration),
         cmocka_unit_test(the_informing_options_say_what_they_must),
+        cmocka_unit_test(keys_that_are_named_are_printed_alone_and_without_markup),
+        cmocka_unit_test(a_key_is_printed_in_lines_that_fit_a_terminal),
+        cmocka_unit_test(an_unknown_key_is_an_error_that_names_the_nearest),
         cmocka_unit_test(a_valid_configuration_is_passed_in_silence),
     };
 

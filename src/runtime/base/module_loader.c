@@ -237,11 +237,29 @@ static cddp_status open_given(const struct cddpi_module_file *module, const char
                              : cddpi_fail_prefix(status, "$%s", cddpi_env_rows[module->at].name);
 }
 
+/* Open the module where the dynamic loader finds it by its name. */
+static cddp_status open_by_name(const struct cddpi_module_file *module, const void **out)
+{
+    char absent[128];
+    cddp_status status = open_file(module, module->file, out);
+
+    if (status == CDDP_OK) {
+        return status;
+    }
+    snprintf(absent, sizeof absent,
+             ": %s: cannot open shared object file: No such file or directory", module->file);
+    if (strstr(cddp_last_error(), absent) != NULL) { /* which would say the same twice */
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "there is no %s beside this program or library: build cddp with %s, or "
+                          "set %s to the file",
+                          module->file, module->build_with, cddpi_env_rows[module->at].name);
+    }
+    return status;
+}
+
 static cddp_status open_found(const struct cddpi_module_file *module,
                               struct module_loader_search *search, const void **out)
 {
-    cddp_status status = CDDP_ERR_UNAVAILABLE;
-
     if (find_beside(module, search)) {
         return open_file(module, search->real, out);
     }
@@ -254,18 +272,9 @@ static cddp_status open_found(const struct cddpi_module_file *module,
             return open_file(module, search->real, out);
         }
     } else if (search->refused[0] == '\0') {
-        status = open_file(module, module->file, out);
+        return open_by_name(module, out);
     }
-    if (status != CDDP_OK && search->refused[0] != '\0') {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s", search->refused);
-    }
-    return status == CDDP_OK
-               ? status
-               : cddpi_fail_prefix(status,
-                                   "there is no %s beside this program or library: build cddp with "
-                                   "%s, or set %s to the file",
-                                   module->file, module->build_with,
-                                   cddpi_env_rows[module->at].name);
+    return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s", search->refused);
 }
 
 static cddp_status find_and_open(const struct cddpi_module_file *module, const void **out)

@@ -65,6 +65,12 @@ static int find_row(const struct cddpi_options *options, const char *name, size_
     return -1;
 }
 
+/* Whether the option may stand without its argument, which is then never a separate word. */
+static bool is_optional(const struct cddpi_option *row)
+{
+    return row->argument != NULL && row->argument[0] == '[';
+}
+
 static bool is_path(const struct cddpi_option *row)
 {
     return row->argument != NULL &&
@@ -123,7 +129,9 @@ cddp_status cddpi_option_read(const struct cddpi_options *options, char **argv, 
     if (id < 0) {
         return unknown_option(options, argument, name, length);
     }
-    if (options->rows[id].argument == NULL) {
+    if (is_optional(&options->rows[id])) {
+        value = value != NULL ? value : "";
+    } else if (options->rows[id].argument == NULL) {
         if (value != NULL) {
             return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s takes no value", options->rows[id].name);
         }
@@ -214,15 +222,14 @@ cddp_status cddpi_option_whole(const struct cddpi_options *options, const char *
     return CDDP_OK;
 }
 
-/* Print @p text from column @p from on, broken at spaces. */
-static void print_wrapped(FILE *to, const char *text, int from)
+void cddpi_print_wrapped(FILE *to, const char *text, int from, int width)
 {
     int column = from;
 
     while (*text != '\0') {
         int length = (int)strcspn(text, " ");
 
-        if (column > from && column + 1 + length > WIDTH) {
+        if (column > from && column + 1 + length > width) {
             fprintf(to, "\n%*s", from, "");
             column = from;
         } else if (column > from) {
@@ -246,13 +253,14 @@ void cddpi_options_print(const struct cddpi_options *options, int column, FILE *
                        : snprintf(left, sizeof left, "  --%s", row->name);
 
         if (row->argument != NULL) {
-            snprintf(left + used, sizeof left - (size_t)used, " %s", row->argument);
+            snprintf(left + used, sizeof left - (size_t)used, "%s%s", is_optional(row) ? "" : " ",
+                     row->argument);
         }
         if ((int)strlen(left) < column) {
             fprintf(to, "%-*s", column, left);
         } else {
             fprintf(to, "%s\n%*s", left, column, "");
         }
-        print_wrapped(to, row->text, column);
+        cddpi_print_wrapped(to, row->text, column, WIDTH);
     }
 }

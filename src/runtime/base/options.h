@@ -9,10 +9,10 @@
 #include <stdio.h>
 
 struct cddpi_option {
-    const char *name; /* without dashes */
-    char letter;      /* 0: none */
-    const char *argument;
-    const char *text; /* a sentence; --help wraps it */
+    const char *name;     /* without dashes */
+    char letter;          /* 0: none */
+    const char *argument; /* NULL: none; "[=NAME]": the option may stand without it */
+    const char *text;     /* a sentence; --help wraps it */
 };
 
 struct cddpi_options {
@@ -67,6 +67,10 @@ CDDP_CHECKED cddp_status cddpi_option_word(const struct cddpi_options *options,
 CDDP_CHECKED cddp_status cddpi_option_whole(const struct cddpi_options *options,
                                             const char *const *values, int id, int64_t low,
                                             int64_t high, int64_t *out);
+
+/** Print @p text, broken at spaces into lines of at most @p width columns. The cursor is at column
+ *  @p from, where the further lines begin, too. */
+void cddpi_print_wrapped(FILE *to, const char *text, int from, int width);
 
 /** Print all rows to @p to. Their sentences begin at @p column. */
 void cddpi_options_print(const struct cddpi_options *options, int column, FILE *to);

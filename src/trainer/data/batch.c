@@ -1,11 +1,12 @@
 /* batch.c - owns what happens to a sample between the dataset and the model: images are cropped,
- * flipped and normalised, image files are decoded first, and sequences of tokens are copied. It
- * also owns how batches are split: into micro-batches of one size and a rest, equally many on every
- * rank. */
+ * flipped and normalised, image files are decoded first, sequences of tokens are copied, and
+ * numbers become float32. It also owns how batches are split: into micro-batches of one size and a
+ * rest, equally many on every rank. */
 #include "data/batch.h"
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "data/numbers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -140,11 +141,16 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *optio
         out->sample_labels = (size_t)dataset->context;
         return CDDP_OK;
     }
+    out->sample_labels = cddpi_dataset_labels(dataset);
+    if (dataset->kind == CDDPI_DATASET_NUMBERS) {
+        out->sample_elements = (size_t)dataset->channels * (size_t)dataset->height *
+                               (size_t)dataset->width;
+        return CDDP_OK;
+    }
     CDDPI_TRY(check_transform(options));
     if (dataset->files != NULL) {
         CDDPI_TRY(prepare_files(options, out));
     }
-    out->sample_labels = 1;
     out->skip_broken = options->skip_broken;
     out->crop_padding = transform->crop_padding;
     out->flip = transform->flip;
@@ -234,6 +240,27 @@ static void make_sequences(const struct cddpi_batch_maker *maker,
             snprintf(out_fault->text, sizeof out_fault->text,
                      "%s: token %llu is %u, but the vocabulary has only %d tokens", fault.path,
                      (unsigned long long)fault.token, fault.value, maker->dataset->classes);
+            return;
+        }
+    }
+}
+
+static void make_numbers(const struct cddpi_batch_maker *maker,
+                         const struct cddpi_micro_batch_schedule *schedule, uint64_t first,
+                         const atomic_bool *stop, struct cddpi_micro_batch *batch,
+                         struct cddpi_sample_fault *out_fault)
+{
+    for (size_t i = 0; i < (size_t)batch->count; i++) {
+        uint64_t id = cddp_sampler_at(schedule->sampler, first + i);
+
+        batch->sample_ids[i] = id;
+        if (atomic_load_explicit(stop, memory_order_relaxed)) {
+            return;
+        }
+        if (!cddpi_dataset_numbers(maker->dataset, id, batch->input + i * maker->sample_elements,
+                                   batch->label + i * maker->sample_labels, out_fault->text,
+                                   sizeof out_fault->text)) {
+            out_fault->status = CDDP_ERR_FORMAT;
             return;
         }
     }
@@ -353,6 +380,8 @@ void cddpi_batch_make(const struct cddpi_batch_maker *maker,
     out_fault->text[0] = '\0';
     if (maker->dataset->kind == CDDPI_DATASET_TOKENS) {
         make_sequences(maker, schedule, part.first, stop, out, out_fault);
+    } else if (maker->dataset->kind == CDDPI_DATASET_NUMBERS) {
+        make_numbers(maker, schedule, part.first, stop, out, out_fault);
     } else if (maker->dataset->files != NULL) {
         make_files(maker, schedule, part.first, stop, scratch, out, out_fault);
     } else {

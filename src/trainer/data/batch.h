@@ -27,7 +27,7 @@ cddpi_micro_batch_schedule_plan(struct cddpi_micro_batch_schedule *schedule, uin
 
 enum { CDDPI_BATCH_CHANNELS = 4 };
 
-/* How bytes become floats; tokens are copied unchanged. */
+/* How bytes become floats; tokens are copied unchanged, and numbers become float32. */
 struct cddpi_batch_maker {
     const struct cddpi_dataset *dataset; /* borrowed */
     uint64_t seed;
@@ -53,7 +53,8 @@ CDDP_CHECKED cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_o
 
 /** Make micro-batch @p number of @p schedule in the memory that @p out points to. Stops early, with
  *  an incomplete batch, when @p stop is set, or at a sample that cannot be made: a sequence with a
- *  token outside the vocabulary, or a broken image file. @p out_fault then says why.
+ *  token outside the vocabulary, a number that is not finite, or a broken image file. @p out_fault
+ * then says why.
  *  @param scratch  For image files; one call at a time uses it. */
 void cddpi_batch_make(const struct cddpi_batch_maker *maker,
                       const struct cddpi_micro_batch_schedule *schedule, uint64_t number,

@@ -39,9 +39,10 @@ struct cddpi_data_loader_options {
  * it to the model (train/device/prefetcher.h). Its arrays are in the ring's memory, valid until the
  * next call of next() or cancel(); or in a prefetcher's copy. */
 struct cddpi_micro_batch {
-    float *input;         /* images: count x C x H x W, 64-byte aligned; tokens: NULL */
+    float *input;         /* images, numbers: count x C x H x W, 64-byte aligned; tokens: NULL */
     int32_t *tokens;      /* tokens: count x context, 64-byte aligned; images: NULL */
-    int32_t *label;       /* images: count; tokens: count x context, the token after each */
+    int32_t *label;       /* classes: count; tokens: count x context, the token after each; real
+                             targets: floats in the same memory, count x target_count */
     uint64_t *sample_ids; /* always in host memory */
     int count;            /* samples of the micro-batch */
     int broken;           /* how many of them were replaced (skip_broken) */

@@ -46,6 +46,8 @@ void cddpi_dataset_memory_release(struct cddpi_dataset_memory *memory)
     cddpi_free(memory->shards);
     cddpi_paths_fini(&memory->paths);
     cddpi_image_files_free(memory->image_files);
+    cddpi_free(memory->number_shards);
+    cddp_sampler_destroy(memory->split);
     cddpi_free(memory->labels[0]);
     cddpi_free(memory->labels[1]);
     cddpi_free(memory);

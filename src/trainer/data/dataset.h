@@ -1,12 +1,15 @@
 /* dataset.h - owns a dataset opened in memory that the ranks of a machine share: images of bytes
- * with one class each, or sequences of tokens, addressed by index. Read-only after opening, so any
- * thread may read. */
+ * with one class each, sequences of tokens, or numbers with a class or real targets each, addressed
+ * by index. Read-only after opening, so any thread may read. */
 #ifndef CDDPI_DATA_DATASET_H
 #define CDDPI_DATA_DATASET_H
 
 #include <cddp/group.h>
+#include <cddp/sampler.h>
 
-enum cddpi_dataset_kind { CDDPI_DATASET_IMAGES, CDDPI_DATASET_TOKENS };
+enum cddpi_dataset_kind { CDDPI_DATASET_IMAGES, CDDPI_DATASET_TOKENS, CDDPI_DATASET_NUMBERS };
+
+struct cddpi_number_shard; /* numbers.h */
 
 /* Consecutive tokens: a whole file or a part of one. Little-endian, aligned to their size. */
 struct cddpi_token_shard {
@@ -47,7 +50,24 @@ struct cddpi_dataset {
     size_t shard_count;
     uint64_t token_count;  /* of all shards */
     uint64_t unused_count; /* how many of token_count are remainders */
+    /* Numbers: a sample is channels x height x width of them. */
+    const struct cddpi_number_shard *number_shards;
+    size_t number_shard_count;
+    int target_count; /* real targets of a sample; 0: a sample has a class instead */
+    const cddp_sampler
+        *split; /* sample i is row split[split_first + i] of all shards; NULL: row i */
+    uint64_t split_first;
 };
+
+/** How many numbers say what the outputs for a sample should be: its class, the token after each of
+ *  its tokens, or its real targets. */
+static inline size_t cddpi_dataset_labels(const struct cddpi_dataset *dataset)
+{
+    if (dataset->kind == CDDPI_DATASET_TOKENS) {
+        return (size_t)dataset->context;
+    }
+    return dataset->target_count > 0 ? (size_t)dataset->target_count : 1;
+}
 
 /** Open IDX files (http://yann.lecun.com/exdb/mnist/: unsigned bytes, 3 dimensions for images and 1
  *  for labels; also 4 dimensions N x C x H x W), plain or gzip'd, recognised by content. Collective
@@ -111,6 +131,30 @@ struct cddpi_text_options {
 CDDP_CHECKED cddp_status cddpi_dataset_open_text(const struct cddpi_text_options *options,
                                                  cddp_group *group, struct cddpi_dataset *out,
                                                  struct cddpi_dataset *out_test);
+
+/* NumPy's files; all pointers are borrowed. */
+struct cddpi_npy_options {
+    char *const *inputs; /* as patterns above: .npy files of samples, or .npz archives with both */
+    size_t input_count;
+    char *const *targets; /* .npy files, one for each of inputs; none for archives */
+    size_t target_count;
+    const char *input_name, *target_name; /* of the arrays in an archive */
+    bool real_targets;                    /* regression: any numbers; else integers, classes */
+    int classes;                          /* 0: the largest class plus one */
+    const struct cddpi_dataset *like; /* whose samples and targets these must be like, or NULL */
+};
+
+/** Open .npy and .npz files, whose arrays' first dimension is the samples. A sample of one
+ *  dimension is that many channels of 1 x 1, of two an image of one channel; of more than three,
+ * the first ones are multiplied to channels. The files are mapped; compressed members are inflated
+ * by each rank. Collective in @p group.
+ *  @return as above, and as cddpi_paths_find(). */
+CDDP_CHECKED cddp_status cddpi_dataset_open_npy(const struct cddpi_npy_options *options,
+                                                cddp_group *group, struct cddpi_dataset *out);
+
+/** Read channels, height and width of the samples in the first file of @p options.
+ *  @return as above. */
+CDDP_CHECKED cddp_status cddpi_npy_shape(const struct cddpi_npy_options *options, int out[3]);
 
 /** Random images for benchmarks, the same on every machine, in this process's own memory.
  *  @param shape    Channels, height, width.

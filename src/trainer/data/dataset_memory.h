@@ -6,6 +6,7 @@
 #include "data/dataset.h"
 #include "data/files/data_file.h"
 #include "data/files/paths.h"
+#include "data/numbers.h"
 
 struct cddpi_dataset_memory {
     int datasets; /* how many datasets use it */
@@ -15,6 +16,8 @@ struct cddpi_dataset_memory {
     struct cddpi_paths paths;              /* the paths that shards name in error texts */
     char *labels[2];                       /* more paths for error texts */
     struct cddpi_image_files *image_files; /* for image folders; the names are in the first file */
+    struct cddpi_number_shard *number_shards; /* for numbers */
+    cddp_sampler *split;                      /* for numbers: see struct cddpi_dataset */
 };
 
 /** Memory for one dataset, with @p files closed files and @p shards zeroed shards. NULL: no memory,

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "data/files/data_file_exchange.h"
+#include "data/numbers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,6 +94,25 @@ static uint64_t hash_tokens(const struct cddpi_dataset *dataset)
     return hash;
 }
 
+/* Hash the samples, or their labels. */
+static uint64_t hash_numbers(const struct cddpi_dataset *dataset, bool labels)
+{
+    uint64_t most = cddpi_samples_of_each(dataset->number_shard_count);
+    uint64_t elements = labels ? cddpi_dataset_labels(dataset)
+                               : (uint64_t)dataset->channels * (uint64_t)dataset->height *
+                                     (uint64_t)dataset->width;
+    uint64_t hash = cddpi_hash_start;
+
+    for (size_t i = 0; i < dataset->number_shard_count; i++) {
+        const struct cddpi_number_shard *shard = &dataset->number_shards[i];
+        const struct cddpi_numbers *numbers = labels ? &shard->targets : &shard->inputs;
+        uint64_t bytes = shard->count * elements * cddpi_number_bytes(numbers->type);
+
+        hash = hash_contents(hash_number(hash, numbers->type), numbers->values, bytes, most);
+    }
+    return hash;
+}
+
 void cddpi_dataset_digest(const struct cddpi_dataset *dataset, uint64_t out[CDDPI_DATA_DIGESTS])
 {
     uint64_t pixels = (uint64_t)dataset->channels * (uint64_t)dataset->height *
@@ -101,6 +121,9 @@ void cddpi_dataset_digest(const struct cddpi_dataset *dataset, uint64_t out[CDDP
     out[0] = out[1] = 0;
     if (dataset->kind == CDDPI_DATASET_TOKENS) {
         out[0] = dataset->shard_count > 0 ? hash_tokens(dataset) : 0;
+    } else if (dataset->kind == CDDPI_DATASET_NUMBERS) {
+        out[0] = dataset->number_shard_count > 0 ? hash_numbers(dataset, false) : 0;
+        out[1] = dataset->number_shard_count > 0 ? hash_numbers(dataset, true) : 0;
     } else if (dataset->files != NULL) {
         out[0] = hash_image_files(dataset->files);
     } else if (dataset->images != NULL) {

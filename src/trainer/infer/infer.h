@@ -12,7 +12,12 @@
 #include <cddp/model.h>
 
 /* What a model takes, and what it gives. */
-enum cddpi_infer_kind { CDDPI_INFER_IMAGES, CDDPI_INFER_TOKENS, CDDPI_INFER_LATENT };
+enum cddpi_infer_kind {
+    CDDPI_INFER_IMAGES,
+    CDDPI_INFER_TOKENS,
+    CDDPI_INFER_LATENT,
+    CDDPI_INFER_NUMBERS
+};
 
 struct cddp_model {
     struct cddpi_handle handle;

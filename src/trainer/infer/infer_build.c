@@ -85,6 +85,35 @@ static cddp_status describe_images(struct cddp_model *model)
     return cddpi_trainer_check_channels(config, shape[0]);
 }
 
+/* The shape of samples is read from the first file of data, if cddp_model_options.image does not
+ * say it. */
+static cddp_status describe_numbers(struct cddp_model *model)
+{
+    const struct cddpi_config *config = model->config;
+    struct cddpi_npy_options options = cddpi_trainer_npy_options(config, false);
+    int shape[3] = {(int)model->options.image[0], (int)model->options.image[1],
+                    (int)model->options.image[2]};
+
+    if (shape[0] == 0) {
+        cddp_status status = cddpi_npy_shape(&options, shape);
+
+        if (status != CDDP_OK) {
+            (void)cddpi_config_fail(config, "data.train",
+                                    "%s: the shape of samples is read there, if "
+                                    "cddp_model_options.image does not say it",
+                                    cddp_last_error());
+            return status;
+        }
+    }
+    model->data.kind = CDDPI_DATASET_NUMBERS;
+    model->data.channels = shape[0];
+    model->data.height = shape[1];
+    model->data.width = shape[2];
+    model->data.classes = options.real_targets ? 0 : config->data.classes;
+    model->data.target_count = options.real_targets; /* how many is known later */
+    return CDDP_OK;
+}
+
 static cddp_status describe_tokens(struct cddp_model *model)
 {
     const struct cddpi_config *config = model->config;
@@ -111,7 +140,11 @@ static cddp_status describe_data(struct cddp_model *model)
 
     model->kind = config->model.type == CDDPI_MODEL_DCGAN ? CDDPI_INFER_LATENT
                   : tokens                                ? CDDPI_INFER_TOKENS
+                  : config->data.type == CDDPI_DATA_NPY   ? CDDPI_INFER_NUMBERS
                                                           : CDDPI_INFER_IMAGES;
+    if (model->kind == CDDPI_INFER_NUMBERS) {
+        return describe_numbers(model);
+    }
     return tokens ? describe_tokens(model) : describe_images(model);
 }
 
@@ -360,14 +393,15 @@ static cddp_status allocate(struct cddp_model *model)
         model->options.max_batch = model->kind == CDDPI_INFER_TOKENS ? USUAL_SEQUENCES
                                                                      : USUAL_IMAGES;
     }
-    model->sample_elements = model->kind == CDDPI_INFER_IMAGES   ? image
-                             : model->kind == CDDPI_INFER_TOKENS ? (size_t)data->context
-                                                                 : (size_t)model->latent;
+    model->sample_elements = model->kind == CDDPI_INFER_TOKENS   ? (size_t)data->context
+                             : model->kind == CDDPI_INFER_LATENT ? (size_t)model->latent
+                                                                 : image;
     model->output_elements = model->kind == CDDPI_INFER_LATENT
                                  ? image
                                  : predictions * (size_t)data->classes;
     bytes = model->options.max_batch * model->sample_elements * sizeof(float);
-    labels = model->options.max_batch * predictions * sizeof *model->labels;
+    labels = model->options.max_batch * (size_t)cddpi_model_labels(model->model) *
+             sizeof *model->labels;
     model->input = cddpi_alloc_aligned(bytes);
     model->ids = cddpi_zalloc_array(model->options.max_batch, sizeof *model->ids);
     if (model->input == NULL || model->ids == NULL) {
@@ -391,14 +425,16 @@ static cddp_status allocate(struct cddp_model *model)
 static cddp_status check_probabilities(const struct cddp_model *model)
 {
     bool has_some = model->kind != CDDPI_INFER_LATENT &&
-                    model->config->model.loss != CDDPI_LOSS_MSE;
+                    model->config->model.loss != CDDPI_LOSS_MSE &&
+                    model->config->model.loss != CDDPI_LOSS_L1;
 
     return !model->options.probabilities || has_some
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_ARGUMENT,
                             "model_open: probabilities: the outputs of this model are none (%s)",
-                            model->kind == CDDPI_INFER_LATENT ? "model.type = \"dcgan\""
-                                                              : "model.loss = \"mse\"");
+                            model->kind == CDDPI_INFER_LATENT            ? "model.type = \"dcgan\""
+                            : model->config->model.loss == CDDPI_LOSS_L1 ? "model.loss = \"l1\""
+                                                                         : "model.loss = \"mse\"");
 }
 
 static cddp_status check_normalised(const struct cddp_model *model)
@@ -407,7 +443,9 @@ static cddp_status check_normalised(const struct cddp_model *model)
                ? CDDP_OK
                : cddpi_fail(CDDP_ERR_ARGUMENT,
                             "model_open: normalised: the model takes no images, but %s",
-                            model->kind == CDDPI_INFER_TOKENS ? "tokens" : "latent vectors");
+                            model->kind == CDDPI_INFER_TOKENS    ? "tokens"
+                            : model->kind == CDDPI_INFER_NUMBERS ? "numbers"
+                                                                 : "latent vectors");
 }
 
 static cddp_status complete(struct cddp_model *model, const char *path)

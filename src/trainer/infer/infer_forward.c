@@ -59,6 +59,11 @@ static void describe_input(const struct cddp_model *model, cddp_model_value *out
         out->type = CDDP_I32;
         set_shape(out, 2, data->context, 0, 0);
         return;
+    case CDDPI_INFER_NUMBERS:
+        out->name = "numbers";
+        out->meaning = "numbers as the data files have them";
+        set_shape(out, 4, data->channels, data->height, data->width);
+        return;
     case CDDPI_INFER_LATENT:
         out->name = "latent";
         out->meaning = "random numbers with mean 0 and standard deviation 1";
@@ -77,6 +82,12 @@ static void describe_output(const struct cddp_model *model, cddp_model_value *ou
         out->name = "images";
         out->meaning = "planes of floats, from -1 (dark) to 1";
         set_shape(out, 4, data->channels, data->height, data->width);
+        return;
+    }
+    if (data->target_count > 0) {
+        out->name = "targets";
+        out->meaning = "what the model takes the real targets for";
+        set_shape(out, 2, data->classes, 0, 0);
         return;
     }
     out->name = model->options.probabilities ? "probabilities" : "logits";
@@ -291,7 +302,8 @@ static cddp_status take_input(struct cddp_model *model, const void *data, size_t
                 to[i * elements + t] = token;
             }
         }
-    } else if (model->kind == CDDPI_INFER_LATENT || model->options.normalised) {
+    } else if (model->kind == CDDPI_INFER_LATENT || model->kind == CDDPI_INFER_NUMBERS ||
+               model->options.normalised) {
         memcpy(model->input, (const float *)data + first * elements,
                count * elements * sizeof(float));
     } else {

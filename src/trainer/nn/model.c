@@ -123,6 +123,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->recompute = spec->recompute;
     model->split = spec->split;
     model->tokens_in = spec->vocab > 0;
+    model->real_targets = spec->real_targets;
     model->predictions = spec->vocab > 0 ? spec->context : 1;
     model->loss = spec->loss;
     model->precision = spec->precision;
@@ -224,6 +225,11 @@ void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads)
 int cddpi_model_predictions(const struct cddpi_model *model)
 {
     return model->predictions;
+}
+
+int cddpi_model_labels(const struct cddpi_model *model)
+{
+    return model->real_targets ? model->classes : model->predictions;
 }
 
 const float *cddpi_model_outputs(const struct cddpi_model *model)

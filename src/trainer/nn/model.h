@@ -82,12 +82,14 @@ struct cddpi_layer {
                     their backward; 0: never */
 };
 
-/* mse and binary_cross_entropy have one-hot targets. binary_cross_entropy takes the outputs as
- * logits; with a single output, the target is the label itself, 0 or 1. */
+/* mse and binary_cross_entropy have one-hot targets, if labels are classes; mse and l1 are for real
+ * targets. binary_cross_entropy takes the outputs as logits; with a single output, the target is
+ * the label itself, 0 or 1. */
 #define CDDPI_LOSS_MAP(X)                                                                          \
     X(CDDPI_LOSS_CROSS_ENTROPY, "cross_entropy")                                                   \
     X(CDDPI_LOSS_MSE, "mse")                                                                       \
-    X(CDDPI_LOSS_BINARY_CROSS_ENTROPY, "binary_cross_entropy")
+    X(CDDPI_LOSS_BINARY_CROSS_ENTROPY, "binary_cross_entropy")                                     \
+    X(CDDPI_LOSS_L1, "l1")
 enum cddpi_loss { CDDPI_LOSS_MAP(CDDPI_CHOICE_ID) };
 
 /* On the CPU, the type of the factors of products (linear, conv2d, attention); parameters,
@@ -133,6 +135,7 @@ struct cddpi_model_spec {
     enum cddpi_loss loss;
     int channels, height, width; /* of the data */
     int classes;                 /* outputs of the last layer (mse: the targets are one-hot) */
+    bool real_targets;           /* regression: a sample has `classes` real targets, and no class */
     const char *size; /* gpt2: "124M" ..., which sets the fields that are 0; NULL: no named size */
     int blocks, heads, embed; /* gpt2; lstm_lm: only embed, 0: the last of `hidden` */
     int context, vocab; /* token data only, and classes equals vocab; 0: the data are images */
@@ -236,10 +239,10 @@ void cddpi_model_on_param(struct cddpi_model *model, cddpi_param_wait_fn wait, v
 CDDP_CHECKED cddp_status cddpi_model_prepare(struct cddpi_model *model, int count, bool training);
 
 struct cddpi_batch {
-    const float *input; /* count x channels x height x width; keep the whole batch until backward,
-                           which reads it again */
-    const int32_t
-        *label; /* count x predictions, each in [0, classes), or 0 or 1: see enum cddpi_loss */
+    const float *input;   /* count x channels x height x width; keep the whole batch until backward,
+                             which reads it again */
+    const int32_t *label; /* count x predictions, each in [0, classes), or 0 or 1: see enum
+                             cddpi_loss; real targets: floats, count x classes */
     int count;
     uint64_t step;              /* keys dropout's random numbers ... */
     const uint64_t *sample_ids; /* ... together with the ids of these samples (count of them) */
@@ -261,7 +264,7 @@ void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uin
 
 struct cddpi_loss_result {
     double loss_sum; /* over all predictions, as in PyTorch with reduction="sum" */
-    int correct;     /* predictions whose largest output is that of the label */
+    int correct;     /* predictions whose largest output is that of the label; 0: real targets */
     int count;       /* predictions: samples, or the tokens of all sequences */
 };
 
@@ -406,6 +409,8 @@ bool cddpi_model_reads_data(const struct cddpi_model *model);
 
 /** Predictions of a sample: `context` for tokens, otherwise 1. */
 int cddpi_model_predictions(const struct cddpi_model *model);
+/** How many elements of a batch's label belong to a sample: its predictions, or real targets. */
+int cddpi_model_labels(const struct cddpi_model *model);
 
 /** The last layer's outputs of the last forward, (count x predictions) x classes, row-major; valid
  *  until the next forward. NULL on a device, for a split model, and after a training forward of

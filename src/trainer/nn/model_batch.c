@@ -48,7 +48,7 @@ cddp_status cddpi_check_batch_kind(const struct cddpi_model *model, const struct
         model->tokens_in != (batch->tokens != NULL)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "model: it takes %s",
                           model->tokens_in ? "tokens, which the batch does not have"
-                                           : "images, not tokens");
+                                           : "images or numbers, not tokens");
     }
     return cddpi_check_count(batch->count, 0);
 }
@@ -62,7 +62,8 @@ cddp_status cddpi_model_check_batch(const struct cddpi_model *model,
         return status;
     }
     if (!model->tokens_in) {
-        return cddpi_model_has_loss(model) ? check_labels(model, batch) : CDDP_OK;
+        return cddpi_model_has_loss(model) && !model->real_targets ? check_labels(model, batch)
+                                                                   : CDDP_OK;
     }
     if (cddpi_model_reads_data(model)) {
         status = check_tokens(model, batch->tokens, batch->count, "token");

@@ -31,7 +31,7 @@ static cddp_status make_values(const struct cddpi_model *model, int samples, str
     const struct cddpi_shape *shape = &model->graph.values[CDDPI_VALUE_INPUT].shape;
     struct cddpi_philox stream = cddpi_philox_stream(1, CDDPI_RANDOM_SYNTHETIC, 0);
     size_t elements = (size_t)samples * cddpi_shape_elements(shape);
-    size_t labels = (size_t)samples * (size_t)model->predictions;
+    size_t labels = (size_t)samples * (size_t)cddpi_model_labels(model);
     float *input = cddpi_zalloc_array(elements + 4, sizeof *input);
     int32_t *label = cddpi_zalloc_array(labels, sizeof *label);
     cddp_status status;
@@ -46,7 +46,7 @@ static cddp_status make_values(const struct cddpi_model *model, int samples, str
         cddpi_philox4(&stream, i, words);
         input[i] = 2 * cddpi_uniform01(words[0]) - 1;
     }
-    for (size_t i = 0; i < labels; i++) {
+    for (size_t i = 0; !model->real_targets && i < labels; i++) {
         label[i] = (int32_t)(i * 7 % (size_t)model->classes);
     }
     CDDPI_TRY_GOTO(done, status,

@@ -134,6 +134,7 @@ struct cddpi_model {
     char *title;             /* the preset's name, or "layers" */
     int classes;             /* for tokens: the size of the vocabulary */
     int predictions;         /* of a sample */
+    bool real_targets;       /* a sample has `classes` of them, and no class */
     bool tokens_in;          /* the data are tokens */
     enum cddpi_loss loss;
     bool recompute;

@@ -17,11 +17,11 @@
 
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
-    X(TO, "to", 0, "FORMAT",                                                                       \
+    X(TO, "to", 0, "hf|llmc|cddp",                                                                 \
       "hf: for Hugging Face's GPT2LMHeadModel, OUT is a file if its name ends in .safetensors, "   \
       "else a folder that gets model.safetensors and config.json; llmc: a model file; cddp: a "    \
       "safetensors file, for model.weights")                                                       \
-    X(TYPE, "type", 0, "TYPE",                                                                     \
+    X(TYPE, "type", 0, "f32|bf16|f16",                                                             \
       "of the elements: f32 (the default), bf16 or f16; llmc holds f32 and bf16, cddp f32")        \
     X(HEADS, "heads", 0, "N", "attention heads, where IN does not tell")                           \
     X(INFO, "info", 0, NULL, "print what IN is, and end")                                          \

@@ -46,7 +46,8 @@ cddp_status cddpi_train_open_model(const struct cddpi_config *config, bool proba
     options.device = config->train.device == CDDPI_TRAIN_ON_AUTO
                          ? cddpi_env(CDDPI_ENV_DEVICE)
                          : cddpi_config_word(config, "train.device");
-    options.probabilities = probabilities && config->model.loss != CDDPI_LOSS_MSE;
+    options.probabilities = probabilities && config->model.loss != CDDPI_LOSS_MSE &&
+                            config->model.loss != CDDPI_LOSS_L1;
     status = find_checkpoint(trainer, &checkpoint);
     if (status == CDDP_OK) {
         status = cddpi_infer_open(config, checkpoint, config->model.weights, &options, out);

@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "base/streams.h"
 #include "programs/train_infer.h"
+#include "programs/train_keys.h"
 #include "train/config/schema.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
@@ -34,7 +35,9 @@ enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
       "print the class of each image of PATH, by that model: an IDX file, an image or a folder")   \
     X(PRINT_NPROC, "print-nproc", 0, NULL,                                                         \
       "print how many ranks make sense on this machine, and end")                                  \
-    X(KEYS, "keys", 0, NULL, "print the table of keys of train.conf")                              \
+    X(KEYS, "keys", 0, "[=NAME]",                                                                  \
+      "print what each key of train.conf does, or only those that NAME names: a key "              \
+      "(optimizer.lr), the beginning of keys (optimizer) or a last word (lr)")                     \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
@@ -214,12 +217,23 @@ static int with_config(int mode, const char *value, char *const *words, int coun
     return result;
 }
 
+/* @p value: a name behind --keys=, or "". @p words: further names. */
+static int print_keys(const char *value, char *const *words, int count)
+{
+    cddp_status status = cddpi_train_keys(value, words, count, stdout);
+
+    if (status != CDDP_OK) {
+        print_failure(NULL);
+    }
+    return status == CDDP_OK ? 0 : EXIT_CONFIG;
+}
+
 static void print_help(void)
 {
     fputs("usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value ...]\n"
           "       cddp-train --generate PROMPT train.conf [key=value ...]\n"
           "       cddp-train --predict PATH train.conf [key=value ...]\n"
-          "       cddp-train --keys | --help | --version\n"
+          "       cddp-train --keys [NAME ...] | --help | --version\n"
           "\nTrains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun\n"
           "starts.\n\n",
           stdout);
@@ -270,7 +284,7 @@ int main(int argc, char **argv)
     } else if (values[OPTION_VERSION] != NULL) {
         printf("cddp-train %s\n", cddp_version());
     } else if (mode == OPTION_KEYS) {
-        cddpi_config_print_keys(stdout);
+        result = print_keys(values[OPTION_KEYS], argv + 1, word_count);
     } else {
         result = with_config(mode, mode >= 0 ? values[mode] : NULL, argv + 1, word_count);
     }

@@ -49,6 +49,9 @@ static const struct {
      "The most memory that rank 0 has had.", 1048576},
     {"eval_loss", "cddp_train_eval_loss", "gauge", "Loss on the test data.", 1},
     {"eval_accuracy", "cddp_train_eval_accuracy_ratio", "gauge", "Accuracy on the test data.", 1},
+    {"eval_rmse", "cddp_train_eval_rmse", "gauge",
+     "Root of the mean squared error on the test data.", 1},
+    {"eval_mae", "cddp_train_eval_mae", "gauge", "Mean absolute error on the test data.", 1},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };

@@ -87,9 +87,14 @@ static cddp_status check_contents(struct cddpi_trainer *trainer, const char *pat
 
     for (size_t i = 0; i < CDDPI_DATA_DIGESTS && i < json_array_size(state->digests); i++) {
         const char *before = json_string_value(json_array_get(state->digests, i));
-        const char *key = i == 1 ? "data.train_labels" : data_key(config);
+        const char *key = data_key(config);
         char now[20];
 
+        if (i == 1 && config->data.type == CDDPI_DATA_IDX) {
+            key = "data.train_labels";
+        } else if (i == 1 && config->data.train_targets.count > 0) {
+            key = "data.train_targets";
+        }
         snprintf(now, sizeof now, "%016llx", (unsigned long long)trainer->data.digests[i]);
         if (before == NULL || trainer->data.digests[i] == 0 || strcmp(before, now) == 0) {
             continue;

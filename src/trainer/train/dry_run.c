@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/memory_left.h"
 #include "base/utf8.h"
 #include "train/batch_sizes.h"
 #include "train/engines/engine.h"
@@ -27,6 +28,7 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
     const cddp_param *params = cddpi_model_params(model, &param_count);
     const cddp_param *buffers = cddpi_model_buffers(model, &buffer_count);
     cddp_ddp *ddp = NULL;
+    char size[CDDPI_SIZE_TEXT];
     cddp_status status;
 
     step.kind = CDDP_STEP_BY_RANKS;
@@ -37,12 +39,14 @@ static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *
     }
     CDDPI_TRY_GOTO(end, status, cddp_ddp_wait(ddp));
     CDDPI_TRY_GOTO(end, status, cddp_ddp_get_stats(ddp, &stats));
-    fprintf(file, "gradients: %zu bytes in %zu buckets\n", stats.bytes, stats.buckets);
+    fprintf(file, "gradients: %s in %zu buckets\n", cddpi_print_size(stats.bytes, size),
+            stats.buckets);
     for (size_t i = 0; i < stats.buckets; i++) {
         cddp_bucket_stats bucket = {.struct_size = sizeof bucket};
 
         CDDPI_TRY_GOTO(end, status, cddp_ddp_get_bucket_stats(ddp, i, &bucket));
-        fprintf(file, "  bucket %zu: %zu parameters, %zu bytes\n", i, bucket.params, bucket.bytes);
+        fprintf(file, "  bucket %zu: %zu parameters, %s\n", i, bucket.params,
+                cddpi_print_size(bucket.bytes, size));
     }
 end:
     cddp_ddp_destroy(ddp);
@@ -61,14 +65,16 @@ int cddpi_dry_run_ranks(const struct cddpi_config *config)
 static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *file)
 {
     struct cddpi_model_estimate kept, again;
+    char size[CDDPI_SIZE_TEXT], size_again[CDDPI_SIZE_TEXT];
 
     CDDPI_TRY(cddpi_model_estimate(model, share, false, &kept));
     CDDPI_TRY(cddpi_model_estimate(model, share, true, &again));
     if (again.extra_work > 0) {
         fprintf(file,
-                "  model.recompute = false: %zu bytes\n"
-                "  model.recompute = true: %zu bytes, with %.0f %% of a forward more work\n",
-                kept.activation_bytes, again.activation_bytes, 100 * again.extra_work);
+                "  model.recompute = false: %s\n"
+                "  model.recompute = true: %s, with %.0f %% of a forward more work\n",
+                cddpi_print_size(kept.activation_bytes, size),
+                cddpi_print_size(again.activation_bytes, size_again), 100 * again.extra_work);
     }
     return CDDP_OK;
 }
@@ -79,14 +85,15 @@ static cddp_status print_all_of(const struct cddpi_config *config,
                                 int share, cddp_group *group, FILE *file)
 {
     const struct cddpi_engine *engine = cddpi_engine_of(config);
+    char size[CDDPI_SIZE_TEXT];
     char *table;
 
     CDDPI_TRY(cddpi_model_prepare(model, share, true));
     table = cddpi_model_describe(model);
     fprintf(file, "\n%s\n", table != NULL ? table : "");
     cddp_free(table);
-    fprintf(file, "memory for activations: %zu bytes a rank, for %d samples\n",
-            cddpi_model_arena_bytes(model), share);
+    fprintf(file, "memory for activations: %s a rank, for %d samples\n",
+            cddpi_print_size(cddpi_model_arena_bytes(model), size), share);
     CDDPI_TRY(print_recompute(model, share, file));
     if (engine->describe != NULL) {
         CDDPI_TRY(engine->describe(config, spec, share, file));
@@ -137,6 +144,12 @@ void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cd
     if (train->kind == CDDPI_DATASET_TOKENS) {
         print_sequences(train, "train on", file);
         print_sequences(test, "evaluate on", file);
+    } else if (train->target_count > 0) {
+        fprintf(file,
+                "data: %llu samples of %d x %d x %d with %d real target%s each, %llu to test\n",
+                (unsigned long long)train->count, train->channels, train->height, train->width,
+                train->target_count, train->target_count == 1 ? "" : "s",
+                (unsigned long long)test->count);
     } else {
         fprintf(file, "data: %llu %s of %d x %d x %d in %d classes, %llu to test\n",
                 (unsigned long long)train->count,

@@ -1,5 +1,5 @@
-/* evaluate.c - computes loss and accuracy over the test data, each sample exactly once with any
- * number of ranks, and counts broken image files over all ranks. */
+/* evaluate.c - computes loss, and accuracy or error, over the test data, each sample exactly once
+ * with any number of ranks, and counts broken image files over all ranks. */
 #include "train/evaluate.h"
 
 #include "base/clock.h"
@@ -10,6 +10,7 @@
 
 #include <cddp/process.h>
 #include <math.h>
+#include <string.h>
 
 enum { TEXT_BYTES = 1024 };
 
@@ -141,9 +142,8 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
 static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t predictions,
                                      double took_ms)
 {
-    static const char *const names[] = {"eval_loss",       "eval_accuracy",
-                                        "eval_samples",    "eval_ms",
-                                        "eval_perplexity", "eval_tokens" /* of text */};
+    const char *names[] = {"eval_loss", "eval_accuracy",   "eval_samples",
+                           "eval_ms",   "eval_perplexity", "eval_tokens" /* of text */};
     uint64_t epoch = trainer->cursor.epoch +
                      (trainer->cursor.position > 0); /* the current or just completed one */
     bool is_text = cddpi_trainer_is_text(trainer);
@@ -152,6 +152,10 @@ static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t pred
         found->loss, found->accuracy,  (double)(predictions / trainer->models.predictions),
         took_ms,     exp(found->loss), (double)predictions};
 
+    if (found->error_name != NULL) {
+        names[1] = strcmp(found->error_name, "mae") == 0 ? "eval_mae" : "eval_rmse";
+        values[1] = found->error;
+    }
     if (trainer->records.metrics != NULL) {
         cddpi_metrics_add(trainer->records.metrics, "eval", trainer->cursor.step, epoch, names,
                           values, is_text ? 6 : 4);
@@ -180,6 +184,13 @@ cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
                                                     .loss = loss / (double)counts[1],
                                                     .accuracy = (double)counts[0] /
                                                                 (double)counts[1]};
+    if (cddpi_trainer_is_regression(trainer)) {
+        struct cddpi_evaluation *found = &trainer->evaluation;
+        bool is_l1 = trainer->config->model.loss == CDDPI_LOSS_L1;
+
+        found->error = is_l1 ? found->loss : sqrt(found->loss);
+        found->error_name = is_l1 ? "mae" : "rmse";
+    }
     CDDPI_TRY(report_evaluation(trainer, counts[1], (double)(cddpi_now_ns() - began) * 1e-6));
     return cddpi_trainer_tell_broken(trainer);
 }

@@ -1,4 +1,4 @@
-/* evaluate.h - computes loss and accuracy over the test data. */
+/* evaluate.h - computes loss, and accuracy or error, over the test data. */
 #ifndef CDDPI_TRAIN_EVALUATE_H
 #define CDDPI_TRAIN_EVALUATE_H
 
@@ -10,6 +10,9 @@ struct cddpi_trainer;
 struct cddpi_evaluation {
     uint64_t step; /* the step after which it ran; ~0: no evaluation yet */
     double loss, accuracy;
+    /* Regression, instead of accuracy: of loss "mse" the root of the loss, of "l1" the loss. */
+    double error;
+    const char *error_name; /* "rmse", "mae"; NULL: no regression */
 };
 
 /** Evaluate the test data, or the part that the configuration asks for, each sample once. The

@@ -22,6 +22,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .height = data->height,
         .width = data->width,
         .classes = data->classes,
+        .real_targets = data->target_count > 0,
         .context = tokens ? data->context : 0,
         .vocab = tokens ? data->classes : 0,
         .precision = (enum cddpi_precision)config->train.precision,
@@ -58,6 +59,23 @@ struct cddpi_transform cddpi_trainer_transform(const struct cddpi_config *config
         transform.std[c] = (float)std->values[c < std->count ? c : 0];
     }
     return transform;
+}
+
+struct cddpi_npy_options cddpi_trainer_npy_options(const struct cddpi_config *config, bool test)
+{
+    const struct cddpi_text_list *inputs = test ? &config->data.test : &config->data.train;
+    const struct cddpi_text_list *targets = test ? &config->data.test_targets
+                                                 : &config->data.train_targets;
+
+    return (struct cddpi_npy_options){.inputs = inputs->values,
+                                      .input_count = (size_t)inputs->count,
+                                      .targets = targets->values,
+                                      .target_count = (size_t)targets->count,
+                                      .input_name = config->data.npz_inputs,
+                                      .target_name = config->data.npz_targets,
+                                      .real_targets = config->model.loss == CDDPI_LOSS_MSE ||
+                                                      config->model.loss == CDDPI_LOSS_L1,
+                                      .classes = config->data.classes};
 }
 
 cddp_status cddpi_trainer_fit_vocabulary(const struct cddpi_config *config, const char *what,

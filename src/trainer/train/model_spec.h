@@ -12,6 +12,9 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
                                                  const struct cddpi_dataset *data);
 /** How images become floats. */
 struct cddpi_transform cddpi_trainer_transform(const struct cddpi_config *config);
+/** Where NumPy's files for training or evaluation are, and what is in them; borrows from @p
+ * config. */
+struct cddpi_npy_options cddpi_trainer_npy_options(const struct cddpi_config *config, bool test);
 /** How many tokens the model knows, where those of @p what are @p tokens: as many, or model.vocab.
  * A model may have more than the vocabulary, because round numbers are faster. */
 CDDP_CHECKED cddp_status cddpi_trainer_fit_vocabulary(const struct cddpi_config *config,

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/memory_left.h"
 #include "data/files/paths.h"
+#include "data/numbers.h"
 #include "data/tokenizer/tokenizer.h"
 #include "group/group_info.h"
 #include "group/join/group_agree.h"
@@ -121,6 +122,24 @@ static cddp_status check_synthetic(const struct cddpi_config *config)
     return cddpi_config_takes_tokens(config) ? CDDP_OK : cddpi_trainer_check_image(config);
 }
 
+static cddp_status check_npy(const struct cddpi_config *config)
+{
+    const struct {
+        const char *key;
+        const struct cddpi_text_list *patterns;
+    } lists[] = {{"data.train", &config->data.train},
+                 {"data.train_targets", &config->data.train_targets},
+                 {"data.test", &config->data.test},
+                 {"data.test_targets", &config->data.test_targets}};
+
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        if (lists[i].patterns->count > 0) {
+            CDDPI_TRY(check_patterns(config, lists[i].key, lists[i].patterns));
+        }
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
 {
     const struct {
@@ -147,6 +166,9 @@ cddp_status cddpi_trainer_check_files(const struct cddpi_config *config)
     }
     if (is_words && (config->data.type == CDDPI_DATA_TOKENS || config->data.test.count > 0)) {
         CDDPI_TRY(check_patterns(config, "data.test", &config->data.test));
+    }
+    if (config->data.type == CDDPI_DATA_NPY) {
+        CDDPI_TRY(check_npy(config));
     }
     CDDPI_TRY(check_synthetic(config));
     return check_weights(config);
@@ -252,6 +274,26 @@ static cddp_status open_texts(const struct cddpi_config *config, cddp_group *gro
     return status;
 }
 
+static cddp_status open_npy(const struct cddpi_config *config, cddp_group *group,
+                            struct cddpi_dataset *train, struct cddpi_dataset *test)
+{
+    struct cddpi_npy_options options = cddpi_trainer_npy_options(config, false);
+    cddp_status status;
+
+    CDDPI_TRY(blame(config, "data.train", cddpi_dataset_open_npy(&options, group, train)));
+    if (config->data.test.count > 0) {
+        options = cddpi_trainer_npy_options(config, true);
+        options.like = train;
+        return blame(config, "data.test", cddpi_dataset_open_npy(&options, group, test));
+    }
+    if (config->data.test_targets.count > 0) {
+        return cddpi_config_fail(config, "data.test_targets", "there is no data.test with samples");
+    }
+    status = blame(config, "data.test_fraction",
+                   cddpi_numbers_split(train, config->data.test_fraction, test));
+    return group != NULL ? cddpi_agree(group, status) : status;
+}
+
 static uint64_t synthetic_count(const struct cddpi_config *config, bool test)
 {
     uint64_t samples = (uint64_t)config->data.samples;
@@ -327,6 +369,8 @@ static cddp_status open_by_type(const struct cddpi_config *config, cddp_group *g
         return open_synthetic(config, group, train, test);
     case CDDPI_DATA_IMAGE_FOLDER:
         return open_folders(config, group, train, test);
+    case CDDPI_DATA_NPY:
+        return open_npy(config, group, train, test);
     default:
         return open_images(config, group, train, test);
     }

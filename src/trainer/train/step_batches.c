@@ -39,7 +39,7 @@ static struct step_batches_sizes sizes_of(const struct cddpi_trainer *trainer,
                               : (size_t)data->channels * (size_t)data->height * (size_t)data->width;
     }
     if (!all->no_labels) {
-        sizes.labels = is_text ? (size_t)data->context : 1;
+        sizes.labels = cddpi_dataset_labels(data);
     }
     return sizes;
 }

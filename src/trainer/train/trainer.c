@@ -13,6 +13,11 @@ bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer)
     return trainer->data.train.data.kind == CDDPI_DATASET_TOKENS;
 }
 
+bool cddpi_trainer_is_regression(const struct cddpi_trainer *trainer)
+{
+    return trainer->data.train.data.target_count > 0;
+}
+
 void cddpi_trainer_warn(struct cddpi_trainer *trainer, const char *format, ...)
 {
     char text[4096];

@@ -143,6 +143,9 @@ struct cddpi_trainer {
 /** Whether the data are tokens: then losses have a perplexity, and the model can generate text. */
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
 
+/** Whether samples have real targets: then there is no accuracy, but an error. */
+bool cddpi_trainer_is_regression(const struct cddpi_trainer *trainer);
+
 /** The optimizer that the configuration describes. */
 struct cddpi_optim_spec cddpi_trainer_optim_spec(const struct cddpi_config *config);
 

@@ -257,9 +257,9 @@ static cddp_status check_last(const struct cddpi_model_spec *spec, const char *n
     if (spec->vocab == 0 && !(shape->flat && fits)) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "layer \"%s\": the last layer's output is %d x %d x %d, but there are %d "
-                          "classes: it should be %d flat",
+                          "%s: it should be %d flat",
                           name, shape->channels, shape->height, shape->width, spec->classes,
-                          spec->classes);
+                          spec->real_targets ? "real targets" : "classes", spec->classes);
     }
     return CDDP_OK;
 }
@@ -359,6 +359,30 @@ static cddp_status check_tokens(const struct cddpi_model_spec *spec)
     return CDDP_OK;
 }
 
+static cddp_status check_loss(const struct cddpi_model_spec *spec)
+{
+    if ((unsigned)spec->loss > CDDPI_LOSS_L1) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "model: there is no loss %d", (int)spec->loss);
+    }
+    if (!spec->real_targets) {
+        return spec->loss != CDDPI_LOSS_L1
+                   ? CDDP_OK
+                   : cddpi_fail(CDDP_ERR_CONFIG,
+                                "model.loss = \"l1\" is for data with real targets, but these data "
+                                "have classes: use \"cross_entropy\"");
+    }
+    if (spec->loss != CDDPI_LOSS_MSE && spec->loss != CDDPI_LOSS_L1) {
+        return cddpi_fail(CDDP_ERR_CONFIG, "the data have real targets, not classes: set "
+                                           "model.loss to \"mse\" or \"l1\"");
+    }
+    if (spec->device->ops->kind != CDDPI_DEVICE_CPU) {
+        return cddpi_fail(CDDP_ERR_CONFIG,
+                          "real targets can be trained on the CPU only so far: set "
+                          "train.device = \"cpu\"");
+    }
+    return CDDP_OK;
+}
+
 static cddp_status check_images(const struct cddpi_model_spec *spec)
 {
     if (spec->channels < 1 || spec->height < 1 || spec->width < 1 || spec->channels > MAX_SIDE ||
@@ -370,10 +394,7 @@ static cddp_status check_images(const struct cddpi_model_spec *spec)
     if (spec->classes < 1 || spec->classes > MAX_CHANNELS) {
         return cddpi_fail(CDDP_ERR_CONFIG, "model: %d classes are not possible", spec->classes);
     }
-    if ((unsigned)spec->loss > CDDPI_LOSS_BINARY_CROSS_ENTROPY) {
-        return cddpi_fail(CDDP_ERR_CONFIG, "model: there is no loss %d", (int)spec->loss);
-    }
-    return CDDP_OK;
+    return check_loss(spec);
 }
 
 cddp_status cddpi_graph_build(const struct cddpi_model_spec *spec, struct cddpi_layer_list *list,

@@ -1,5 +1,5 @@
 /* loss_op.c - owns the last op: softmax cross-entropy, mean squared error or binary cross-entropy
- * against the labels.
+ * against the labels, or mean squared or absolute error against real targets.
  *
  * For images, forward computes the derivative together with the loss, and backward only scales it.
  * For tokens, rows are as long as the vocabulary, and a second copy of them would be the largest
@@ -77,6 +77,14 @@ static void forward_images(struct cddpi_exec *exec, const struct loss_state *sta
     const float *x = cddpi_exec_input(exec, 0);
     float *derivative = exec->plan->training ? cddpi_exec_buffer(exec, state->derivative) : NULL;
 
+    if (exec->model->real_targets) {
+        const float *targets = (const float *)exec->batch->label;
+
+        exec->result->loss_sum = (exec->model->loss == CDDPI_LOSS_L1 ? cddpi_nn_absolute_error
+                                                                     : cddpi_nn_squared_error)(
+            x, targets, rows, columns, derivative);
+        return;
+    }
     exec->result->loss_sum = losses[exec->model->loss](x, label, rows, columns, derivative);
     exec->result->correct = exec->model->loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY && columns == 1
                                 ? cddpi_nn_count_correct_signs(x, label, rows)

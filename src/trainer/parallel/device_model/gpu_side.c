@@ -160,7 +160,7 @@ static cddp_status make_edges(const struct cddpi_device_model *part, enum cddpi_
 static void count_items(const struct cddpi_device_model *part, const struct cddpi_model_spec *spec,
                         size_t *bytes)
 {
-    size_t numbers = (size_t)cddpi_model_predictions(part->model) * sizeof(int32_t);
+    size_t numbers = (size_t)cddpi_model_labels(part->model) * sizeof(int32_t);
 
     if (cddpi_model_reads_data(part->model)) {
         bytes[CDDPI_ITEM_INPUT] = spec->context > 0

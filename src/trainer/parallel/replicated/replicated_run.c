@@ -253,8 +253,9 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
 {
     cddp_chunk chunks[CDDP_MAX_PARALLEL_DEVICES] = {{NULL, 0}};
     size_t inputs = replicated->input_elements;
-    size_t predictions = (size_t)cddpi_model_predictions(
-        cddpi_device_model_inside(replicated->tail));
+    const struct cddpi_model *tail = cddpi_device_model_inside(replicated->tail);
+    size_t predictions = (size_t)cddpi_model_predictions(tail);
+    size_t labels = (size_t)cddpi_model_labels(tail);
     size_t first = 0;
 
     replicated->used = 1; /* a batch without samples still uses the first device */
@@ -270,7 +271,7 @@ static cddp_status divide(struct cddpi_replicated *replicated, const struct cddp
         replica->batch = *batch;
         replica->batch.count = (int)chunks[d].rows;
         replica->batch.sample_ids = chunks[d].data;
-        replica->batch.label = batch->label != NULL ? batch->label + first * predictions : NULL;
+        replica->batch.label = batch->label != NULL ? batch->label + first * labels : NULL;
         replica->batch.input = batch->input != NULL ? batch->input + first * inputs : NULL;
         replica->batch.tokens = batch->tokens != NULL ? batch->tokens + first * predictions : NULL;
         first += chunks[d].rows;

@@ -11,9 +11,8 @@
 
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
-    X(TYPE, "type", 't', "TYPE",                                                                   \
-      "of elements: f32 (the default), f64, f16, bf16, i32, i64, u8, i8 or bool")                  \
-    X(OP, "op", 'o', "OP", "of reductions: sum (the default), mean, min, max, prod, and, or, xor") \
+    X(TYPE, "type", 't', "f32|f64|f16|bf16|i32|i64|u8|i8|bool", "of elements (default f32)")       \
+    X(OP, "op", 'o', "sum|mean|min|max|prod|and|or|xor", "of reductions (default sum)")            \
     X(ROOT, "root", 'r', "RANK", "of broadcast, reduce, gather and scatter (default 0)")           \
     X(MIN, "min", 'b', "BYTES", "the smallest size: 8, 4K, 64M, 1G (default 8)")                   \
     X(MAX, "max", 'e', "BYTES", "the largest size (default 64M, or --min if that is more)")        \
@@ -26,7 +25,7 @@
       "tree over ranks, and end with status 1 if any element is wrong")                            \
     X(SEED, "seed", 0, "N", "of the elements that --check makes (default 1)")                      \
     X(IN_PLACE, "in-place", 'i', NULL, "results replace what they are made of")                    \
-    X(ALLOC, "alloc", 0, "KIND",                                                                   \
+    X(ALLOC, "alloc", 0, "group|malloc",                                                           \
       "of memory: group (the default: what the transport reduces fastest) or malloc (any other)")  \
     X(TRANSPORT, "transport", 0, "NAME",                                                           \
       "how data goes: a backend (host, nccl ...), a carrier between hosts (tcp or mpi), or both, " \

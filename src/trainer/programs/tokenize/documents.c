@@ -33,6 +33,8 @@ struct cddpi_documents {
     bool in_line;      /* scanned is inside a line that is not a separator */
     bool has_text;     /* earlier pieces of this document were used */
     bool is_over;      /* the document ends at scanned */
+    bool is_cut;       /* there the part for validation begins, in the middle of a document */
+    bool goes_on;      /* this document is the rest of such a one */
     size_t skip;       /* bytes between this document and the next */
 };
 
@@ -248,6 +250,7 @@ static void scan_buffer(struct cddpi_documents *documents)
         if (documents->options.val_fraction > 0 && !documents->is_val &&
             documents->base + documents->scanned >= documents->cut) {
             end_document(documents, 0);
+            documents->is_cut = true;
         } else if (documents->options.separator == NULL) {
             documents->in_line = true;
         } else if (!look_at_line(documents)) {
@@ -264,6 +267,8 @@ static void begin_document(struct cddpi_documents *documents)
 {
     documents->start += documents->skip;
     documents->scanned = documents->start;
+    documents->goes_on = documents->is_cut && documents->has_text;
+    documents->is_cut = false;
     documents->is_over = false;
     documents->has_text = false;
     documents->in_line = false;
@@ -301,7 +306,8 @@ cddp_status cddpi_documents_next(struct cddpi_documents *documents, size_t used,
             *out = (struct cddpi_piece){.text = documents->buffer + documents->start,
                                         .bytes = documents->scanned - documents->start,
                                         .last = documents->is_over,
-                                        .is_val = documents->is_val};
+                                        .is_val = documents->is_val,
+                                        .goes_on = documents->goes_on};
             *out_end = false;
             return CDDP_OK;
         }

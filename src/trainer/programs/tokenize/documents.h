@@ -21,8 +21,9 @@ struct cddpi_documents_options {
 struct cddpi_piece {
     const char *text;
     size_t bytes;
-    bool last;   /* the document ends here: all of it must be used */
-    bool is_val; /* the document is for validation */
+    bool last;    /* the document ends here: all of it must be used */
+    bool is_val;  /* the document is for validation */
+    bool goes_on; /* it is the rest of a document whose beginning is not */
 };
 
 /** Check that all files exist and can be read.

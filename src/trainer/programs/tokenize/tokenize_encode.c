@@ -150,7 +150,7 @@ static cddp_status encode_all(struct encoding *encoding, bool is_check)
         CDDPI_TRY(is_check ? compare_tokens(encoding, &piece, used, tokens, count)
                            : write_tokens(encoding, &piece, tokens, count));
         encoding->tokens += (int64_t)count;
-        encoding->ended += piece.last;
+        encoding->ended += piece.last && !piece.goes_on;
         show_bytes(run, cddpi_documents_read(encoding->documents) + used,
                    cddpi_documents_bytes(encoding->documents), encoding->tokens);
     }
@@ -199,9 +199,10 @@ static void print_result(struct encoding *encoding)
             "was to be held back for validation\n",
             encoding->shards[VAL].name);
     }
-    printf("%lld documents, %.0f bytes, %.2f bytes a token, %.1f MB/s; model.vocab = %d\n",
-           (long long)encoding->ended, bytes, bytes / (double)encoding->tokens,
-           bytes * 1e-6 / seconds_of(run), cddpi_tokenizer_vocabulary(encoding->tokenizer));
+    printf("%lld document%s, %.0f bytes, %.2f bytes a token, %.1f MB/s; model.vocab = %d\n",
+           (long long)encoding->ended, encoding->ended == 1 ? "" : "s", bytes,
+           bytes / (double)encoding->tokens, bytes * 1e-6 / seconds_of(run),
+           cddpi_tokenizer_vocabulary(encoding->tokenizer));
 }
 
 static cddp_status init_shards(struct encoding *encoding)

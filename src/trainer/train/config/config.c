@@ -7,121 +7,12 @@
 #include "base/folder.h"
 #include "nn/model.h"
 #include "train/config/config_file.h"
+#include "train/config/take_file.h"
 #include "train/config/value.h"
 
 #include <assert.h>
 #include <stdarg.h>
 #include <string.h>
-
-static bool is_group_path(const char *path)
-{
-    size_t length = strlen(path);
-
-    for (size_t i = 0; i < cddpi_config_key_count; i++) {
-        if (strncmp(cddpi_config_keys[i].path, path, length) == 0 &&
-            cddpi_config_keys[i].path[length] == '.') {
-            return true;
-        }
-    }
-    return false;
-}
-
-static cddp_status store_key(const struct cddpi_config_source *source,
-                             const config_setting_t *setting, const struct cddpi_key *key,
-                             struct cddpi_config *config)
-{
-    char where[CDDPI_WHERE_BYTES];
-    char *copy;
-
-    CDDPI_TRY(cddpi_config_read_value(source, setting, key, config));
-    if (source->file == NULL && source->argument == NULL) {
-        return CDDP_OK; /* defaults have no place */
-    }
-    cddpi_config_place(source, setting, where);
-    copy = cddpi_strdup(where);
-    CDDPI_TRY_MEMORY(copy != NULL, "configuration: no memory for %s", key->path);
-    cddpi_free(config->where[key - cddpi_config_keys]);
-    config->where[key - cddpi_config_keys] = copy;
-    return CDDP_OK;
-}
-
-static cddp_status fail_unknown(const struct cddpi_config_source *source,
-                                const config_setting_t *setting, const char *path)
-{
-    char nearest[CDDPI_KEY_BYTES];
-
-    cddpi_key_nearest(cddpi_config_keys, cddpi_config_key_count, path, nearest);
-    return cddpi_config_fail_at(source, setting, "unknown key %s; the nearest known key is %s",
-                                path, nearest);
-}
-
-/* Read every setting below @p group, whose keys begin with @p prefix ("" or "model."). */
-static cddp_status read_group(const struct cddpi_config_source *source,
-                              const config_setting_t *group, const char *prefix,
-                              struct cddpi_config *config)
-{
-    for (int i = 0; i < config_setting_length(group); i++) {
-        const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
-        const struct cddpi_key *key;
-        char path[256];
-
-        snprintf(path, sizeof path - 1, "%s%s", prefix, config_setting_name(setting));
-        key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
-        if (key != NULL) {
-            CDDPI_TRY(store_key(source, setting, key, config));
-        } else if (!is_group_path(path)) {
-            return fail_unknown(source, setting, path);
-        } else if (config_setting_type(setting) != CONFIG_TYPE_GROUP) {
-            return cddpi_config_fail_at(source, setting,
-                                        "%s is a group of keys, as in %s = { ... }, not %s", path,
-                                        config_setting_name(setting), cddpi_config_kind(setting));
-        } else {
-            strcat(path, ".");
-            CDDPI_TRY(read_group(source, setting, path, config));
-        }
-    }
-    return CDDP_OK;
-}
-
-static void set_include_dir(config_t *parsed, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char folder[4096];
-
-    if (slash != NULL && (size_t)(slash - path) + 1 < sizeof folder) {
-        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path) + 1, path);
-        config_set_include_dir(parsed, folder);
-    }
-}
-
-static cddp_status read_text(const char *path, const char *text, struct cddpi_config *config)
-{
-    struct cddpi_config_source source = {path, NULL};
-    config_t parsed;
-    cddp_status status;
-
-    CDDPI_TRY(cddpi_config_check_includes(path, text));
-    config_init(&parsed);
-    set_include_dir(&parsed, path);
-    if (cddpi_config_parse(&parsed, text) != CONFIG_TRUE) {
-        status = cddpi_config_fail_syntax(&parsed, path, text);
-    } else {
-        status = read_group(&source, config_root_setting(&parsed), "", config);
-    }
-    config_destroy(&parsed);
-    return status;
-}
-
-static cddp_status read_file(const char *path, struct cddpi_config *config)
-{
-    char *text = NULL;
-    cddp_status status;
-
-    CDDPI_TRY(cddpi_config_read_text(path, &text));
-    status = read_text(path, text, config);
-    cddpi_free(text);
-    return status;
-}
 
 /* Parse @p value as if the file had it after "key =", and store it. */
 static cddp_status read_scalar(const struct cddpi_config_source *source,
@@ -149,7 +40,7 @@ static cddp_status read_scalar(const struct cddpi_config_source *source,
     } else if (bare && config_setting_set_string(setting, value) != CONFIG_TRUE) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "configuration: no memory for %s", key->path);
     } else {
-        status = store_key(source, setting, key, config);
+        status = cddpi_config_store(source, setting, key, config);
     }
     config_destroy(&parsed);
     cddpi_free(text);
@@ -158,7 +49,7 @@ static cddp_status read_scalar(const struct cddpi_config_source *source,
 
 static cddp_status read_override(const char *argument, struct cddpi_config *config)
 {
-    struct cddpi_config_source source = {NULL, argument};
+    struct cddpi_config_source source = {NULL, argument, CDDPI_LEVEL_ARGUMENT};
     const char *equals = strchr(argument, '=');
     const struct cddpi_key *key;
     char path[256];
@@ -168,19 +59,19 @@ static cddp_status read_override(const char *argument, struct cddpi_config *conf
     }
     snprintf(path, sizeof path, "%.*s", (int)(equals - argument), argument);
     key = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count, path);
-    if (key == NULL && is_group_path(path)) {
+    if (key == NULL && cddpi_config_is_group(path)) {
         return cddpi_config_fail_at(&source, NULL, "%s is a group of keys: name one of its keys",
                                     path);
     }
     if (key == NULL) {
-        return fail_unknown(&source, NULL, path);
+        return cddpi_config_fail_unknown(&source, NULL, path);
     }
     return read_scalar(&source, key, equals + 1, config);
 }
 
 static cddp_status read_defaults(struct cddpi_config *config)
 {
-    struct cddpi_config_source source = {NULL, NULL};
+    struct cddpi_config_source source = {NULL, NULL, 0};
 
     for (size_t i = 0; i < cddpi_config_key_count; i++) {
         const struct cddpi_key *key = &cddpi_config_keys[i];
@@ -229,19 +120,15 @@ static void quote_choices(const struct cddpi_key *key, const int *choices, char 
     }
 }
 
-/* A key without an effect is an error. But if the command line chose another type, keys that the
- * file gives for its own type are ignored. */
+/* A key without an effect is an error. But if the command line chose another type, or a file
+ * another one than it includes, keys that were given for the first type are ignored. */
 static cddp_status check_meaning(const struct cddpi_config *config, const struct cddpi_key *key)
 {
-    static const char argument[] = "argument ";
     const struct cddpi_key *type = cddpi_key_without(key, config);
-    const char *where = config->where[key - cddpi_config_keys];
-    const char *type_where = type != NULL ? config->where[type - cddpi_config_keys] : NULL;
     char quoted[160] = "";
 
     if (type == NULL ||
-        (type_where != NULL && strncmp(type_where, argument, sizeof argument - 1) == 0 &&
-         strncmp(where, argument, sizeof argument - 1) != 0)) {
+        config->level[type - cddpi_config_keys] > config->level[key - cddpi_config_keys]) {
         return CDDP_OK;
     }
     quote_choices(type, key->of_choices, quoted, sizeof quoted);
@@ -329,9 +216,10 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
         {config->parallel.type != CDDPI_PARALLEL_RANKS, "parallel.type", whole},
     };
 
-    if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT) {
+    if (config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT ||
+        config->data.type == CDDPI_DATA_NPY) {
         return cddpi_config_fail(config, "model.type",
-                                 "\"dcgan\" takes images, but data.type = \"%s\" are tokens",
+                                 "\"dcgan\" takes images, but data.type = \"%s\" has none",
                                  cddpi_config_word(config, "data.type"));
     }
     return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
@@ -343,11 +231,11 @@ static cddp_status check_together(const struct cddpi_config *config)
     if (config->model.type == CDDPI_MODEL_LAYERS && config->model.layers.count == 0) {
         return cddpi_config_fail(config, "model.type", "\"layers\" needs model.layers");
     }
-    if (cddpi_config_is_language_model(config) &&
-        (config->data.type == CDDPI_DATA_IDX || config->data.type == CDDPI_DATA_IMAGE_FOLDER)) {
+    if (cddpi_config_is_language_model(config) && !cddpi_config_takes_tokens(config)) {
         return cddpi_config_fail(
-            config, "model.type", "\"%s\" takes tokens, but data.type = \"%s\" are images",
-            cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"));
+            config, "model.type", "\"%s\" takes tokens, but data.type = \"%s\" are %s",
+            cddpi_config_word(config, "model.type"), cddpi_config_word(config, "data.type"),
+            config->data.type == CDDPI_DATA_NPY ? "numbers" : "images");
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER) {
         CDDPI_TRY(check_folders(config));
@@ -383,10 +271,10 @@ static cddp_status load(const char *path, const char *text, char *const *overrid
     CDDPI_TRY_MEMORY(config.path != NULL, "configuration: no memory");
     CDDPI_TRY_GOTO(fail, status, read_defaults(&config));
     if (path != NULL) {
-        CDDPI_TRY_GOTO(fail, status, read_file(path, &config));
+        CDDPI_TRY_GOTO(fail, status, cddpi_config_take_file(path, &config));
     }
     if (text != NULL) {
-        CDDPI_TRY_GOTO(fail, status, read_text(config_text, text, &config));
+        CDDPI_TRY_GOTO(fail, status, cddpi_config_take_text(config_text, text, &config));
     }
     for (int i = 0; i < override_count; i++) {
         CDDPI_TRY_GOTO(fail, status, read_override(overrides[i], &config));

@@ -59,7 +59,8 @@ enum cddpi_model_kind { CDDPI_MODEL_KIND_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_DATA_TOKENS, "tokens")                                                                 \
     X(CDDPI_DATA_TEXT, "text")                                                                     \
     X(CDDPI_DATA_SYNTHETIC, "synthetic")                                                           \
-    X(CDDPI_DATA_IMAGE_FOLDER, "image_folder")
+    X(CDDPI_DATA_IMAGE_FOLDER, "image_folder")                                                     \
+    X(CDDPI_DATA_NPY, "npy")
 enum cddpi_data_type { CDDPI_DATA_TYPE_MAP(CDDPI_CHOICE_ID) };
 
 #define CDDPI_DATA_ON_ERROR_MAP(X)                                                                 \
@@ -106,7 +107,7 @@ enum cddpi_parallel_type { CDDPI_PARALLEL_TYPE_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_BALANCE_MEMORY, "memory")
 enum cddpi_balance { CDDPI_BALANCE_MAP(CDDPI_CHOICE_ID) };
 
-enum { CDDPI_KEYS_MAX = 128, CDDPI_TRAINER_CHUNKS = 64 };
+enum { CDDPI_KEYS_MAX = 160, CDDPI_TRAINER_CHUNKS = 64 };
 
 /* One member for each key; schema.c says what each key means. */
 struct cddpi_config {
@@ -133,6 +134,8 @@ struct cddpi_config {
         int64_t samples;
         struct cddpi_int_list image;
         struct cddpi_text_list train, test;
+        struct cddpi_text_list train_targets, test_targets;
+        char *npz_inputs, *npz_targets;
         char *vocabulary;
         double test_fraction;
         struct cddpi_real_list mean, std;
@@ -232,6 +235,8 @@ struct cddpi_config {
     char *path;                  /* the file, as the user named it */
     char *where[CDDPI_KEYS_MAX]; /* where each key was given, by row of the table: "file:line" or
                                     the argument; NULL: default */
+    int level[CDDPI_KEYS_MAX];   /* which source gave it: later ones replace what earlier ones gave,
+                                    and have a higher number; 0: default */
 };
 
 /** Read @p path, then apply @p overrides ("key=value").

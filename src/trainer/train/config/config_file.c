@@ -22,7 +22,6 @@ enum { JOINS_ALL = 1 }; /* libconfig prefixes the folder even to absolute paths 
 enum { JOINS_ALL = 0 };
 #endif
 enum {
-    DEPTH_MAX = 10, /* libconfig's limit; deeper includes make it fail */
     FILE_BYTES_MAX = 1 << 20,
     FILES_MAX = 100,
     BYTES_MAX = 4 << 20 /* of all files; a file that is included twice counts twice */
@@ -222,10 +221,22 @@ int cddpi_config_parse(config_t *parsed, const char *text)
     return result;
 }
 
+static int folder_bytes_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL ? (int)(slash - path) + 1 : 0;
+}
+
+char *cddpi_config_include_path(const char *root, const char *name, int name_bytes)
+{
+    return cddpi_format("%.*s%.*s", name[0] == '/' ? 0 : folder_bytes_of(root), root, name_bytes,
+                        name);
+}
+
 /* The files checked so far. */
 struct include_walk {
-    const char *folder; /* the user's file's; libconfig resolves names against it */
-    int folder_bytes;
+    const char *root; /* the user's file, against whose folder libconfig resolves names */
     int files;
     size_t bytes;
 };
@@ -236,10 +247,8 @@ static cddp_status check_text(struct include_walk *walk, const char *from, const
 static cddp_status check_file(struct include_walk *walk, const char *from, int line,
                               const char *name, int name_bytes, int depth)
 {
-    const char *folder = walk->folder;
-    int folder_bytes = walk->folder_bytes;
-    char *path = cddpi_format("%.*s%.*s", name[0] == '/' ? 0 : folder_bytes, folder, name_bytes,
-                              name);
+    int folder_bytes = folder_bytes_of(walk->root);
+    char *path = cddpi_config_include_path(walk->root, name, name_bytes);
     char *text = NULL;
     int wide;
     cddp_status status;
@@ -248,7 +257,7 @@ static cddp_status check_file(struct include_walk *walk, const char *from, int l
     if (name[0] == '/' && folder_bytes > 0 && JOINS_ALL) {
         status = cddpi_fail(CDDP_ERR_CONFIG,
                             "%s:%d: %.*s: give an included file relative to the folder %.*s", from,
-                            line, name_bytes, name, folder_bytes, folder);
+                            line, name_bytes, name, folder_bytes, walk->root);
         goto out;
     }
     status = cddpi_config_read_included(path, &text);
@@ -283,8 +292,7 @@ out:
     return status;
 }
 
-/* The file name if @p text begins with @include "NAME", else NULL. */
-static const char *included_name(const char *text, int *out_bytes)
+const char *cddpi_config_included_name(const char *text, int *out_bytes)
 {
     static const char include[] = "@include";
     const char *name = text + sizeof include - 1;
@@ -304,10 +312,10 @@ static cddp_status check_text(struct include_walk *walk, const char *from, const
 {
     int line = 1;
 
-    while (*text != '\0' && depth <= DEPTH_MAX) {
+    while (*text != '\0' && depth <= CDDPI_INCLUDE_DEPTH) {
         size_t length = cddpi_config_opaque_length(text, NULL);
         int name_bytes = 0;
-        const char *name = length == 0 ? included_name(text, &name_bytes) : NULL;
+        const char *name = length == 0 ? cddpi_config_included_name(text, &name_bytes) : NULL;
 
         if (name != NULL) {
             CDDPI_TRY(check_file(walk, from, line, name, name_bytes, depth));
@@ -321,9 +329,7 @@ static cddp_status check_text(struct include_walk *walk, const char *from, const
 
 cddp_status cddpi_config_check_includes(const char *path, const char *text)
 {
-    const char *slash = strrchr(path, '/');
-    struct include_walk walk = {.folder = path,
-                                .folder_bytes = slash != NULL ? (int)(slash - path) + 1 : 0};
+    struct include_walk walk = {.root = path};
 
     return check_text(&walk, path, text, 1);
 }

@@ -16,11 +16,20 @@ CDDP_CHECKED cddp_status cddpi_config_read_text(const char *path, char **out);
  *  unchecked. */
 CDDP_CHECKED cddp_status cddpi_config_read_included(const char *path, char **out);
 
-/** Check the files that @p text includes; @p text is the contents of @p path. libconfig reads
+/** Check the files that @p text includes; @p text is the contents of @p path. libconfig reads some
  *  included files itself, so this checks that each is readable, that they are not too many or too
  *  large, and that libconfig does not truncate their numbers. The text of CDDP_ERR_CONFIG names
  *  file and line. */
 CDDP_CHECKED cddp_status cddpi_config_check_includes(const char *path, const char *text);
+
+/** The path of the included file @p name, which is relative to the folder of @p root, the file that
+ *  the user named. Release it with cddpi_free(). NULL: no memory. */
+char *cddpi_config_include_path(const char *root, const char *name, int name_bytes);
+
+enum { CDDPI_INCLUDE_DEPTH = 10 }; /* files that include each other; libconfig's limit */
+
+/** The file name if @p text begins with @include "NAME", else NULL. */
+const char *cddpi_config_included_name(const char *text, int *out_bytes);
 
 /** The length of the string or comment at the beginning of @p text; 0: there is neither.
  *  @param out_is_open  It has no end, so it takes the rest of the text; may be NULL. */

@@ -107,8 +107,12 @@ void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *p
 
 /* --- printing --- */
 
-static void print_range(FILE *file, const struct cddpi_key *key)
+#define TYPE_WORD(id, word, expects) word,
+static const char *const type_words[] = {CDDPI_KEY_TYPE_MAP(TYPE_WORD)};
+
+void cddpi_key_print_type(FILE *file, const struct cddpi_key *key)
 {
+    fputs(type_words[key->type], file);
     if (key->type == CDDPI_KEY_ENUM) {
         for (const struct cddpi_choice *choice = key->choices; choice->word != NULL; choice++) {
             fprintf(file, "%s%s", choice == key->choices ? ": " : ", ", choice->word);
@@ -116,6 +120,16 @@ static void print_range(FILE *file, const struct cddpi_key *key)
     } else if (key->low != 0 || key->high != 0) {
         fprintf(file, key->high >= 9e18 ? " from %.10g" : " from %.10g to %.10g", key->low,
                 key->high);
+    }
+}
+
+void cddpi_key_print_needed(FILE *file, const struct cddpi_key *key)
+{
+    const struct cddpi_key *type = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count,
+                                                  "data.type");
+
+    for (const int *value = key->needed; *value != CDDPI_NO_CHOICE; value++) {
+        fprintf(file, "%s%s", value == key->needed ? "" : ", ", cddpi_key_word(type, *value));
     }
 }
 
@@ -131,25 +145,16 @@ static void print_escaped(FILE *file, const char *text)
     }
 }
 
-#define TYPE_WORD(id, word, expects) word,
-static const char *const type_words[] = {CDDPI_KEY_TYPE_MAP(TYPE_WORD)};
-
 static void print_keys(FILE *file, const struct cddpi_key *keys, size_t count)
 {
-    const struct cddpi_key *data_type = cddpi_key_find(cddpi_config_keys, cddpi_config_key_count,
-                                                       "data.type");
-
     for (size_t i = 0; i < count; i++) {
         fputc('*', file);
         print_escaped(file, keys[i].path);
-        fprintf(file, "* (%s", type_words[keys[i].type]);
-        print_range(file, &keys[i]);
+        fputs("* (", file);
+        cddpi_key_print_type(file, &keys[i]);
         if (keys[i].needed != NULL) {
             fputs("; must be given with data.type = ", file);
-            for (const int *type = keys[i].needed; *type != CDDPI_NO_CHOICE; type++) {
-                fprintf(file, "%s%s", type == keys[i].needed ? "" : ", ",
-                        cddpi_key_word(data_type, *type));
-            }
+            cddpi_key_print_needed(file, &keys[i]);
         } else if (keys[i].fallback == NULL) {
             fputs("; must be given", file);
         } else if (keys[i].fallback[0] != '\0') {

@@ -1,4 +1,4 @@
-/* schema.c - owns the table of all keys of train.conf. */
+/* schema.c - owns the table of all keys of train.conf; schema_layers.c has those of a layer. */
 #include "train/config/schema.h"
 
 #include "base/choices.h"
@@ -21,7 +21,9 @@
 #define IMAGES ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC)
 #define FOLDERS ONLY(data.type, CDDPI_DATA_IMAGE_FOLDER)
 #define ALL_IMAGES ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC, CDDPI_DATA_IMAGE_FOLDER)
-#define FILES ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER)
+#define FILES                                                                                      \
+    ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY)
+#define NPY ONLY(data.type, CDDPI_DATA_NPY)
 #define TOKENS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_SYNTHETIC)
 #define WORDS ONLY(data.type, CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT)
 #define GPT2 ONLY(model.type, CDDPI_MODEL_GPT2)
@@ -33,7 +35,6 @@
     ONLY(optimizer.schedule.type, CDDPI_SCHEDULE_LINEAR, CDDPI_SCHEDULE_COSINE, CDDPI_SCHEDULE_WSD)
 #define IN_STEPS ONLY(optimizer.schedule.type, CDDPI_SCHEDULE_STEP)
 #define WSD ONLY(optimizer.schedule.type, CDDPI_SCHEDULE_WSD)
-#define LAYER(name, member) name, offsetof(struct cddpi_layer, member)
 
 const struct cddpi_key cddpi_config_keys[] = {
     {KEY(model.type), CDDPI_KEY_ENUM, "\"mlp\"", CHOICES(CDDPI_MODEL_KIND_MAP),
@@ -81,8 +82,11 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "tokens, text: number of tokens that the model knows, at least those of the data; 0: "
              "as many."},
     {KEY(model.loss), CDDPI_KEY_ENUM, "\"cross_entropy\"", CHOICES(CDDPI_LOSS_MAP),
-     .text = "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
-             "error, or the mean binary cross-entropy of the outputs as logits."},
+     .text =
+         "What is minimised: softmax cross-entropy; or, to one-hot targets, the mean square "
+         "error, or the mean binary cross-entropy of the outputs as logits. With data that have "
+         "real targets (npy): *mse*, their mean square error, or *l1*, their mean absolute "
+         "error; evaluation then reports the rmse, or the mae, and no accuracy."},
     {KEY(model.weights), CDDPI_KEY_TEXT, "\"\"", .is_path = true,
      .text = "A safetensors file with the initial parameters; empty: drawn from *train.seed*. "
              "gpt2: also Hugging Face's, llm.c's model files and folders with a model.safetensors "
@@ -108,7 +112,7 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "The format of the data files: *idx*, images and their classes, plain or gzip'd; "
              "*tokens*, llm.c's .bin files of GPT-2 or Llama 3; *text*, any text, plain or gzip'd; "
              "*synthetic*, no files but random numbers, for benchmarks; *image_folder*, JPEG and "
-             "PNG files, a folder a class. See DATA."},
+             "PNG files, a folder a class; *npy*, NumPy's .npy and .npz files. See DATA."},
     {KEY(data.train_images), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: images to train on."},
     {KEY(data.train_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
@@ -117,10 +121,12 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "idx: images to evaluate on."},
     {KEY(data.test_labels), CDDPI_KEY_TEXT, "\"\"", .is_path = true, IDX, NEEDED(CDDPI_DATA_IDX),
      .text = "idx: their classes."},
-    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16, IMAGES,
-     .text = "idx: number of classes, at most 256: a label beyond it is an error that names its "
-             "file and sample; 0: one more than the largest label of the training data. There is a "
-             "warning about classes without a sample. synthetic: of images; 0: 10."},
+    {KEY(data.classes), CDDPI_KEY_INT, "0", 0, 1 << 16,
+     ONLY(data.type, CDDPI_DATA_IDX, CDDPI_DATA_SYNTHETIC, CDDPI_DATA_NPY),
+     .text = "idx, npy: number of classes, of idx at most 256: a label beyond it is an error that "
+             "names its file and sample; 0: one more than the largest label of the training data. "
+             "idx: there is a warning about classes without a sample. synthetic: of images; 0: "
+             "10."},
     {KEY(data.samples), CDDPI_KEY_LONG, "1024", 1, 1e9, ONLY(data.type, CDDPI_DATA_SYNTHETIC),
      .text = "synthetic: samples to train on; a tenth as many are evaluated on. A model of tokens "
              "gets sequences of *model.context* tokens out of *model.vocab*, others get images."},
@@ -128,17 +134,30 @@ const struct cddpi_key cddpi_config_keys[] = {
      ONLY(data.type, CDDPI_DATA_SYNTHETIC),
      .text = "synthetic: channels (at most 4), height and width of images."},
     {KEY(data.train), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
-     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER),
-     .text = "tokens, text: files to train on, a name or pattern (as in *glob*(7)) or a list of "
-             "them; the files of a pattern are taken in the order of their names. image_folder: "
-             "the folder that has those of the classes to train on."},
+     NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_TEXT, CDDPI_DATA_IMAGE_FOLDER, CDDPI_DATA_NPY),
+     .text =
+         "tokens, text, npy: files to train on, a name or pattern (as in *glob*(7)) or a list of "
+         "them; the files of a pattern are taken in the order of their names. image_folder: "
+         "the folder that has those of the classes to train on."},
     {KEY(data.test), CDDPI_KEY_TEXTS, "[]", .is_path = true, FILES,
      NEEDED(CDDPI_DATA_TOKENS, CDDPI_DATA_IMAGE_FOLDER),
-     .text = "tokens, text: files to evaluate on, likewise; text: without any, the end of those to "
-             "train on. image_folder: the folder of what to evaluate on."},
-    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9, ONLY(data.type, CDDPI_DATA_TEXT),
+     .text = "tokens, text, npy: files to evaluate on, likewise; text: without any, the end of "
+             "those to train on; npy: without any, some of their samples. image_folder: the folder "
+             "of what to evaluate on."},
+    {KEY(data.train_targets), CDDPI_KEY_TEXTS, "[]", .is_path = true, NPY,
+     .text = "npy: .npy files with the classes or real targets of the samples in *data.train*, one "
+             "for each of its files and in the same order; none where those are .npz archives, "
+             "which hold both."},
+    {KEY(data.test_targets), CDDPI_KEY_TEXTS, "[]", .is_path = true, NPY,
+     .text = "npy: likewise for *data.test*."},
+    {KEY(data.npz_inputs), CDDPI_KEY_TEXT, "\"x\"", NPY,
+     .text = "npy: the name of the array of samples in an .npz archive."},
+    {KEY(data.npz_targets), CDDPI_KEY_TEXT, "\"y\"", NPY,
+     .text = "npy: the name of the array of classes or real targets there."},
+    {KEY(data.test_fraction), CDDPI_KEY_REAL, "0.1", 1e-6, 0.9,
+     ONLY(data.type, CDDPI_DATA_TEXT, CDDPI_DATA_NPY),
      .text = "text: how much of the tokens is held back for evaluation where there is no "
-             "*data.test*."},
+             "*data.test*. npy: of the samples, chosen at random, the same in every run."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
      .text = "text: the vocabulary file by which text becomes tokens; empty: each byte is a token. "
              "tokens: the one by which they were made, if it is known: it says how many there are, "
@@ -433,63 +452,6 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "wsd: with x of these steps done, 0 to 1, the rate falls as 1 - x or as 1 - sqrt(x)."},
 };
 const size_t cddpi_config_key_count = sizeof cddpi_config_keys / sizeof cddpi_config_keys[0];
-
-/* Left out means the layer's own default, which is stored as zero. */
-const struct cddpi_key cddpi_layer_keys[] = {
-    {LAYER("type", type), CDDPI_KEY_ENUM, NULL, CHOICES(CDDPI_LAYER_MAP),
-     .text = "What the layer does."},
-    {LAYER("name", name), CDDPI_KEY_TEXT, "",
-     .text = "Its name; default: its type and number, as in linear3."},
-    {LAYER("input", input), CDDPI_KEY_TEXT, "",
-     .text = "Name of the layer that it reads, or *input*: the data; default: the layer before."},
-    {LAYER("input2", input2), CDDPI_KEY_TEXT, "", .text = "add: the second summand."},
-    {LAYER("units", units), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text = "linear, lstm: outputs; conv2d, conv_transpose2d: output channels; embedding: "
-             "features of a token."},
-    {LAYER("kernel", kernel), CDDPI_KEY_INT, "", 1, 1024,
-     .text = "conv2d, conv_transpose2d, pools: height and width; pools default to 2. "
-             "local_response_norm: channels around each, default 5."},
-    {LAYER("stride", stride), CDDPI_KEY_INT, "", 1, 1024,
-     .text = "conv2d, conv_transpose2d: default 1; pools: default the kernel."},
-    {LAYER("padding", padding), CDDPI_KEY_INT, "", 0, 1024,
-     .text = "conv2d, conv_transpose2d, pools: default 0. conv_transpose2d: so much of each side "
-             "of the output is left out, which has (side - 1) stride + kernel - 2 padding pixels."},
-    {LAYER("bias", no_bias), CDDPI_KEY_BOOL, "", .negated = true,
-     .text = "linear, conv2d, conv_transpose2d, lstm: whether there is one; default true."},
-    {LAYER("sync", sync), CDDPI_KEY_BOOL, "",
-     .text = "batch_norm: statistics over all ranks; default false."},
-    {LAYER("epsilon", epsilon), CDDPI_KEY_REAL, "", 1e-30, 1,
-     .text = "batch_norm, layer_norm: default 1e-5."},
-    {LAYER("momentum", momentum), CDDPI_KEY_REAL, "", 1e-9, 1,
-     .text = "batch_norm: weight of the new batch in the running statistics; default 0.1."},
-    {LAYER("probability", probability), CDDPI_KEY_REAL, "", 1e-9, 0.999,
-     .text = "dropout: of an element to be zeroed; default 0.5."},
-    {LAYER("heads", heads), CDDPI_KEY_INT, "", 1, 4096,
-     .text = "attention: heads, among which the channels of queries, keys and values are divided."},
-    {LAYER("exact", exact), CDDPI_KEY_BOOL, "",
-     .text = "gelu: by the error function; default false: by tanh, as GPT-2 has it."},
-    {LAYER("tied", tied), CDDPI_KEY_TEXT, "",
-     .text = "linear: name of the embedding whose table is its weight; default: it has its own."},
-    {LAYER("positions", positions), CDDPI_KEY_TEXT, "",
-     .text = "embedding: name of the table of positions that is added; default: none."},
-    {LAYER("deviation", deviation), CDDPI_KEY_REAL, "", 0, 1e3,
-     .text = "linear, embedding, conv2d, conv_transpose2d, batch_norm: standard deviation of the "
-             "first weights, whose mean is 0, or of batch_norm 1; default: linear and "
-             "convolutions, uniform as in PyTorch; embedding, 1; batch_norm, 0."},
-    {LAYER("groups", groups), CDDPI_KEY_INT, "", 1, 1 << 20,
-     .text = "conv2d: input and output channels are divided into so many groups, each convolved "
-             "with filters of its own; default 1."},
-    {LAYER("alpha", alpha), CDDPI_KEY_REAL, "", 1e-12, 1e3,
-     .text = "local_response_norm: x / (offset + alpha / kernel times the squares)^beta; default "
-             "1e-4."},
-    {LAYER("beta", beta), CDDPI_KEY_REAL, "", 1e-6, 10,
-     .text = "local_response_norm: see alpha; default 0.75."},
-    {LAYER("offset", offset), CDDPI_KEY_REAL, "", 1e-6, 1e6,
-     .text = "local_response_norm: see alpha; default 1."},
-    {LAYER("slope", slope), CDDPI_KEY_REAL, "", 1e-9, 1,
-     .text = "leaky_relu: what numbers below 0 are multiplied by; default 0.01."},
-};
-const size_t cddpi_layer_key_count = sizeof cddpi_layer_keys / sizeof cddpi_layer_keys[0];
 
 _Static_assert(sizeof cddpi_config_keys / sizeof cddpi_config_keys[0] <= CDDPI_KEYS_MAX,
                "struct cddpi_config has a place for each key");

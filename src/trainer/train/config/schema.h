@@ -7,7 +7,8 @@
 
 enum { CDDPI_KEY_BYTES = 64 };
 
-/* X(id, the type's name in --keys, what it expects); the comment says how the value is stored. */
+/* X(id, the type's name in --keys and the manual page, what it expects); the comment says how the
+ * value is stored. */
 #define CDDPI_KEY_TYPE_MAP(X)                                                                      \
     X(BOOL, "bool", "true or false")           /* bool */                                          \
     X(INT, "int", "a whole number")            /* int */                                           \
@@ -74,8 +75,13 @@ bool cddpi_choices_have(const int *choices, int value);
 const struct cddpi_key *cddpi_key_without(const struct cddpi_key *key,
                                           const struct cddpi_config *config);
 
-/** Print all keys in scdoc format: cddp-train --keys, and the sections KEYS and KEYS OF A LAYER of
- *  train.conf(5). */
+/** Print what values @p key takes: "real from 0 to 1", "word: sgd, adamw". */
+void cddpi_key_print_type(FILE *file, const struct cddpi_key *key);
+
+/** Print for which of data.type @p key, which is needed, must be given: "idx, text". */
+void cddpi_key_print_needed(FILE *file, const struct cddpi_key *key);
+
+/** Print all keys in scdoc format: the sections KEYS and KEYS OF A LAYER of train.conf(5). */
 void cddpi_config_print_keys(FILE *file);
 
 #endif

@@ -86,7 +86,8 @@ static int count_key(const char *text, int line, const char *name)
 static const config_setting_t *find_twice(const config_setting_t *group, const char *file,
                                           const char *text, int line)
 {
-    int count = config_setting_is_group(group) ? config_setting_length(group) : 0;
+    bool holds = config_setting_is_group(group) || config_setting_is_list(group);
+    int count = holds ? config_setting_length(group) : 0;
 
     for (int i = 0; i < count; i++) {
         const config_setting_t *setting = config_setting_get_elem(group, (unsigned)i);
@@ -119,8 +120,8 @@ static cddp_status fail_twice(const config_t *parsed, const char *path, const ch
     } else if (file != NULL) {
         (void)cddpi_fail(
             CDDP_ERR_CONFIG,
-            "%s:%d: %s is in the included file %s already (line %u), and a file cannot change what "
-            "it includes: give it on the command line, as KEY=VALUE, or take it out of one of them",
+            "%s:%d: %s is in the included file %s already (line %u), and within ( ) a file cannot "
+            "change what it includes: take it out of one of them",
             path, line, config_setting_name(first), file, config_setting_source_line(first));
     } else {
         (void)cddpi_fail(CDDP_ERR_CONFIG, "%s:%d: %s is there twice; the first is in line %u", path,

@@ -13,7 +13,10 @@ enum { CDDPI_WHERE_BYTES = 1024 };
 struct cddpi_config_source {
     const char *file;     /* NULL: an argument or a default */
     const char *argument; /* NULL, with file NULL: a default of the key table */
+    int level;            /* as in struct cddpi_config */
 };
+
+enum { CDDPI_LEVEL_ARGUMENT = 1 << 30 }; /* above all files */
 
 /** "train.conf:12", "argument train.seed=x" or "default". */
 void cddpi_config_place(const struct cddpi_config_source *source, const config_setting_t *setting,

@@ -91,7 +91,7 @@ cddp_status cddpi_prefetcher_create(struct cddpi_data_loader *loader, struct cdd
     *prefetcher = (struct cddpi_prefetcher){
         .loader = loader, .model = model, .device = cddpi_device_or_cpu(device)};
     prefetcher->timeout_ms = cddpi_env_timeout_ms();
-    prefetcher->labels = tokens ? (size_t)data->context : 1;
+    prefetcher->labels = cddpi_dataset_labels(data);
     prefetcher->input_bytes = tokens ? prefetcher->labels * sizeof(int32_t)
                                      : (size_t)data->channels * (size_t)data->height *
                                            (size_t)data->width * sizeof(float);

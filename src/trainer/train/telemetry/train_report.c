@@ -249,7 +249,9 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     }
     mfu = cddpi_mfu(work, samples_per_s, 1, trainer->records.peak_flops);
     cddpi_report_line_put(&line, "loss", means.loss);
-    cddpi_report_line_put(&line, "accuracy", means.accuracy);
+    if (!cddpi_trainer_is_regression(trainer)) {
+        cddpi_report_line_put(&line, "accuracy", means.accuracy);
+    }
     if (trainer->engine->add_metrics != NULL) {
         CDDPI_TRY(trainer->engine->add_metrics(trainer, &line));
     }

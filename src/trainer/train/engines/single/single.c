@@ -243,6 +243,10 @@ cddp_status cddpi_single_show_evaluation(struct cddpi_trainer *trainer, uint64_t
                             (unsigned long long)epoch, epochs, step,
                             (unsigned long long)trainer->plan.last_step, found->loss,
                             exp(found->loss));
+    } else if (found->error_name != NULL) {
+        cddpi_progress_line(
+            &trainer->records.progress, "epoch %llu/%lld  step %llu  test loss %.4g  test %s %.4g",
+            (unsigned long long)epoch, epochs, step, found->loss, found->error_name, found->error);
     } else {
         cddpi_progress_line(&trainer->records.progress,
                             "epoch %llu/%lld  step %llu  test loss %.4f  test accuracy %.2f %%",
@@ -260,6 +264,9 @@ void cddpi_single_print_result(const struct cddpi_trainer *trainer, FILE *file)
     if (cddpi_trainer_is_text(trainer)) {
         cddpi_say(file, "validation loss %.4f, perplexity %.4g after %llu steps; results: %s\n",
                   found->loss, exp(found->loss), step, cddpi_trainer_run_dir(trainer));
+    } else if (found->error_name != NULL) {
+        cddpi_say(file, "test loss %.4g, %s %.4g after %llu steps; results: %s\n", found->loss,
+                  found->error_name, found->error, step, cddpi_trainer_run_dir(trainer));
     } else {
         cddpi_say(file, "test accuracy %.2f %% after %llu steps; results: %s\n",
                   found->accuracy * 100, step, cddpi_trainer_run_dir(trainer));
