@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/streams.h"
+#include "base/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -224,6 +225,18 @@ static cddp_status add_exports(struct words *variables, const char *text)
     return CDDP_OK;
 }
 
+/* Whether rank 0 may write colours: it writes to this program's terminal. */
+static void add_terminal(struct words *variables)
+{
+    static const char *const names[] = {"TERM", "NO_COLOR"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (getenv(names[i]) != NULL) {
+            add_text(variables, "%s=%s", names[i], getenv(names[i]));
+        }
+    }
+}
+
 static cddp_status make_parcel(struct cddpi_head *head, int i)
 {
     struct words variables = {NULL, 0, 0, false};
@@ -243,8 +256,10 @@ static cddp_status make_parcel(struct cddpi_head *head, int i)
     }
     if (progress != NULL) {
         add_text(&variables, "CDDP_PROGRESS=%s", progress);
-    } else if (i == 0 && head->options->tag != CDDPI_TAG_ALL && isatty(STDERR_FILENO)) {
+    } else if (i == 0 && head->options->tag != CDDPI_TAG_ALL &&
+               cddpi_terminal_redraws(STDERR_FILENO)) {
         add_text(&variables, "CDDP_PROGRESS=tty");
+        add_terminal(&variables);
     }
     status = add_exports(&variables, head->options->exports);
     if (status == CDDP_OK && variables.is_cut) {

@@ -4,6 +4,7 @@
 #include "launcher/output/output.h"
 
 #include "base/alloc.h"
+#include "base/terminal.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -140,7 +141,7 @@ static void end_line(struct cddpi_sink *sink, int owner)
         return;
     }
     if (sink->is_terminal && sink->is_redrawn) {
-        queue_text(sink, "\r\033[K", 4);
+        queue_text(sink, CDDPI_TERMINAL_REDRAW, strlen(CDDPI_TERMINAL_REDRAW));
     } else {
         queue_text(sink, "\n", 1);
     }
@@ -158,6 +159,36 @@ static size_t count_lines(const char *text, size_t bytes)
     return lines;
 }
 
+/* Queue @p text. On a terminal, cut lines that a rank draws again to the terminal's width, which
+ * the rank cannot ask: it writes to our pipe. A line that ends with a newline stays, and is not
+ * cut. */
+static void queue_fitting(struct cddpi_sink *sink, const char *text, size_t bytes)
+{
+    static const char mark[] = CDDPI_TERMINAL_REDRAW;
+    const size_t mark_bytes = sizeof mark - 1;
+    const char *end = text + bytes;
+    const char *line = sink->is_terminal ? memmem(text, bytes, mark, mark_bytes) : NULL;
+    int columns = line != NULL ? cddpi_terminal_columns(sink->fd) : 0;
+
+    while (line != NULL) {
+        size_t length = 0;
+
+        line += mark_bytes;
+        queue_text(sink, text, (size_t)(line - text));
+        while (line + length < end && line[length] != '\r' && line[length] != '\n') {
+            length++;
+        }
+        if (line + length == end || line[length] == '\r') {
+            queue_text(sink, line, cddpi_terminal_fit(line, length, columns));
+        } else {
+            queue_text(sink, line, length);
+        }
+        text = line + length;
+        line = memmem(text, (size_t)(end - text), mark, mark_bytes);
+    }
+    queue_text(sink, text, (size_t)(end - text));
+}
+
 void cddpi_sink_write(struct cddpi_sink *sink, int owner, const char *text, size_t bytes)
 {
     const char *newline;
@@ -166,7 +197,7 @@ void cddpi_sink_write(struct cddpi_sink *sink, int owner, const char *text, size
         return;
     }
     end_line(sink, owner);
-    queue_text(sink, text, bytes);
+    queue_fitting(sink, text, bytes);
     sink->lines += count_lines(text, bytes);
     newline = memrchr(text, '\n', bytes);
     if (newline == text + bytes - 1) {

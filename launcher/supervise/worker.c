@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
+#include "base/terminal.h"
 #include "group/launch/launch_claim.h"
 
 #include <errno.h>
@@ -92,7 +93,7 @@ static void add_cddp(struct environment_list *list, const struct cddpi_job *job,
     }
     /* rank 0 writes to our pipe, so it cannot see that we write to a terminal */
     if (rank == 0 && job->options.tag != CDDPI_TAG_ALL && getenv("CDDP_PROGRESS") == NULL &&
-        isatty(STDERR_FILENO)) {
+        cddpi_terminal_redraws(STDERR_FILENO)) {
         add_variable(list, "CDDP_PROGRESS", "tty");
     }
 }

@@ -167,6 +167,36 @@ static void a_resumed_run_has_each_step_once(void **state)
     free(text);
 }
 
+/* An ended process says its seconds. A killed one has at least the time between its lines that are
+ * kept. */
+static void a_resumed_run_knows_the_seconds_before(void **state)
+{
+    static const char lines[] =
+        "{\"kind\":\"run\",\"step\":0}\n"
+        "{\"step\":1,\"time_ms\":1000}\n{\"step\":2,\"time_ms\":9000}\n"
+        "{\"kind\":\"end\",\"step\":2,\"seconds\":10.5,\"run_seconds\":10.5}\n"
+        "{\"kind\":\"run\",\"step\":2}\n"
+        "{\"step\":3,\"time_ms\":20000}\n{\"step\":4,\"time_ms\":23250}\n"
+        "{\"step\":5,\"time_ms\":99000}\n"
+        "{\"kind\":\"run\",\"step\":4}\n"
+        "{\"step\":3,\"time_ms\":50000}\n{\"step\":4,\"time_ms\":40000}\n"
+        "{\"kind\":\"run\",\"step\":4}\n"
+        "{\"kind\":\"end\",\"step\":4,\"seconds\":-7}\n"
+        "{\"kind\":\"end\",\"step\":4,\"seconds\":\"many\"}\n";
+    char path[8192];
+    struct cddpi_metrics *metrics = NULL;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    support_write_file(path, lines, strlen(lines));
+    assert_int_equal(cddpi_metrics_open(folder, 4, false, &metrics), CDDP_OK);
+    assert_true(cddpi_metrics_earlier_seconds(metrics) == 10.5 + 3.25);
+    cddpi_metrics_close(metrics);
+    assert_int_equal(cddpi_metrics_open(folder, 0, false, &metrics), CDDP_OK);
+    assert_true(cddpi_metrics_earlier_seconds(metrics) == 0);
+    cddpi_metrics_close(metrics);
+}
+
 static int refuse_writes(const char *operation)
 {
     return strcmp(operation, "write") == 0 ? ENOSPC : 0;
@@ -304,6 +334,7 @@ int main(void)
         cmocka_unit_test(crc32c_gives_the_published_numbers),
         IN_FOLDER(an_event_file_holds_the_version_and_the_scalars),
         IN_FOLDER(a_resumed_run_has_each_step_once),
+        IN_FOLDER(a_resumed_run_knows_the_seconds_before),
         IN_FOLDER(a_disk_that_is_full_when_a_run_resumes_keeps_all_lines),
         IN_FOLDER(a_line_that_never_ends_takes_no_memory),
         IN_FOLDER(what_is_no_number_becomes_null),

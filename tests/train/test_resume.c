@@ -437,9 +437,9 @@ static void a_run_that_is_through_says_so(void **state)
         assert_null(strstr(text, ", epoch"));
         free(text);
         assert_says(&run, "err", 0,
-                    i == 0 ? "step-00000002: step 2: the run is complete already; a larger "
+                    i == 0 ? "step-00000002: step 2: the run is already complete; a larger "
                              "train.max_steps (now 2) would train on"
-                           : "step-00000030: step 30: the run is complete already; a larger "
+                           : "step-00000030: step 30: the run is already complete; a larger "
                              "train.epochs (now 3) would train on");
         options.arguments[1] = "train.epochs=3";
     }

@@ -121,8 +121,8 @@ static cddp_status find_core(const int *allowed, int count, const struct gpus *g
     }
     return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                       "devices: there is no %s: this process may use %d processor%s, which count "
-                      "from cpu:0. Ranks of a machine divide its processors: several devices want "
-                      "fewer ranks (cddp-run --nproc 1)",
+                      "from cpu:0. Ranks of a machine divide its processors: for several devices, "
+                      "use --nproc 1",
                       name, count, count == 1 ? "" : "s");
 }
 

@@ -19,6 +19,7 @@
 
 #include <cddp/process.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
@@ -93,12 +94,14 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
 }
 
 /* Whether a word of this command line must not be in the one that resumes the run: the new one
- * names the checkpoint itself, and its ranks meet as cddp-run arranges it. */
-static bool is_dropped(const char *word)
+ * names the checkpoint itself, its ranks meet as cddp-run arranges it, and it may set @p longer, a
+ * key. */
+static bool is_dropped(const char *word, const char *longer)
 {
     static const char *const keys[] = {
         "train.resume=", "train.init_method=", "train.rank=", "train.world_size="};
-    bool dropped = false;
+    bool dropped = longer != NULL && strncmp(word, longer, strlen(longer)) == 0 &&
+                   word[strlen(longer)] == '=';
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         dropped = dropped || strncmp(word, keys[i], strlen(keys[i])) == 0;
@@ -106,31 +109,61 @@ static bool is_dropped(const char *word)
     return dropped;
 }
 
-/* Print a command line for copying, which resumes the run. Its first part comes from cddp-run. */
-static void print_how_to_go_on(const struct cddpi_trainer *trainer, char *const *words, int count)
+/* Print a command line for copying, which resumes the run. Its first part comes from cddp-run. @p
+ * longer: the key that makes a complete run longer, and its new value; NULL: the run is not
+ * complete. */
+static void print_command(FILE *to, const struct cddpi_trainer *trainer, char *const *words,
+                          int count, const char *longer, int64_t value)
 {
     const char *launch = cddpi_env(CDDPI_ENV_LAUNCH);
     const char *run_dir = cddpi_env(CDDPI_ENV_RUN_DIR);
 
-    printf("stopped after step %llu; to go on: ", (unsigned long long)trainer->cursor.step);
     if (launch != NULL) {
-        cddpi_say(stdout, "%s", launch);
+        cddpi_say(to, "%s", launch);
     } else {
-        printf("cddp-run --nproc %d", trainer->world_size);
+        fprintf(to, "cddp-run --nproc %d", trainer->world_size);
         if (run_dir != NULL) {
-            printf(" --run-dir ");
-            cddpi_shell_print(stdout, run_dir);
+            fputs(" --run-dir ", to);
+            cddpi_shell_print(to, run_dir);
         }
     }
     for (int i = 0; i < count; i++) {
-        if (!is_dropped(words[i])) {
-            putchar(' ');
-            cddpi_shell_print(stdout, words[i]);
+        if (!is_dropped(words[i], longer)) {
+            fputc(' ', to);
+            cddpi_shell_print(to, words[i]);
         }
     }
-    printf(" train.resume=");
-    cddpi_shell_print(stdout, trainer->folder.moved_to != NULL ? trainer->folder.moved_to : "auto");
-    putchar('\n');
+    if (longer != NULL) {
+        fprintf(to, " %s=%lld", longer, (long long)value);
+    }
+    fputs(" train.resume=", to);
+    cddpi_shell_print(to, trainer->folder.moved_to != NULL ? trainer->folder.moved_to : "auto");
+    fputc('\n', to);
+}
+
+/* For a run that is complete: the same with twice as many epochs, or steps if these end it. */
+static void print_how_to_train_on(const struct cddpi_trainer *trainer, char *const *words,
+                                  int count)
+{
+    const struct cddpi_config *config = trainer->config;
+    bool by_epochs = trainer->cursor.epoch >= (uint64_t)config->train.epochs;
+    int64_t now = by_epochs ? config->train.epochs : config->train.max_steps;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to;
+
+    if (trainer->records.progress.mode == CDDPI_PROGRESS_OFF || now > INT64_MAX / 2 ||
+        trainer->folder.saved_step != trainer->cursor.step ||
+        (to = open_memstream(&text, &bytes)) == NULL) {
+        return;
+    }
+    fputs("to train on: ", to);
+    print_command(to, trainer, words, count, by_epochs ? "train.epochs" : "train.max_steps",
+                  2 * now);
+    if (fclose(to) == 0) {
+        cddpi_print(text);
+    }
+    free(text);
 }
 
 /* Until there is something to save, a signal just kills. Slurm sends SIGUSR1 before the time limit;
@@ -159,9 +192,11 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     } else if (trainer->step.stopped) {
         result = EXIT_STOPPED;
         if (trainer->rank == 0) {
-            print_how_to_go_on(trainer, words, count);
+            printf("stopped after step %llu; to go on: ", (unsigned long long)trainer->cursor.step);
+            print_command(stdout, trainer, words, count, NULL, 0);
         }
     } else if (trainer->rank == 0) {
+        print_how_to_train_on(trainer, words, count);
         trainer->engine->print_result(trainer, stdout);
     }
     cddpi_trainer_destroy(trainer);

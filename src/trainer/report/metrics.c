@@ -106,15 +106,42 @@ struct cddpi_metrics {
     struct cddpi_prometheus *prometheus; /* NULL: not configured */
     bool failed;                         /* the user was warned about metrics.jsonl */
     bool has_evaluation;                 /* for the last step that was kept */
+    double earlier_seconds;              /* of the processes that this one goes on from */
 };
 
-/* Which lines of a file are kept. */
+/* Which lines of a file are kept, and what they say. */
 struct metrics_cut {
     FILE *from;
     char *line;
-    uint64_t step;       /* the last step that is kept */
-    bool has_evaluation; /* of that step */
+    uint64_t step;           /* the last step that is kept */
+    bool has_evaluation;     /* of that step */
+    double seconds;          /* of the processes that have ended */
+    double first_ms, end_ms; /* of the process whose lines are read; 0: no such line */
 };
+
+/* Add the time of a process, of which there are no more lines. */
+static void end_process(struct metrics_cut *cut)
+{
+    cut->seconds += cut->end_ms > cut->first_ms ? (cut->end_ms - cut->first_ms) * 1e-3 : 0;
+    cut->first_ms = cut->end_ms = 0;
+}
+
+static void add_time(struct metrics_cut *cut, const json_t *object)
+{
+    const char *kind = json_string_value(json_object_get(object, "kind"));
+    double seconds = json_number_value(json_object_get(object, "seconds"));
+    double now_ms = json_number_value(json_object_get(object, "time_ms"));
+
+    if (kind != NULL && strcmp(kind, "run") == 0) {
+        end_process(cut);
+    } else if (kind != NULL && strcmp(kind, "end") == 0) {
+        cut->first_ms = cut->end_ms = 0; /* it knows better */
+        cut->seconds += isfinite(seconds) && seconds > 0 ? seconds : 0;
+    } else if (isfinite(now_ms) && now_ms > 0) {
+        cut->first_ms = cut->first_ms > 0 ? cut->first_ms : now_ms;
+        cut->end_ms = now_ms;
+    }
+}
 
 /* Whether to keep a line of the old file: a complete object of a step up to the cut. */
 static bool keep_line(struct metrics_cut *cut)
@@ -127,6 +154,9 @@ static bool keep_line(struct metrics_cut *cut)
 
     if (keep && step == cut->step && json_object_get(object, "eval_loss") != NULL) {
         cut->has_evaluation = true;
+    }
+    if (keep) {
+        add_time(cut, object);
     }
     json_decref(object);
     return keep;
@@ -226,15 +256,21 @@ static cddp_status put_kept(void *context, struct cddpi_writer *writer)
                              : CDDP_OK;
 }
 
+double cddpi_metrics_earlier_seconds(const struct cddpi_metrics *metrics)
+{
+    return metrics->earlier_seconds;
+}
+
 bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics)
 {
     return metrics->has_evaluation;
 }
 
 /* Replace the file, if it exists, by its lines up to @p step. */
-static cddp_status cut_after(const char *path, uint64_t step, bool *out_has_evaluation)
+static cddp_status cut_after(struct cddpi_metrics *metrics, uint64_t step)
 {
     struct metrics_cut cut = {.step = step};
+    const char *path = metrics->path;
     cddp_status status = open_lines(path, &cut.from, &cut.line);
 
     if (cut.from != NULL) {
@@ -242,7 +278,9 @@ static cddp_status cut_after(const char *path, uint64_t step, bool *out_has_eval
         fclose(cut.from);
     }
     cddpi_free(cut.line);
-    *out_has_evaluation = cut.has_evaluation;
+    end_process(&cut);
+    metrics->has_evaluation = cut.has_evaluation;
+    metrics->earlier_seconds = cut.seconds;
     return status;
 }
 
@@ -259,7 +297,7 @@ cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool tensorboard,
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "metrics: no memory");
         goto fail;
     }
-    CDDPI_TRY_GOTO(fail, status, cut_after(metrics->path, step, &metrics->has_evaluation));
+    CDDPI_TRY_GOTO(fail, status, cut_after(metrics, step));
     status = cddpi_file_open_regular(metrics->path, O_WRONLY | O_CREAT | O_APPEND, 0666,
                                      &metrics->fd);
     if (status != CDDP_OK) {

@@ -34,6 +34,9 @@ CDDP_CHECKED cddp_status cddpi_metrics_open(const char *dir, uint64_t step, bool
                                             struct cddpi_metrics **out);
 /** Whether the file has an evaluation of the last step that was kept. */
 bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics);
+/** How many seconds the kept lines say that earlier processes of this run took. Of one that was
+ *  killed only the time between its first and its last kept line is known. */
+double cddpi_metrics_earlier_seconds(const struct cddpi_metrics *metrics);
 /** Find the first of @p names that is a restart and that began a run in the metrics of @p dir. @p
  *  out is NULL if there is no such name or no file. A file that cannot be read is an error. */
 CDDP_CHECKED cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name *names,

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/log.h"
+#include "base/terminal.h"
 #include "base/utf8.h"
 
 #include <math.h>
@@ -19,7 +20,8 @@ void cddpi_progress_init(struct cddpi_progress *progress, bool silent)
     const char *wanted = cddpi_env(CDDPI_ENV_PROGRESS);
 
     memset(progress, 0, sizeof *progress);
-    progress->mode = isatty(STDERR_FILENO) ? CDDPI_PROGRESS_TTY : CDDPI_PROGRESS_PLAIN;
+    progress->mode = cddpi_terminal_redraws(STDERR_FILENO) ? CDDPI_PROGRESS_TTY
+                                                           : CDDPI_PROGRESS_PLAIN;
     if (silent || (wanted != NULL && strcmp(wanted, "off") == 0)) {
         progress->mode = CDDPI_PROGRESS_OFF;
     } else if (wanted != NULL && strcmp(wanted, "plain") == 0) {
@@ -30,6 +32,7 @@ void cddpi_progress_init(struct cddpi_progress *progress, bool silent)
         cddpi_log(CDDPI_LOG_WARN,
                   "CDDP_PROGRESS=%s is not one of tty, plain, off, so it is ignored", wanted);
     }
+    progress->coloured = progress->mode == CDDPI_PROGRESS_TTY && cddpi_terminal_has_colour();
 }
 
 static void format_left(double seconds, char *out, size_t bytes)
@@ -61,7 +64,10 @@ void cddpi_progress_show(struct cddpi_progress *progress, const char *format, ..
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    snprintf(line, sizeof line, "%s%s%s", is_terminal ? "\r\033[K" : "", text,
+    if (is_terminal) { /* its width is asked each time, as the window may have another size */
+        text[cddpi_terminal_fit(text, strlen(text), cddpi_terminal_columns(STDERR_FILENO))] = '\0';
+    }
+    snprintf(line, sizeof line, "%s%s%s", is_terminal ? CDDPI_TERMINAL_REDRAW : "", text,
              is_terminal ? "" : "\n");
     cddpi_print(line);
     progress->shown_ns = cddpi_now_ns();
@@ -71,40 +77,64 @@ void cddpi_progress_show(struct cddpi_progress *progress, const char *format, ..
 void cddpi_progress_erase(struct cddpi_progress *progress)
 {
     if (progress->open_line) {
-        cddpi_print("\r\033[K");
+        cddpi_print(CDDPI_TERMINAL_REDRAW);
         progress->open_line = false;
     }
 }
 
-void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_progress_state *state)
+/* The fields of a line of progress, as text; "" where a field is not known. */
+struct progress_fields {
+    char epoch[64], step[112], loss[40], rate[64], mfu[32], exposed[40], left[40];
+};
+
+static void format_fields(const struct cddpi_progress_state *state, struct progress_fields *out)
 {
     char left[32];
-    char mfu[32] = "";
-    char exposed[40] = "";
-    char loss[32] = "-";
     char skipped[40] = "";
+
+    *out = (struct progress_fields){.loss = "loss -"};
+    format_left(state->seconds_left, left, sizeof left);
+    if (state->skipped > 0) {
+        snprintf(skipped, sizeof skipped, " (%llu skipped)", (unsigned long long)state->skipped);
+    }
+    snprintf(out->epoch, sizeof out->epoch, "epoch %llu/%llu", (unsigned long long)state->epoch,
+             (unsigned long long)state->epochs);
+    snprintf(out->step, sizeof out->step, "step %llu/%llu%s", (unsigned long long)state->step,
+             (unsigned long long)state->steps, skipped);
+    if (isfinite(state->loss)) {
+        snprintf(out->loss, sizeof out->loss, "loss %.4f", state->loss);
+    }
+    snprintf(out->rate, sizeof out->rate, "%.0f %s/s", state->rate, state->unit);
+    if (state->mfu_percent > 0) {
+        snprintf(out->mfu, sizeof out->mfu, "  MFU %.1f %%", state->mfu_percent);
+    }
+    if (isfinite(state->exposed_percent)) {
+        snprintf(out->exposed, sizeof out->exposed, "  exposed comm %.1f %%",
+                 state->exposed_percent);
+    }
+    snprintf(out->left, sizeof out->left, "%s left", left);
+}
+
+/* On a terminal what matters most comes first, since fields go from the right in a narrow one. */
+void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_progress_state *state)
+{
+    struct progress_fields fields;
+    const char *bold = progress->coloured ? "\033[1m" : "";
+    const char *green = progress->coloured ? "\033[32m" : "";
+    const char *end = progress->coloured ? "\033[m" : "";
 
     if (!cddpi_progress_is_due(progress)) {
         return;
     }
-    format_left(state->seconds_left, left, sizeof left);
-    if (state->mfu_percent > 0) {
-        snprintf(mfu, sizeof mfu, "  MFU %.1f %%", state->mfu_percent);
+    format_fields(state, &fields);
+    if (progress->mode == CDDPI_PROGRESS_TTY) {
+        cddpi_progress_show(progress, "%s  %s%s%s  %s%s%s  %s  %s%s%s", fields.step, bold,
+                            fields.loss, end, green, fields.left, end, fields.epoch, fields.rate,
+                            fields.exposed, fields.mfu);
+    } else {
+        cddpi_progress_show(progress, "%s  %s  %s  %s%s%s  %s", fields.epoch, fields.step,
+                            fields.loss, fields.rate, fields.mfu, fields.exposed, fields.left);
     }
-    if (isfinite(state->exposed_percent)) {
-        snprintf(exposed, sizeof exposed, "  exposed comm %.1f %%", state->exposed_percent);
-    }
-    if (isfinite(state->loss)) {
-        snprintf(loss, sizeof loss, "%.4f", state->loss);
-    }
-    if (state->skipped > 0) {
-        snprintf(skipped, sizeof skipped, " (%llu skipped)", (unsigned long long)state->skipped);
-    }
-    cddpi_progress_show(progress,
-                        "epoch %llu/%llu  step %llu/%llu%s  loss %s  %.0f %s/s%s%s  %s left",
-                        (unsigned long long)state->epoch, (unsigned long long)state->epochs,
-                        (unsigned long long)state->step, (unsigned long long)state->steps, skipped,
-                        loss, state->rate, state->unit, mfu, exposed, left);
 }
 
 void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ...)
@@ -120,7 +150,7 @@ void cddpi_progress_line(struct cddpi_progress *progress, const char *format, ..
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     cddpi_text_clean(text, sizeof text, false);
-    snprintf(line, sizeof line, "%s%s\n", progress->open_line ? "\r\033[K" : "", text);
+    snprintf(line, sizeof line, "%s%s\n", progress->open_line ? CDDPI_TERMINAL_REDRAW : "", text);
     cddpi_print(line);
     progress->open_line = false;
     progress->shown_ns = cddpi_now_ns();
@@ -135,7 +165,7 @@ void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, c
     if (file == NULL) {
         return;
     }
-    fprintf(file, "%s%s", progress->open_line ? "\r\033[K" : "", heading);
+    fprintf(file, "%s%s", progress->open_line ? CDDPI_TERMINAL_REDRAW : "", heading);
     for (const char *line = text; line != NULL;) { /* marked as not cddp's own */
         size_t length = strcspn(line, "\n");
 
@@ -154,7 +184,7 @@ void cddpi_progress_text(struct cddpi_progress *progress, const char *heading, c
 void cddpi_progress_end(struct cddpi_progress *progress)
 {
     if (progress->open_line) {
-        cddpi_print("\n");
+        cddpi_print("\r\n"); /* cddp-run, which may read it with its line, cuts what ends with \r */
         progress->open_line = false;
     }
 }

@@ -11,6 +11,7 @@ struct cddpi_progress {
     enum cddpi_progress_mode mode;
     int64_t shown_ns; /* when a line was last printed */
     bool open_line;   /* tty: the last line has no new line yet */
+    bool coloured;    /* tty: it shows colours, and NO_COLOR is not set */
 };
 
 struct cddpi_progress_state {
@@ -31,13 +32,16 @@ void cddpi_progress_init(struct cddpi_progress *progress, bool silent);
 
 /** Whether enough time has passed since the last line: 0.1 s on a terminal, else 5 s. */
 bool cddpi_progress_is_due(const struct cddpi_progress *progress);
-/** Print a line, which the next one redraws on a terminal. */
+/** Print a line, which the next one redraws on a terminal. There it takes one row of any width:
+ *  fields, which two spaces separate, go from the right (base/terminal.h). */
 void cddpi_progress_show(struct cddpi_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /** Wipe the line that is redrawn. */
 void cddpi_progress_erase(struct cddpi_progress *progress);
 
-/** Print where the run is, at most every 0.1 s on a terminal, else every 5 s. */
+/** Print where the run is, at most every 0.1 s on a terminal, else every 5 s. A narrow terminal
+ *  shows, in this order, what fits: step, loss, time left, epoch, rate, exposed communication,
+ *  MFU. */
 void cddpi_progress_step(struct cddpi_progress *progress, const struct cddpi_progress_state *state);
 
 /** Print a line that is not redrawn, such as at the end of an epoch, in every mode but off. */

@@ -114,7 +114,7 @@ static void say_where(struct cddpi_trainer *trainer, const char *path)
     if (left == 0 || (most > 0 && trainer->cursor.step >= most)) {
         cddpi_progress_line(
             &trainer->records.progress,
-            "going on from %s: step %llu: the run is complete already; a larger %s "
+            "going on from %s: step %llu: the run is already complete; a larger %s "
             "(now %lld) would train on",
             path, step, left == 0 ? "train.epochs" : "train.max_steps",
             (long long)(left == 0 ? config->train.epochs : config->train.max_steps));

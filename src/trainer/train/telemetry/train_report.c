@@ -6,12 +6,12 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/shape.h"
 #include "group/group_info.h"
 #include "report/metrics.h"
 #include "report/report_page.h"
 #include "train/engines/engine.h"
 #include "train/telemetry/mfu.h"
+#include "train/telemetry/summary.h"
 
 #include <string.h>
 #include <sys/resource.h>
@@ -134,18 +134,12 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
     const struct cddpi_config *config = trainer->config;
     const char *threads = cddpi_env(CDDPI_ENV_THREADS);
     char host[256] = "";
-    size_t parameters = 0;
     json_t *line;
 
     if (trainer->records.metrics == NULL) {
         return;
     }
     (void)gethostname(host, sizeof host - 1);
-    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        for (size_t i = 0; i < each->params.count; i++) {
-            parameters += cddpi_elements(each->params.list[i].dims, each->params.list[i].shape);
-        }
-    }
     line = json_pack(
         "{s:s, s:I, s:I, s:s, s:s*, s:i, s:s, s:s, s:s, s:s*, s:s, s:I, s:I, s:I, s:I, s:I, s:I}",
         "kind", "run", "step", (json_int_t)trainer->cursor.step, "epoch",
@@ -154,8 +148,9 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         cddpi_group_backend(trainer->group), "device", trainer->device->title, "host", host,
         "threads", threads, "products", cddpi_model_matmul_note(trainer->model), "seed",
         (json_int_t)config->train.seed, "batch_size", (json_int_t)config->train.batch_size,
-        "accumulate", (json_int_t)config->train.accumulate, "parameters", (json_int_t)parameters,
-        "train_samples", (json_int_t)trainer->data.train.data.count, "test_samples",
+        "accumulate", (json_int_t)config->train.accumulate, "parameters",
+        (json_int_t)cddpi_trainer_parameters(trainer), "train_samples",
+        (json_int_t)trainer->data.train.data.count, "test_samples",
         (json_int_t)trainer->data.test.data.count);
     add_jobs(line);
     if (trainer->records.peak_flops > 0) {
@@ -163,22 +158,25 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
                                   json_real(trainer->records.peak_flops * 1e-12));
     }
     cddpi_metrics_add_object(trainer->records.metrics, line);
+    cddpi_trainer_show_start(trainer);
 }
 
 /* Write the run's page. A run does not need it, so a failure only prints a warning, and the run's
- * own failure stays this thread's last one. */
-static void write_page(struct cddpi_trainer *trainer)
+ * own failure stays this thread's last one. Returns whether there is a page. */
+static bool write_page(struct cddpi_trainer *trainer)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
     char *dir = cddpi_strdup(cddpi_trainer_run_dir(trainer));
     char *path = dir != NULL ? cddpi_format("%s/report.html", dir) : NULL;
+    bool written = path != NULL && cddpi_report_page_write(&dir, 1, path) == CDDP_OK;
 
-    if (path != NULL && cddpi_report_page_write(&dir, 1, path) != CDDP_OK) {
+    if (path != NULL && !written) {
         cddpi_trainer_warn(trainer, "no report: %s", cddp_last_error());
     }
     cddpi_free(path);
     cddpi_free(dir);
     (void)cddpi_fail_again((cddp_status)failure.status, &failure);
+    return written;
 }
 
 static double peak_rss_mib(void)
@@ -191,18 +189,21 @@ static double peak_rss_mib(void)
 
 void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
 {
+    double seconds = (double)(cddpi_now_ns() - trainer->records.began_ns) * 1e-9;
+    double earlier;
+
     cddpi_progress_end(&trainer->records.progress);
     if (trainer->records.metrics == NULL) {
         return;
     }
+    earlier = cddpi_metrics_earlier_seconds(trainer->records.metrics);
     cddpi_metrics_add_object(trainer->records.metrics,
-                             json_pack("{s:s, s:I, s:I, s:b, s:f, s:f}", "kind", "end", "step",
+                             json_pack("{s:s, s:I, s:I, s:b, s:f, s:f, s:f}", "kind", "end", "step",
                                        (json_int_t)trainer->cursor.step, "epoch",
                                        (json_int_t)trainer->cursor.epoch, "stopped",
-                                       trainer->step.stopped, "seconds",
-                                       (double)(cddpi_now_ns() - trainer->records.began_ns) * 1e-9,
-                                       "peak_rss_mib", peak_rss_mib()));
-    write_page(trainer);
+                                       trainer->step.stopped, "seconds", seconds, "run_seconds",
+                                       earlier + seconds, "peak_rss_mib", peak_rss_mib()));
+    cddpi_trainer_show_end(trainer, earlier, seconds, write_page(trainer));
 }
 
 void cddpi_report_line_put(struct cddpi_report_line *line, const char *name, double value)
