@@ -11,6 +11,14 @@ def sources(page, tag):
     return texts, " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
 
 
+def plain(style):
+    """The light form of a style sheet without variables, which not every viewer of pictures knows."""
+    values = dict(re.findall(r"--([\w-]+):([^;}]+)", style.split("@media")[0]))
+    rules = [line for line in style.split("\n") if not line.startswith("@media")]
+    rules = re.sub(r":root\{[^}]*\}", "", "\n".join(rules)).strip()
+    return re.sub(r"var\(--([\w-]+)\)", lambda match: values[match[1]], rules) + "\n"
+
+
 def array(name, text):
     letters = ", ".join(f"'\\x{byte:02x}'" for byte in text.encode())
     return f"const char {name}[] = {{{letters}, 0}};\n"
@@ -28,5 +36,5 @@ between, after = rest.split("@RUNS@\n")
 with open(sys.argv[3], "w", encoding="ascii") as file:
     file.write('#include "report/report_page.h"\n')
     for part in (("cddpi_page_head", before), ("cddpi_page_body", between), ("cddpi_page_tail", after),
-                 ("cddpi_picture_style", styles[0])):
+                 ("cddpi_picture_style", plain(styles[0]))):
         file.write(array(*part))
