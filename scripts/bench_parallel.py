@@ -1,7 +1,7 @@
 """bench_parallel.py - the part `parallel` of scripts/bench: one network on two cores as a single rank, DDP,
 DataParallel (where train.conf has it), two stages, and two stages with more and more micro-batches and by other
 schedules; what those keep of micro-batches; each beside the theory. The rows of a round are measured one after the other."""
-import os, statistics, subprocess
+import math, os, statistics, subprocess
 
 STAGES = 2
 SPLITS = (1, 2, 4, 8, 16, 32, 64)  # micro-batches of a step
@@ -117,37 +117,46 @@ def table(result, number):
 
 def plot(result, path):
     """PyTorch's tutorial's plot: samples a second against the number of micro-batches, below what theory allows."""
-    width, height, left, top = 460, 260, 60, 30
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{len(result) * (width + left)}" '
-             f'height="{height + top + 60}" font-family="sans-serif" font-size="12">']
+    width, height, left, top = 460, 260, 60, 56
+    total, bottom = len(result) * (width + left), height + top + 60
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="{bottom}" font-family="sans-serif" font-size="12">'
+             '<rect width="100%" height="100%" fill="white"/>']
     for k, (name, found) in enumerate(result.items()):
         rows, x0 = found["rows"], k * (width + left) + left
-        most = 1.1 * max([row["samples_per_s"] for row in rows.values()]
-                         + [rows["single"]["samples_per_s"] * ideal(SPLITS[-1])])
+        most = max([row["samples_per_s"] for row in rows.values()] + [rows["single"]["samples_per_s"] * ideal(SPLITS[-1])])
+        unit = 10.0 ** math.floor(math.log10(most / 5))
+        unit *= next(factor for factor in (1, 2, 5, 10) if most / (unit * factor) <= 6)
+        most = math.ceil(1.02 * most / unit) * unit
 
         def at(index, value):
             return x0 + index * (width - 40) / (len(SPLITS) - 1), top + height * (1 - value / most)
 
-        parts.append(f'<text x="{x0}" y="18" font-weight="bold">{name}: samples/s, {BATCH} samples a step</text>')
+        def entry(who, colour, style, x):
+            """Of the legend. Returns where the next one begins."""
+            parts.append(f'<path d="M{x:.0f} 38h16" stroke="{colour}" {style}/><text x="{x + 20:.0f}" y="42">{who}</text>')
+            return x + 20 + 6.4 * len(who) + 14
+
+        parts.append(f'<text x="{x0}" y="20" font-weight="bold">{name}: samples/s, {BATCH} samples a step</text>')
+        for value in range(round(most / unit) + 1):
+            y = at(0, value * unit)[1]
+            parts.append(f'<path d="M{x0} {y:.1f}H{x0 + width - 40}" stroke="#ddd"/>'
+                         f'<text x="{x0 - 6}" y="{y + 4:.1f}" text-anchor="end">{value * unit:g}</text>')
         parts.append(f'<path d="M{x0} {top}V{top + height}H{x0 + width - 40}" fill="none" stroke="#333"/>')
-        for who, colour, label in (("single", "#888", width - 42), ("DDP", "#2a7", 70), ("DataParallel", "#c63", 4)):
+        next_x = entry("pipelined", "#26c", 'stroke-width="2"', x0)
+        next_x = entry("theory", "#99a", "", next_x)
+        for who, colour in (("single", "#888"), ("DDP", "#2a7"), ("DataParallel", "#c63")):
             if who in rows:
                 y = at(0, rows[who]["samples_per_s"])[1]
-                parts.append(f'<path d="M{x0} {y:.1f}H{x0 + width - 40}" stroke="{colour}" stroke-dasharray="4 3"/>'
-                             f'<text x="{x0 + label}" y="{y + (-4 if who != "DataParallel" else 14):.1f}" fill="{colour}"'
-                             f'{" text-anchor=" + chr(34) + "end" + chr(34) if who == "single" else ""}>{who}</text>')
+                parts.append(f'<path d="M{x0} {y:.1f}H{x0 + width - 40}" stroke="{colour}" stroke-dasharray="4 3"/>')
+                next_x = entry(who, colour, 'stroke-dasharray="4 3"', next_x)
         best = [at(i, rows["single"]["samples_per_s"] * ideal(count)) for i, count in enumerate(SPLITS)]
-        parts.append('<polyline fill="none" stroke="#99a" points="' + " ".join(f"{x:.1f},{y:.1f}" for x, y in best)
-                     + f'"/><text x="{best[3][0]:.1f}" y="{best[3][1] - 6:.1f}" text-anchor="end" fill="#889">theory</text>')
         points = [at(i, rows[f"{STAGES} stages, {count}"]["samples_per_s"]) for i, count in enumerate(SPLITS)]
-        parts.append('<polyline fill="none" stroke="#26c" stroke-width="2" points="'
-                     + " ".join(f"{x:.1f},{y:.1f}" for x, y in points) + '"/>')
+        for line, style in ((best, 'stroke="#99a"'), (points, 'stroke="#26c" stroke-width="2"')):
+            parts.append(f'<polyline fill="none" {style} points="' + " ".join(f"{x:.1f},{y:.1f}" for x, y in line) + '"/>')
         for (x, y), count in zip(points, SPLITS):
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#26c"/>'
                          f'<text x="{x:.1f}" y="{top + height + 18}" text-anchor="middle">{count}</text>')
         parts.append(f'<text x="{x0 + width / 2 - 20}" y="{top + height + 38}" text-anchor="middle">'
                      f'micro-batches through {STAGES} stages</text>')
-        for value in (0, most / 2, most):
-            parts.append(f'<text x="{x0 - 6}" y="{at(0, value)[1] + 4:.1f}" text-anchor="end">{value:.0f}</text>')
     with open(path, "w") as file:
         file.write("\n".join(parts) + "\n</svg>\n")

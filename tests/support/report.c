@@ -49,6 +49,35 @@ char *report_make_run(const char *name)
     return report_make_run_of(name, metrics);
 }
 
+char *report_make_text_run(const char *name)
+{
+    return report_make_run_of(
+        name,
+        "{\"step\":10,\"loss\":2.5,\"step_ms\":10,\"samples_per_s\":100,\"tokens_per_s\":6400}\n"
+        "{\"kind\":\"sample\",\"step\":10,\"prompt\":\"To\",\"text\":\" be\",\"tokens\":2}\n"
+        "{\"kind\":\"sample\",\"step\":15,\"text\":7}\n"
+        "{\"step\":20,\"loss\":2,\"step_ms\":10,\"samples_per_s\":100,\"tokens_per_s\":6400}\n"
+        "{\"step\":20,\"eval_loss\":2,\"eval_accuracy\":0.5,\"eval_perplexity\":7.389}\n"
+        "{\"kind\":\"sample\",\"step\":20,\"prompt\":\"To\",\"text\":\"\\n</pre>or <b>not\"}\n"
+        "{\"kind\":\"end\",\"step\":20,\"stopped\":false,\"seconds\":2}\n");
+}
+
+char *report_make_image_run(const char *name)
+{
+    char *dir = report_make_run(name);
+    char path[900];
+
+    snprintf(path, sizeof path, "%s/images", dir);
+    assert_int_equal(mkdir(path, 0777), 0);
+    write_file(dir, "images/step-00000010.pgm", "P5\n2 1\n255\nAz");
+    write_file(dir, "images/step-00000020.ppm", "P6\n1 1\n255\nabc");
+    write_file(dir, "images/step-00000030.pgm", "P5\n2 2\n255\nAz"); /* two pixels are missing */
+    write_file(dir, "images/step-00000040.pgm", "P5\n99999 99999\n255\nAz");
+    write_file(dir, "images/step-00000050.pgm", "P5\n2000 4000\n255\nAz");
+    write_file(dir, "images/step-60.pgm", "P5\n2 1\n255\nAz");
+    return dir;
+}
+
 void report_add_trace(const char *dir)
 {
     char path[900];

@@ -12,6 +12,12 @@
  * wherever there is text. Returns its folder. */
 char *report_make_run(const char *name);
 
+/* A run of a language model, which wrote two texts. */
+char *report_make_text_run(const char *name);
+
+/* A run that wrote a grey sheet, 2 by 1 pixels, one with colours, and files that are no sheets. */
+char *report_make_image_run(const char *name);
+
 /* As report_make_run(), with @p metrics as its metrics.jsonl. */
 char *report_make_run_of(const char *name, const char *metrics);
 

@@ -4,6 +4,7 @@
 #include "support/gan.h"
 
 #include <cddp/checkpoint.h>
+#include <libdeflate.h>
 #include <stdbool.h>
 
 static void follow_pytorch(int ranks, const char *shards)
@@ -174,6 +175,69 @@ static void evaluations_leave_a_sheet_of_images_of_the_same_vectors(void **state
     free(files[1]);
 }
 
+static uint32_t load_u32(const char *from)
+{
+    uint32_t value = 0;
+
+    for (int i = 0; i < 4; i++) {
+        value = value << 8 | (unsigned char)from[i];
+    }
+    return value;
+}
+
+/* Every chunk has its checksum, and the rows are those of the .pgm file, each behind a zero. */
+static void a_sheet_is_a_png_file_of_the_same_pixels(void **state)
+{
+    enum { WIDTH = 8 * (GAN_SIDE + 1) + 1, CHUNKS = 3 };
+    static const char *const types[CHUNKS] = {"IHDR", "IDAT", "IEND"};
+    static uint8_t rows[WIDTH * (WIDTH + 1)];
+    struct run_options options = {
+        .ranks = 1,
+        .conf = "gan.conf",
+        .arguments = {run_dir_argument("png"), "train.max_steps=1", NULL}};
+    struct libdeflate_decompressor *inflater = libdeflate_alloc_decompressor();
+    size_t bytes = 0;
+    size_t pgm_bytes = 0;
+    size_t at = 8;
+    char *png;
+    char *pgm;
+
+    (void)state;
+    run_well(&options);
+    png = get_file(in_work("png/images/step-00000001.png"), &bytes);
+    pgm = get_file(in_work("png/images/step-00000001.pgm"), &pgm_bytes);
+    assert_non_null(png);
+    assert_non_null(pgm);
+    assert_memory_equal(png, "\x89PNG\r\n\x1a\n", 8);
+    for (int c = 0; c < CHUNKS; c++) {
+        size_t length = load_u32(png + at);
+
+        assert_true(at + 12 + length <= bytes);
+        assert_memory_equal(png + at + 4, types[c], 4);
+        assert_int_equal(load_u32(png + at + 8 + length),
+                         libdeflate_crc32(0, png + at + 4, 4 + length));
+        if (c == 0) {
+            assert_int_equal(load_u32(png + at + 8), WIDTH);
+            assert_int_equal(load_u32(png + at + 12), WIDTH);
+            assert_memory_equal(png + at + 16, "\x08\0\0\0\0", 5);
+        } else if (c == 1) {
+            assert_int_equal(
+                libdeflate_zlib_decompress(inflater, png + at + 8, length, rows, sizeof rows, NULL),
+                LIBDEFLATE_SUCCESS);
+        }
+        at += 12 + length;
+    }
+    assert_int_equal(at, bytes);
+    for (size_t y = 0; y < WIDTH; y++) {
+        assert_int_equal(rows[y * (WIDTH + 1)], 0);
+        assert_memory_equal(rows + y * (WIDTH + 1) + 1, pgm + pgm_bytes - (WIDTH - y) * WIDTH,
+                            WIDTH);
+    }
+    libdeflate_free_decompressor(inflater);
+    free(png);
+    free(pgm);
+}
+
 static void expect_refused(const char *name, const char *change, const char *words)
 {
     bool synthetic = strncmp(change, "data.", 5) == 0 || strncmp(change, "model.context", 13) == 0;
@@ -213,6 +277,7 @@ int main(void)
         cmocka_unit_test(weights_and_learning_rates_are_those_of_both_networks),
         cmocka_unit_test(a_rank_without_samples_takes_part),
         cmocka_unit_test(evaluations_leave_a_sheet_of_images_of_the_same_vectors),
+        cmocka_unit_test(a_sheet_is_a_png_file_of_the_same_pixels),
         cmocka_unit_test(keys_that_do_not_fit_two_networks_are_named),
     };
 

@@ -100,6 +100,81 @@ static void all_of_a_run_is_in_its_page(void **state)
     free(page);
 }
 
+static void the_last_texts_of_a_language_model_are_in_its_page(void **state)
+{
+    char *dirs[] = {report_make_text_run("text")};
+    json_t *texts;
+    json_t *runs;
+    char *page;
+
+    (void)state;
+    report_make_page(dirs, 1, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    texts = json_object_get(json_array_get(runs, 0), "texts");
+    assert_int_equal(json_array_size(texts), 2);
+    assert_string_equal(text_of(json_array_get(texts, 0), "text"), " be");
+    assert_string_equal(text_of(json_array_get(texts, 1), "text"), "\n</pre>or <b>not");
+    assert_true(json_number_value(json_object_get(json_array_get(texts, 1), "step")) == 20);
+    assert_true(number_of(json_array_get(runs, 0), "eval_perplexity", "last") == 7.389);
+    assert_true(number_of(json_array_get(runs, 0), "tokens_per_s", "typical") == 6400);
+    json_decref(runs);
+    free(page);
+}
+
+/* A page has no more than the last twenty, and of a long one the beginning. */
+static void many_and_long_texts_are_cut(void **state)
+{
+    enum { TEXTS = 25, LONG = 40000 };
+    char *metrics = calloc(TEXTS, LONG + 100);
+    size_t used = 0;
+    char *dirs[1];
+    json_t *texts;
+    json_t *runs;
+    char *page;
+
+    (void)state;
+    assert_non_null(metrics);
+    for (int i = 1; i <= TEXTS; i++) {
+        used += (size_t)sprintf(metrics + used,
+                                "{\"step\":%d,\"loss\":1}\n{\"kind\":\"sample\",\"step\":%d,"
+                                "\"prompt\":\"\",\"text\":\"%0*d\"}\n",
+                                i, i, LONG, 1);
+    }
+    dirs[0] = report_make_run_of("texts", metrics);
+    free(metrics);
+    report_make_page(dirs, 1, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    texts = json_object_get(json_array_get(runs, 0), "texts");
+    assert_int_equal(json_array_size(texts), 20);
+    assert_true(json_number_value(json_object_get(json_array_get(texts, 19), "step")) == TEXTS);
+    assert_int_equal(strlen(text_of(json_array_get(texts, 19), "text")), 1 << 14);
+    json_decref(runs);
+    free(page);
+}
+
+static void sheets_of_images_are_in_the_page_and_nothing_else(void **state)
+{
+    char *dirs[] = {report_make_image_run("images")};
+    json_t *sheets;
+    json_t *runs;
+    char *page;
+
+    (void)state;
+    report_make_page(dirs, 1, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    sheets = json_object_get(json_array_get(runs, 0), "sheets");
+    assert_int_equal(json_array_size(sheets), 2);
+    assert_string_equal(text_of(json_array_get(sheets, 0), "pixels"), "QXo=");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(sheets, 0), "width")), 2);
+    assert_string_equal(text_of(json_array_get(sheets, 1), "pixels"), "YWJj");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(sheets, 1), "channels")), 3);
+    json_decref(runs);
+    free(page);
+}
+
 static void several_runs_are_in_one_page(void **state)
 {
     static const char *const names[] = {"first", "second", "third"};
@@ -361,6 +436,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(all_of_a_run_is_in_its_page),
+        IN_FOLDER(the_last_texts_of_a_language_model_are_in_its_page),
+        IN_FOLDER(many_and_long_texts_are_cut),
+        IN_FOLDER(sheets_of_images_are_in_the_page_and_nothing_else),
         IN_FOLDER(several_runs_are_in_one_page),
         IN_FOLDER(a_long_run_is_summarized),
         IN_FOLDER(what_is_no_line_of_metrics_is_passed_over),

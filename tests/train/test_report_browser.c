@@ -66,7 +66,7 @@ static const char odd[] =
     "{\"step\":100000000000000032,\"loss\":-1e308,\"lr\":1e-300,\"step_ms\":-1}\n"
     "{\"step\":-1e300,\"eval_loss\":0,\"grad_norm\":5}\n";
 
-enum { FIRST, SECOND, THIRD, EVIL, LONG, ODD, RUNS };
+enum { FIRST, SECOND, THIRD, EVIL, LONG, ODD, TEXT, IMAGES, RUNS };
 
 static void make_pages(void)
 {
@@ -79,6 +79,8 @@ static void make_pages(void)
         dirs[i] = strdup(report_make_run(names[i]));
     }
     dirs[ODD] = strdup(report_make_run_of("odd", odd));
+    dirs[TEXT] = strdup(report_make_text_run("texts"));
+    dirs[IMAGES] = strdup(report_make_image_run("sheets"));
     report_add_trace(dirs[FIRST]);
     report_add_trace(dirs[EVIL]);
     report_make_page(&dirs[FIRST], 1, "run.html");
@@ -89,6 +91,10 @@ static void make_pages(void)
     report_make_page((char *const[]){dirs[EVIL], dirs[SECOND]}, 2, "strangers.html");
     report_make_page((char *const[]){dirs[FIRST], dirs[LONG]}, 2, "screen.html");
     report_make_page(&dirs[ODD], 1, "odd.html");
+    report_make_page(&dirs[TEXT], 1, "text.html");
+    report_make_page((char *const[]){dirs[TEXT], dirs[IMAGES]}, 2, "mixed.html");
+    report_make_page(&dirs[IMAGES], 1, "images.html");
+    report_make_page(&dirs[FIRST], 1, "small.html");
     report_make_page((char *const[]){dirs[FIRST], dirs[SECOND], dirs[THIRD], dirs[EVIL], dirs[LONG],
                                      dirs[FIRST], dirs[SECOND], dirs[THIRD]},
                      8, "many.html");
@@ -116,6 +122,7 @@ static int look_at_pages(void **state)
     setenv("HOME", folder, 1);
     make_pages();
     found = harness("&check=run-1200&check=runs-1200&check=values-1200&check=strangers-1200"
+                    "&check=text-1200&check=images-1200&check=mixed-1200&check=small-375"
                     "&check=screen-340&check=screen-2400&check=light-1200&check=intruders-1200"
                     "&check=blocked-1200&check=odd-1200&check=many-1200",
                     "--mute-audio");
@@ -160,6 +167,30 @@ static void all_of_a_run_is_shown(void **state)
 {
     (void)state;
     need_check("run-1200", found);
+}
+
+static void a_language_model_has_perplexity_tokens_and_its_texts(void **state)
+{
+    (void)state;
+    need_check("text-1200", found);
+}
+
+static void a_generative_model_has_its_images(void **state)
+{
+    (void)state;
+    need_check("images-1200", found);
+}
+
+static void runs_of_both_kinds_are_compared(void **state)
+{
+    (void)state;
+    need_check("mixed-1200", found);
+}
+
+static void labels_can_be_read_on_a_phone(void **state)
+{
+    (void)state;
+    need_check("small-375", found);
 }
 
 static void several_runs_are_drawn_over_each_other(void **state)
@@ -242,6 +273,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_of_a_run_is_shown),
+        cmocka_unit_test(a_language_model_has_perplexity_tokens_and_its_texts),
+        cmocka_unit_test(a_generative_model_has_its_images),
+        cmocka_unit_test(runs_of_both_kinds_are_compared),
+        cmocka_unit_test(labels_can_be_read_on_a_phone),
         cmocka_unit_test(several_runs_are_drawn_over_each_other),
         cmocka_unit_test(more_runs_than_colours_have_a_key_each),
         cmocka_unit_test(text_of_strangers_stays_text),

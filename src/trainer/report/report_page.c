@@ -8,6 +8,7 @@
 #include "base/replace.h"
 #include "base/utf8.h"
 #include "report/metrics.h"
+#include "report/sheets.h"
 #include "report/timeline.h"
 
 #include <jansson.h>
@@ -16,12 +17,28 @@
 #include <string.h>
 
 enum { MOST_ROWS = 1 << 22, MOST_CONFIG_BYTES = 1 << 20 };
-enum { MOST_POINTS = 1000 };
+enum { MOST_POINTS = 1000, MOST_TEXTS = 20, MOST_TEXT_BYTES = 1 << 14 };
 
 static const char *const columns[] = {
-    "step",    "loss",      "accuracy",      "eval_loss",    "eval_accuracy",
-    "step_ms", "data_ms",   "forward_ms",    "backward_ms",  "exposed_comm_ms",
-    "lr",      "grad_norm", "samples_per_s", "optimizer_ms", "peak_rss_mib",
+    "step",
+    "loss",
+    "accuracy",
+    "eval_loss",
+    "eval_accuracy",
+    "step_ms",
+    "data_ms",
+    "forward_ms",
+    "backward_ms",
+    "exposed_comm_ms",
+    "lr",
+    "grad_norm",
+    "samples_per_s",
+    "optimizer_ms",
+    "peak_rss_mib",
+    "eval_perplexity",
+    "tokens_per_s",
+    "peer_wait_ms",
+    "loss_g",
 };
 enum { STEP, COLUMNS = sizeof columns / sizeof columns[0] };
 
@@ -63,6 +80,46 @@ static cddp_status take_row(struct run_rows *rows, const json_t *line)
     return CDDP_OK;
 }
 
+/* Copy @p text, with U+FFFD for everything that is not text; NULL becomes null. */
+static json_t *to_clean_string(const char *text, size_t bytes)
+{
+    char *clean = cddpi_utf8_clean(text, bytes);
+    json_t *string = clean != NULL ? json_string(clean) : json_null();
+
+    cddpi_free(clean);
+    return string;
+}
+
+/* A page shows the beginning of a text that is very long. */
+static json_t *cut_string(const json_t *string)
+{
+    size_t bytes = json_string_length(string);
+
+    return to_clean_string(json_is_string(string) ? json_string_value(string) : "",
+                           bytes < MOST_TEXT_BYTES ? bytes : MOST_TEXT_BYTES);
+}
+
+/* Keep a text that the model wrote, and drop the oldest one where there are too many. */
+static cddp_status take_text(const json_t *line, json_t *texts)
+{
+    const json_t *prompt = json_object_get(line, "prompt");
+    const json_t *text = json_object_get(line, "text");
+    const json_t *step = json_object_get(line, "step");
+    json_t *kept;
+
+    if (!json_is_string(text) || !json_is_number(step)) {
+        return CDDP_OK;
+    }
+    kept = json_pack("{s:f, s:o, s:o}", "step", json_number_value(step), "prompt",
+                     cut_string(prompt), "text", cut_string(text));
+    CDDPI_TRY_MEMORY(kept != NULL && json_array_append_new(texts, kept) == 0,
+                     "no memory for the texts of a run");
+    if (json_array_size(texts) > MOST_TEXTS) {
+        (void)json_array_remove(texts, 0);
+    }
+    return CDDP_OK;
+}
+
 static cddp_status take_line(json_t *line, json_t *run, struct run_rows *rows)
 {
     const char *kind = json_string_value(json_object_get(line, "kind"));
@@ -73,6 +130,8 @@ static cddp_status take_line(json_t *line, json_t *run, struct run_rows *rows)
         (void)json_object_set_new(run, "end", json_null());
     } else if (kind != NULL && strcmp(kind, "end") == 0) {
         (void)json_object_set(run, "end", line);
+    } else if (kind != NULL && strcmp(kind, "sample") == 0) {
+        return take_text(line, json_object_get(run, "texts"));
     } else if (kind == NULL && json_is_number(json_object_get(line, "step")) &&
                rows->count < MOST_ROWS) {
         return take_row(rows, line);
@@ -179,16 +238,6 @@ out:
     return status;
 }
 
-/* Copy @p text, with U+FFFD for everything that is not text; NULL becomes null. */
-static json_t *to_clean_string(const char *text, size_t bytes)
-{
-    char *clean = cddpi_utf8_clean(text, bytes);
-    json_t *string = clean != NULL ? json_string(clean) : json_null();
-
-    cddpi_free(clean);
-    return string;
-}
-
 static json_t *read_config(const char *dir)
 {
     char *path = cddpi_format("%s/train.conf", dir);
@@ -212,6 +261,8 @@ static json_t *read_config(const char *dir)
  *    metrics     for each column that has a number: last; typical, the mean of the later half; x
  *                (steps) and y, at most a thousand points. If there are more steps, each point is
  *                the mean of several. Column "step" has only last.
+ *    texts       what a language model wrote last, at most MOST_TEXTS: step, prompt, text
+ *    sheets      sheets of generated images, as sheets.h describes them
  *  Lines that are not metrics are skipped. All text is UTF-8. */
 static cddp_status read_run(const char *dir, json_t **out)
 {
@@ -226,10 +277,11 @@ static cddp_status read_run(const char *dir, json_t **out)
     for (name = end; name > 0 && dir[name - 1] != '/';) {
         name--;
     }
-    run = json_pack("{s:o, s:o, s:n, s:n}", "dir", to_clean_string(dir, strlen(dir)), "name",
-                    to_clean_string(dir + name, end - name), "begin", "end");
+    run = json_pack("{s:o, s:o, s:n, s:n, s:[]}", "dir", to_clean_string(dir, strlen(dir)), "name",
+                    to_clean_string(dir + name, end - name), "begin", "end", "texts");
     CDDPI_TRY_MEMORY(run != NULL, "%s: no memory", dir);
     status = read_metrics(dir, run);
+    status = status == CDDP_OK ? cddpi_sheets_read(dir, run) : status;
     if (status == CDDP_OK && json_object_set_new(run, "config", read_config(dir)) != 0) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory", dir);
     }

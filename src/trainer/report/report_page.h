@@ -13,6 +13,6 @@ CDDP_CHECKED cddp_status cddpi_report_page_write(char *const *dirs, int count, c
 extern const char cddpi_page_head[];     /* up to the timelines */
 extern const char cddpi_page_body[];     /* from there to the JSON of the runs */
 extern const char cddpi_page_tail[];     /* from there to the end */
-extern const char cddpi_picture_style[]; /* the first style sheet, for a timeline on its own */
+extern const char cddpi_picture_style[]; /* the first style sheet without variables, for pictures */
 
 #endif

@@ -68,10 +68,10 @@ CDDP_CHECKED cddp_status cddpi_gan_evaluate(struct cddpi_trainer *trainer,
 CDDP_CHECKED cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer,
                                                struct cddpi_report_line *line);
 
-/** Rank 0: write a sheet of generated images to the run folder, images/step-00000100.pgm (.ppm with
- *  colours). The latent vectors are the same each time, and batch_norm uses running statistics. If
- *  writing fails, a warning is printed and training continues. Returned errors are those of the
- *  generator's forward. */
+/** Rank 0: write a sheet of generated images to the run folder, images/step-00000100.png and .pgm
+ *  (.ppm with colours). The latent vectors are the same each time, and batch_norm uses running
+ * statistics. If writing fails, a warning is printed and training continues. Returned errors are
+ * those of the generator's forward. */
 CDDP_CHECKED cddp_status cddpi_gan_write_sheet(struct cddpi_trainer *trainer);
 
 /** Draw the latent vectors of @p count samples and start copying them to the device. They depend
