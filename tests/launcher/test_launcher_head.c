@@ -241,7 +241,7 @@ static void ranks_that_save_for_longer_than_the_deadline_are_left_to_end(void **
 
     (void)state;
     prepare(&job, reach, A_DAY);
-    START(&job, "a:1", "--grace", "0.5", "--", "sh", "-c",
+    START(&job, "a:1", "--grace", "1.5", "--", "sh", "-c",
           "trap 'i=0; while [ $i -lt 70 ]; do printf w >/proc/$$/fd/$CDDP_REPORT_FD; sleep 0.2; "
           "i=$((i+1)); done; echo saved; exit 3' TERM; echo $$ >pid0; while :; do sleep 0.02; "
           "done");

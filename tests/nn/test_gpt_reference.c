@@ -129,9 +129,9 @@ static void weights_of_another_model_are_refused(void **state)
     static const struct {
         const char *key, *text;
     } cases[] = {
-        {"model.heads=4", "gpt_init.safetensors: made with 2 heads, but the model has 4"},
-        {"model.blocks=3", "gpt_init.safetensors: tensor \"h.2.ln_1.weight\" is missing"},
-        {"model.vocab=256", "\"wte.weight\" is [128, 32], but the model's is [256, 32]"},
+        {"model.heads=4", "(model.weights) have 2: leave model.heads out"},
+        {"model.blocks=3", "(model.weights) have 2: leave model.blocks out"},
+        {"model.vocab=256", "(model.weights) have 128: leave model.vocab out"},
     };
 
     (void)state;
@@ -141,7 +141,6 @@ static void weights_of_another_model_are_refused(void **state)
                                       .arguments = {run_dir_argument("refused"), cases[i].key}};
         struct run run = run_badly(&options);
 
-        assert_says(&run, "err", 0, "model.weights: ");
         assert_says(&run, "err", 0, cases[i].text);
     }
 }
