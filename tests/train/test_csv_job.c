@@ -223,6 +223,48 @@ static void a_resumed_run_keeps_the_statistics_that_it_began_with(void **state)
     json_decref(after);
 }
 
+/* Replace each @p old in people.csv. */
+static void replace_in_data(const char *old, const char *new)
+{
+    size_t bytes = 0, used = 0;
+    char *text = get_file(in_work("people.csv"), &bytes);
+    char *changed = malloc(2 * bytes);
+
+    for (const char *at = text; *at != '\0';) {
+        bool is_old = strncmp(at, old, strlen(old)) == 0;
+
+        used += (size_t)sprintf(changed + used, "%.*s", is_old ? (int)strlen(new) : 1,
+                                is_old ? new : at);
+        at += is_old ? strlen(old) : 1;
+    }
+    support_write_file(in_work("people.csv"), changed, used);
+    free(changed);
+    free(text);
+}
+
+/* As many categories as before, so the model has the same width, but each has another weight. */
+static void a_run_cannot_go_on_with_other_columns(void **state)
+{
+    struct run_options first = {
+        .ranks = 2,
+        .conf = "people.conf",
+        .arguments = {run_dir_argument("kept"), "train.max_steps=10", NULL}};
+    struct run_options changed = {.ranks = 2,
+                                  .conf = "people.conf",
+                                  .arguments = {run_dir_argument("kept"), "train.max_steps=20",
+                                                "train.resume=auto", "train.resume_data=any",
+                                                NULL}};
+    struct run run;
+
+    (void)state;
+    make_classes("");
+    run_well(&first);
+    replace_in_data("green", "yellow");
+    run = run_badly(&changed);
+    assert_says(&run, "err", 0, "data.train: the columns");
+    assert_says(&run, "err", 0, "\"colour\"");
+}
+
 static void a_run_that_was_stopped_ends_with_the_bits_of_one_that_was_not(void **state)
 {
     struct run_options whole = {
@@ -288,6 +330,7 @@ int main(void)
         IN_WORK(numbers_of_npy_files_are_normalised_too),
         IN_WORK(checkpoints_keep_the_statistics_and_the_names_of_columns),
         IN_WORK(a_resumed_run_keeps_the_statistics_that_it_began_with),
+        IN_WORK(a_run_cannot_go_on_with_other_columns),
         IN_WORK(a_run_that_was_stopped_ends_with_the_bits_of_one_that_was_not),
         IN_WORK(faults_are_named_with_key_line_and_column),
     };
