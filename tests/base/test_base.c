@@ -13,6 +13,8 @@
 
 #include "cddp_config.h"
 
+#include <locale.h>
+
 static void a_failure_keeps_its_text_and_status(void **state)
 {
     (void)state;
@@ -281,6 +283,49 @@ static void numbers_are_read_strictly(void **state)
     assert_float_equal(real, 1e-3, 0);
     assert_false(cddpi_parse_real("nan", &real));
     assert_false(cddpi_parse_real("1.5 ", &real));
+    assert_false(cddpi_parse_real("1e999", &real));
+    assert_float_equal(real, 1e-3, 0);
+    assert_true(cddpi_parse_real("1e-310", &real)); /* subnormal */
+    assert_float_equal(real, 1e-310, 0);
+    assert_true(cddpi_parse_real("-1e-400", &real));
+    assert_float_equal(real, 0, 0);
+}
+
+/* Make a locale with a decimal comma in a folder of its own. */
+static bool make_comma_locale(const char *folder)
+{
+    char command[512];
+
+    snprintf(command, sizeof command,
+             "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1 || "
+             "localedef -c -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1",
+             folder, folder);
+    return system(command) == 0 && setenv("LOCPATH", folder, 1) == 0 &&
+           setlocale(LC_NUMERIC, "de_DE.UTF-8") != NULL;
+}
+
+static void numbers_have_a_point_in_every_locale(void **state)
+{
+    char folder[] = "/tmp/cddp_locale_XXXXXX";
+    char command[64];
+    double real = 5;
+    bool comma, read, refused;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    comma = make_comma_locale(folder) && strtod("2,5", NULL) == 2.5;
+    read = cddpi_parse_real("1.5", &real) && real == 1.5;
+    refused = !cddpi_parse_real("2,5", &real);
+    (void)setlocale(LC_NUMERIC, "C");
+    (void)unsetenv("LOCPATH");
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    (void)!system(command);
+    assert_true(read);
+    assert_true(refused);
+    if (!comma) {
+        print_message("not tested: no locale with a decimal comma could be made by localedef\n");
+        skip();
+    }
 }
 
 static void the_nth_allocation_can_be_made_to_fail(void **state)
@@ -427,6 +472,7 @@ int main(void)
         cmocka_unit_test(every_status_has_a_sentence_and_a_name),
         cmocka_unit_test(a_failure_is_data_and_a_callback_words_its_own),
         cmocka_unit_test(numbers_are_read_strictly),
+        cmocka_unit_test(numbers_have_a_point_in_every_locale),
         cmocka_unit_test(the_nth_allocation_can_be_made_to_fail),
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(an_environment_variable_falls_back_to_its_default),
