@@ -133,6 +133,31 @@ static cddp_status find_held_back(const struct cddpi_dataset *dataset, bool **ou
     return CDDP_OK;
 }
 
+/* Fail because of part @p part of the samples, which has a name if it is a column of CSV files. */
+static cddp_status fail_range(const struct cddpi_dataset *dataset, size_t part,
+                              const struct normalization_sums *sums)
+{
+    json_t *columns = dataset->columns != NULL ? json_loads(dataset->columns, 0, NULL) : NULL;
+    const json_t *features = json_object_get(columns, "features");
+    const char *name = NULL;
+    size_t at = 0;
+
+    for (size_t i = 0; i < json_array_size(features) && at <= part; i++) {
+        const json_t *categories = json_object_get(json_array_get(features, i), "categories");
+
+        name = json_string_value(json_object_get(json_array_get(features, i), "name"));
+        at += categories != NULL ? json_array_size(categories) : 1;
+    }
+    (void)cddpi_fail(
+        CDDP_ERR_FORMAT,
+        "data.normalize: number %zu of the samples%s%.100s is from %g to %g, a range that "
+        "is too large for 32-bit floats: make the numbers smaller in the file",
+        part, name != NULL ? ", column " : "", name != NULL ? name : "", (double)sums->low,
+        (double)sums->high);
+    json_decref(columns);
+    return CDDP_ERR_FORMAT;
+}
+
 static void conclude(enum cddpi_normalize type, const struct normalization_sums *sums,
                      double values, size_t part, struct cddpi_normalization *out)
 {
@@ -187,6 +212,11 @@ cddp_status cddpi_normalization_find(const struct cddpi_dataset *dataset, enum c
     CDDPI_TRY_GOTO(done, status, add_samples(dataset, held, out->count, sample, label, sums));
     for (size_t part = 0; part < out->count; part++) {
         conclude(type, &sums[part], values, part, out);
+        if (!isfinite(sums[part].high - out->subtract[part]) ||
+            !isfinite(sums[part].low - out->subtract[part])) {
+            status = fail_range(dataset, part, &sums[part]);
+            goto done;
+        }
     }
     if (dataset->columns != NULL) {
         status = keep_categories(dataset, out);
