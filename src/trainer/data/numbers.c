@@ -162,18 +162,19 @@ cddp_status cddpi_numbers_lay_out(struct cddpi_number_shard *shards, size_t coun
 
 cddp_status cddpi_numbers_agree(cddp_group *group, const struct cddpi_dataset *dataset)
 {
-    static const char *const names[] = {"number of samples", "numbers of a sample",
-                                        "number of classes or targets",
-                                        "order of sizes and types of numbers"};
-    uint64_t facts[] = {dataset->count, elements_of(dataset), (uint64_t)dataset->classes,
+    static const char *const names[] = {
+        "number of samples in the files", "number of samples to train on", "numbers of a sample",
+        "number of classes or targets", "order of sizes and types of numbers"};
+    uint64_t facts[] = {0, dataset->count, elements_of(dataset), (uint64_t)dataset->classes,
                         cddpi_hash_start};
 
     for (size_t i = 0; i < dataset->number_shard_count; i++) {
         const struct cddpi_number_shard *shard = &dataset->number_shards[i];
 
-        facts[3] = cddpi_hash_add(facts[3], shard->count);
-        facts[3] = cddpi_hash_add(facts[3], (uint64_t)shard->inputs.type);
-        facts[3] = cddpi_hash_add(facts[3], (uint64_t)shard->targets.type);
+        facts[0] += shard->count;
+        facts[4] = cddpi_hash_add(facts[4], shard->count);
+        facts[4] = cddpi_hash_add(facts[4], (uint64_t)shard->inputs.type);
+        facts[4] = cddpi_hash_add(facts[4], (uint64_t)shard->targets.type);
     }
     return cddpi_agree_on(group, dataset->number_shards[0].path, names, facts,
                           sizeof facts / sizeof *facts);
