@@ -36,7 +36,15 @@ struct csv_job {
     struct cddpi_paths paths[PARTS];
     struct cddpi_csv_schema schema;
     char *text;
+    int part; /* whose files are looked at */
 };
+
+/* Word a failure before ranks agree on it. */
+static cddp_status blame(const struct csv_job *job, cddp_status status)
+{
+    return cddpi_data_blame(&job->options->blame, job->part == TEST ? "data.test" : "data.train",
+                            status);
+}
 
 enum csv_pass { LOOK, COUNT, READ };
 
@@ -69,6 +77,7 @@ done:
 static cddp_status read_files(struct csv_job *job, int part, enum csv_pass pass,
                               struct cddpi_csv_rows *rows, uint64_t *test_rows)
 {
+    job->part = part;
     for (size_t i = 0; i < job->paths[part].count; i++) {
         CDDPI_TRY(read_file(job, job->paths[part].names[i], pass, rows, test_rows));
     }
@@ -89,6 +98,7 @@ static cddp_status look(struct csv_job *job, struct csv_table *out)
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: there is no row after the header",
                           job->paths[TEST].names[0]);
     }
+    job->part = TRAIN;
     if (schema->columns[0].name[0] == '\0') {
         cddpi_log(CDDPI_LOG_WARN,
                   "%s: the first column has no name and is left out: pandas writes its index so",
@@ -183,6 +193,7 @@ static cddp_status read_table(struct csv_job *job, const struct csv_table *table
         }
         rows.room += table->rows[TEST];
     }
+    job->part = TRAIN;
     return fill(job, table, &rows);
 }
 
@@ -273,13 +284,13 @@ static cddp_status open_together(struct csv_job *job, cddp_group *group,
     bool found = false;
     cddp_status status = reads ? make_table(job, shareable, table) : CDDP_OK;
 
-    CDDPI_TRY(cddpi_agree(group, status));
+    CDDPI_TRY(cddpi_agree(group, blame(job, status)));
     CDDPI_TRY(cddpi_exchange_data_files(group, reads ? table : NULL, 1, &found, &address));
     if (!reads && !cddpi_map_exchanged(found, &address, &path, 1, table)) {
         status = make_table(job, false, table);
     }
     status = status == CDDP_OK ? describe(job, memory, out) : status;
-    CDDPI_TRY(cddpi_agree(group, status)); /* by now all ranks have mapped */
+    CDDPI_TRY(cddpi_agree(group, blame(job, status))); /* by now all ranks have mapped */
     CDDPI_TRY(cddpi_numbers_agree(group, &out[TRAIN]));
     content.data = table->data;
     content.bytes = table->bytes;
@@ -291,11 +302,20 @@ static cddp_status find_files(struct csv_job *job)
     const struct cddpi_csv_list *lists[PARTS] = {&job->options->train, &job->options->test};
 
     for (int part = TRAIN; part < PARTS; part++) {
+        job->part = part;
         if (lists[part]->count > 0) {
             CDDPI_TRY(cddpi_paths_find(lists[part]->values, lists[part]->count, &job->paths[part]));
         }
     }
+    job->part = TRAIN;
     return CDDP_OK;
+}
+
+static cddp_status open_alone(struct csv_job *job, struct cddpi_dataset_memory *memory,
+                              struct cddpi_dataset out[PARTS])
+{
+    CDDPI_TRY(make_table(job, false, &memory->files[0]));
+    return describe(job, memory, out);
 }
 
 cddp_status cddpi_dataset_open_csv(const struct cddpi_csv_options *options, cddp_group *group,
@@ -310,14 +330,11 @@ cddp_status cddpi_dataset_open_csv(const struct cddpi_csv_options *options, cddp
     if (memory == NULL) {
         return CDDP_ERR_NO_MEMORY;
     }
-    status = find_files(&job);
+    status = blame(&job, find_files(&job));
     CDDPI_TRY_GOTO(done, status, together ? cddpi_agree(group, status) : status);
-    if (together) {
-        CDDPI_TRY_GOTO(done, status, open_together(&job, group, memory, parts));
-    } else {
-        CDDPI_TRY_GOTO(done, status, make_table(&job, false, &memory->files[0]));
-        CDDPI_TRY_GOTO(done, status, describe(&job, memory, parts));
-    }
+    CDDPI_TRY_GOTO(done, status,
+                   together ? open_together(&job, group, memory, parts)
+                            : blame(&job, open_alone(&job, memory, parts)));
     *out = parts[TRAIN];
     *out_test = parts[TEST];
 
