@@ -302,6 +302,8 @@ static void faults_are_named_with_key_line_and_column(void **state)
         {"data.target=[]", "data.target: must name a column"},
         {"model.type=gpt2", "takes tokens, but data.type = \"csv\" are numbers"},
         {"data.train=none.csv", "none.csv"},
+        {"data.ignore=id, colour", "which data.ignore names: several columns are written "
+                                   "[\"id\", \"colour\"]"},
     };
 
     (void)state;
@@ -320,6 +322,71 @@ static void faults_are_named_with_key_line_and_column(void **state)
     }
 }
 
+/* Rank 0 reads and fails; the rank that failed is named before the key, not behind it. */
+static void a_fault_is_blamed_on_the_key_of_its_file(void **state)
+{
+    static const char test[] = "id,age,colour,income,kind\n1,40,red,3000,maybe\n";
+    struct run_options options = {
+        .ranks = 2, .conf = "people.conf", .arguments = {run_dir_argument("bad"), NULL, NULL}};
+    struct run run;
+
+    (void)state;
+    make_classes("");
+    support_write_file(in_work("test.csv"), test, sizeof test - 1);
+    options.arguments[1] = argument("data.test=%s", in_work("test.csv"));
+    run = run_badly(&options);
+    for (int rank = 0; rank < 2; rank++) {
+        char *said = output(&run, "err", rank);
+
+        assert_says(&run, "err", rank, argument("data.test: %s:2: column 5", in_work("test.csv")));
+        assert_null(strstr(said, "data.train: "));
+        assert_null(strstr(said, "data.test: rank "));
+        free(said);
+    }
+}
+
+/* Rows of a number that is different in each, and of a text that is. */
+static void make_list(void)
+{
+    char text[100 * 32];
+    size_t used = (size_t)sprintf(text, "income,name,age\n");
+
+    for (int i = 0; i < 100; i++) {
+        used += (size_t)sprintf(text + used, "%d,name%d,%d\n", 1000 + 7 * i, i, i % 30);
+    }
+    support_write_file(in_work("list.csv"), text, used);
+    used = (size_t)snprintf(text, sizeof text,
+                            "model = { type = \"mlp\"; hidden = [4]; };\n"
+                            "data = { type = \"csv\"; train = \"%s\"; target = \"income\"; };\n"
+                            "train = { max_steps = 2; batch_size = 8; device = \"cpu\"; };\n"
+                            "optimizer = { type = \"sgd\"; lr = 0.001; };\n",
+                            in_work("list.csv"));
+    support_write_file(in_work("list.conf"), text, used);
+}
+
+static void numbers_as_classes_and_texts_that_never_repeat_are_doubted(void **state)
+{
+    struct run_options options = {
+        .ranks = 1, .conf = "list.conf", .arguments = {run_dir_argument("list"), NULL, NULL, NULL}};
+    struct run run;
+    char *said;
+
+    (void)state;
+    make_list();
+    run = run_well(&options);
+    assert_says(&run, "err", 0,
+                "column income, the target, has 100 different whole numbers in 100 rows, and each "
+                "is a class: to predict numbers, set model.loss = \"mse\"");
+    assert_says(&run, "err", 0, "column name has 100 different texts in 100 rows");
+    assert_says(&run, "err", 0, "data.ignore");
+    options.arguments[1] = "model.loss=mse";
+    options.arguments[2] = "data.ignore=name";
+    run = run_well(&options);
+    said = output(&run, "err", 0);
+    assert_null(strstr(said, "column "));
+    free(said);
+}
+
 #define IN_WORK(test) cmocka_unit_test_setup_teardown(test, make_work, remove_work)
 
 int main(void)
@@ -333,6 +400,8 @@ int main(void)
         IN_WORK(a_run_cannot_go_on_with_other_columns),
         IN_WORK(a_run_that_was_stopped_ends_with_the_bits_of_one_that_was_not),
         IN_WORK(faults_are_named_with_key_line_and_column),
+        IN_WORK(a_fault_is_blamed_on_the_key_of_its_file),
+        IN_WORK(numbers_as_classes_and_texts_that_never_repeat_are_doubted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
