@@ -429,41 +429,42 @@ cddp_status cddpi_csv_schema_finish(const char *path, struct cddpi_csv_schema *s
     return CDDP_OK;
 }
 
-/* Describe the columns of @p role. NULL: no memory. */
-static json_t *describe(const struct cddpi_csv_schema *schema, enum cddpi_csv_role role,
-                        const char *key)
+/* Append @p column to @p list; jansson's functions release what they are given if they fail. */
+static bool describe_column(const struct cddpi_csv_column *column, const char *key, json_t *list)
+{
+    json_t *one = json_object();
+    json_t *words = column->kind == CDDPI_CSV_CATEGORY ? json_array() : NULL;
+    bool done = json_object_set_new(one, "name", json_string(column->name)) == 0;
+
+    for (size_t k = 0; done && words != NULL && k < column->words.count; k++) {
+        done = json_array_append_new(words, json_string(cddpi_csv_words_at(&column->words, k))) ==
+               0;
+    }
+    if (column->kind == CDDPI_CSV_CATEGORY) {
+        done = json_object_set_new(one, key, words) == 0 && done;
+    }
+    return json_array_append_new(list, one) == 0 && done;
+}
+
+/* Describe the columns of @p role in @p all. */
+static bool describe(const struct cddpi_csv_schema *schema, enum cddpi_csv_role role,
+                     const char *name, const char *key, json_t *all)
 {
     json_t *list = json_array();
     bool done = list != NULL;
 
     for (size_t i = 0; done && i < schema->count; i++) {
-        const struct cddpi_csv_column *column = &schema->columns[i];
-        json_t *words = column->kind == CDDPI_CSV_CATEGORY ? json_array() : NULL;
-
-        if (column->role != role) {
-            json_decref(words);
-            continue;
-        }
-        for (size_t k = 0; done && k < column->words.count; k++) {
-            done = json_array_append_new(words,
-                                         json_string(cddpi_csv_words_at(&column->words, k))) == 0;
-        }
-        done = done && json_array_append_new(
-                           list, json_pack("{s:s, s:o*}", "name", column->name, key, words)) == 0;
+        done = schema->columns[i].role != role || describe_column(&schema->columns[i], key, list);
     }
-    if (!done) {
-        json_decref(list);
-        return NULL;
-    }
-    return list;
+    return json_object_set_new(all, name, list) == 0 && done;
 }
 
 char *cddpi_csv_schema_text(const struct cddpi_csv_schema *schema)
 {
-    json_t *features = describe(schema, CDDPI_CSV_FEATURE, "categories");
-    json_t *targets = describe(schema, CDDPI_CSV_TARGET, "classes");
-    json_t *all = json_pack("{s:o, s:o}", "features", features, "targets", targets);
-    char *text = all != NULL ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_t *all = json_object();
+    bool done = describe(schema, CDDPI_CSV_FEATURE, "features", "categories", all) &&
+                describe(schema, CDDPI_CSV_TARGET, "targets", "classes", all);
+    char *text = done ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 
     json_decref(all);
     return text;
