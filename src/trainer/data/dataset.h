@@ -59,7 +59,9 @@ struct cddpi_dataset {
         *split; /* sample i is row split[split_first + i] of all shards; NULL: row i */
     uint64_t split_first;
     const struct cddpi_normalization *normalization; /* borrowed; NULL: as the files have them */
-    const char *columns; /* what the numbers are, in JSON: see csv_schema.h; NULL: unknown */
+    const char *columns;  /* what the numbers are, in JSON: see csv_schema.h; NULL: unknown */
+    const float *missing; /* what each number of a sample gets where it is missing; NULL: nothing
+                             may be missing */
 };
 
 /** How many numbers say what the outputs for a sample should be: its class, the token after each of

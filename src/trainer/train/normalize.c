@@ -1,7 +1,7 @@
 /* normalize.c - owns when the statistics of data.normalize are found, and their form in state.json:
  * "normalize": {"type": "standard", "subtract": [...], "divide": [...]}. A run that goes on never
  * finds them again: its parameters were trained on numbers normalised by the first ones. Beside
- * them are the "columns" of CSV files, which must stay the same. */
+ * them are the "columns" of CSV files, which must stay the same, and what "missing" numbers get. */
 #include "train/normalize.h"
 
 #include "base/error.h"
@@ -101,11 +101,16 @@ static json_t *list_of(const float *values, size_t count)
 bool cddpi_normalize_write(const struct cddpi_trainer *trainer, json_t *state)
 {
     const struct cddpi_normalization *normalization = trainer->data.normalization;
-    const char *columns = trainer->data.train.data.columns;
+    const struct cddpi_dataset *train = &trainer->data.train.data;
+    const char *columns = train->columns;
     json_t *kept;
 
     if (columns != NULL &&
         json_object_set_new(state, "columns", json_loads(columns, 0, NULL)) != 0) {
+        return false;
+    }
+    if (train->missing != NULL &&
+        json_object_set_new(state, "missing", list_of(train->missing, (size_t)train->width)) != 0) {
         return false;
     }
     if (normalization == NULL) {

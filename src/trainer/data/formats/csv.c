@@ -26,8 +26,10 @@ struct csv_table {
     uint64_t width, target_count;
     uint64_t classes; /* 0: targets are real */
     uint64_t text_bytes;
-    uint64_t inputs_at, targets_at, bytes;
-    /* then the description of the columns, with a NUL; inputs; targets or classes */
+    uint64_t inputs_at, targets_at;
+    uint64_t means_at; /* 0: nothing may be missing */
+    uint64_t bytes;
+    /* then the description of the columns, with a NUL; inputs; targets or classes; means */
 };
 
 /* What one rank reads files with. */
@@ -115,7 +117,7 @@ static cddp_status look(struct csv_job *job, struct csv_table *out)
 }
 
 /* Place the arrays, and check that they fit into memory. */
-static cddp_status lay_out(const char *path, struct csv_table *table)
+static cddp_status lay_out(const char *path, bool fill, struct csv_table *table)
 {
     uint64_t rows = table->rows[TRAIN] + table->rows[TEST]; /* fewer than bytes of files */
     uint64_t targets = table->target_count > 0 ? table->target_count : 1;
@@ -130,6 +132,10 @@ static cddp_status lay_out(const char *path, struct csv_table *table)
     }
     table->targets_at = cddpi_align(table->inputs_at + inputs);
     table->bytes += table->targets_at;
+    if (fill) {
+        table->means_at = cddpi_align(table->bytes);
+        table->bytes = table->means_at + 4 * table->width;
+    }
     return cddpi_memory_need(table->bytes, "%s: %llu rows, of which each makes %llu numbers", path,
                              (unsigned long long)rows, (unsigned long long)table->width);
 }
@@ -178,10 +184,12 @@ static cddp_status fill(const struct csv_job *job, const struct csv_table *table
 static cddp_status read_table(struct csv_job *job, const struct csv_table *table, uint8_t *data)
 {
     float *targets = (float *)(void *)(data + table->targets_at);
-    struct cddpi_csv_rows rows = {.inputs = (float *)(void *)(data + table->inputs_at),
-                                  .targets = table->target_count > 0 ? targets : NULL,
-                                  .classes = (int32_t *)(void *)targets,
-                                  .room = table->rows[TRAIN]};
+    struct cddpi_csv_rows rows = {
+        .inputs = (float *)(void *)(data + table->inputs_at),
+        .targets = table->target_count > 0 ? targets : NULL,
+        .classes = (int32_t *)(void *)targets,
+        .means = table->means_at > 0 ? (float *)(void *)(data + table->means_at) : NULL,
+        .room = table->rows[TRAIN]};
 
     memcpy(data, table, sizeof *table);
     memcpy(data + sizeof *table, job->text, table->text_bytes);
@@ -205,7 +213,7 @@ static cddp_status make_table(struct csv_job *job, bool shareable, struct cddpi_
     cddp_status status;
 
     CDDPI_TRY(look(job, &table));
-    CDDPI_TRY(lay_out(path, &table));
+    CDDPI_TRY(lay_out(path, job->options->meaning.fill, &table));
     CDDPI_TRY(cddpi_growable_mapping_create(path, table.bytes, shareable, &mapping));
     CDDPI_TRY_GOTO(fail, status, read_table(job, &table, mapping.data));
     CDDPI_TRY_GOTO(fail, status, cddpi_data_file_freeze(path, &mapping, out));
@@ -232,12 +240,15 @@ static cddp_status describe_part(const struct csv_table *table, int part,
         .targets = {data + table->targets_at + 4 * before * targets,
                     table->target_count > 0 ? CDDPI_NUMBER_F32 : CDDPI_NUMBER_I32},
         .count = table->rows[part]};
-    *out = (struct cddpi_dataset){.channels = 1,
-                                  .height = 1,
-                                  .width = (int)table->width,
-                                  .target_count = (int)table->target_count,
-                                  .columns = (const char *)data + sizeof *table,
-                                  .memory = memory};
+    *out = (struct cddpi_dataset){
+        .channels = 1,
+        .height = 1,
+        .width = (int)table->width,
+        .target_count = (int)table->target_count,
+        .columns = (const char *)data + sizeof *table,
+        .missing = table->means_at > 0 ? (const float *)(const void *)(data + table->means_at)
+                                       : NULL,
+        .memory = memory};
     return cddpi_numbers_lay_out(shard, 1, (int)table->classes, out);
 }
 

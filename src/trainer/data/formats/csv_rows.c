@@ -147,6 +147,7 @@ static cddp_status fill_column(const char *path, const struct cddpi_csv_column *
 {
     double sum = 0;
     uint64_t known = 0;
+    float mean;
 
     for (uint64_t i = 0; i < count; i++) {
         float value = rows->inputs[(of != NULL ? of[i] : i) * width + number];
@@ -162,10 +163,14 @@ static cddp_status fill_column(const char *path, const struct cddpi_csv_column *
                           "data.ignore",
                           path, column->name);
     }
+    mean = (float)(sum / (double)known);
     for (uint64_t i = 0; i < rows->count; i++) {
         float *value = &rows->inputs[i * width + number];
 
-        *value = isnan(*value) ? (float)(sum / (double)known) : *value;
+        *value = isnan(*value) ? mean : *value;
+    }
+    if (rows->means != NULL) {
+        rows->means[number] = mean;
     }
     return CDDP_OK;
 }

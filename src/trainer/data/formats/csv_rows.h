@@ -9,6 +9,7 @@ struct cddpi_csv_rows {
     float *inputs;  /* rows x width; NAN: the value is missing */
     float *targets; /* rows x target_count; NULL: see classes */
     int32_t *classes;
+    float *means;   /* width: cddpi_csv_rows_fill() puts there what missing inputs get; or NULL */
     uint64_t count; /* rows that are read */
     uint64_t room;  /* rows that there is room for */
 };
