@@ -9,7 +9,7 @@
 #include "base/number.h"
 #include "base/utf8.h"
 
-#include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { CATEGORIES_FEW = 10 };
@@ -170,20 +170,28 @@ static cddp_status check_names(const struct cddpi_csv *csv, const struct cddpi_c
     return CDDP_OK;
 }
 
-static cddp_status read_header(struct cddpi_csv *csv, struct cddpi_csv_schema *schema)
+cddp_status cddpi_csv_schema_header(struct cddpi_csv *csv, const struct cddpi_csv_meaning *meaning,
+                                    struct cddpi_csv_schema *out)
 {
-    const struct cddpi_csv_meaning *meaning = schema->meaning;
     struct cddpi_csv_field field = {.last = false};
     size_t room = 0;
     bool end = false;
 
+    out->meaning = meaning;
     while (!field.last) {
         CDDPI_TRY(cddpi_csv_next(csv, &field, &end));
         if (end) {
             return cddpi_fail(CDDP_ERR_FORMAT, "%s: the file is empty", csv->path);
         }
-        CDDPI_TRY(add_column(csv, &field, &room, schema));
+        CDDPI_TRY(add_column(csv, &field, &room, out));
     }
+    return CDDP_OK;
+}
+
+static cddp_status read_header(struct cddpi_csv *csv, const struct cddpi_csv_meaning *meaning,
+                               struct cddpi_csv_schema *schema)
+{
+    CDDPI_TRY(cddpi_csv_schema_header(csv, meaning, schema));
     CDDPI_TRY(check_names(csv, schema, &meaning->target, "data.target"));
     CDDPI_TRY(check_names(csv, schema, &meaning->features, "data.features"));
     CDDPI_TRY(check_names(csv, schema, &meaning->ignore, "data.ignore"));
@@ -289,8 +297,7 @@ cddp_status cddpi_csv_schema_look(struct cddpi_csv *csv, const struct cddpi_csv_
     bool end = false;
 
     if (out->columns == NULL) {
-        out->meaning = meaning;
-        CDDPI_TRY(read_header(csv, out));
+        CDDPI_TRY(read_header(csv, meaning, out));
     } else {
         CDDPI_TRY(cddpi_csv_schema_check(csv, out));
     }
@@ -427,47 +434,6 @@ cddp_status cddpi_csv_schema_finish(const char *path, struct cddpi_csv_schema *s
                           schema->width, CDDPI_CSV_WIDTH_MAX);
     }
     return CDDP_OK;
-}
-
-/* Append @p column to @p list; jansson's functions release what they are given if they fail. */
-static bool describe_column(const struct cddpi_csv_column *column, const char *key, json_t *list)
-{
-    json_t *one = json_object();
-    json_t *words = column->kind == CDDPI_CSV_CATEGORY ? json_array() : NULL;
-    bool done = json_object_set_new(one, "name", json_string(column->name)) == 0;
-
-    for (size_t k = 0; done && words != NULL && k < column->words.count; k++) {
-        done = json_array_append_new(words, json_string(cddpi_csv_words_at(&column->words, k))) ==
-               0;
-    }
-    if (column->kind == CDDPI_CSV_CATEGORY) {
-        done = json_object_set_new(one, key, words) == 0 && done;
-    }
-    return json_array_append_new(list, one) == 0 && done;
-}
-
-/* Describe the columns of @p role in @p all. */
-static bool describe(const struct cddpi_csv_schema *schema, enum cddpi_csv_role role,
-                     const char *name, const char *key, json_t *all)
-{
-    json_t *list = json_array();
-    bool done = list != NULL;
-
-    for (size_t i = 0; done && i < schema->count; i++) {
-        done = schema->columns[i].role != role || describe_column(&schema->columns[i], key, list);
-    }
-    return json_object_set_new(all, name, list) == 0 && done;
-}
-
-char *cddpi_csv_schema_text(const struct cddpi_csv_schema *schema)
-{
-    json_t *all = json_object();
-    bool done = describe(schema, CDDPI_CSV_FEATURE, "features", "categories", all) &&
-                describe(schema, CDDPI_CSV_TARGET, "targets", "classes", all);
-    char *text = done ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-
-    json_decref(all);
-    return text;
 }
 
 void cddpi_csv_schema_fini(struct cddpi_csv_schema *schema)

@@ -36,4 +36,13 @@ CDDP_CHECKED cddp_status cddpi_npz_find(const struct cddpi_data_file *archive, c
                                         const char *name, struct cddpi_data_file *inflated,
                                         const uint8_t **out_data, size_t *out_bytes);
 
+/* npy_files.c */
+/** Open the array of samples in the .npy file @p path, or the array @p name of an archive.
+ *  @param files  Two closed ones, which keep the numbers; release both, also after a failure.
+ *  @param shape  Channels, height and width of a sample.
+ *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_NOT_FOUND, CDDP_ERR_IO, CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_npy_open_samples(const char *path, const char *name,
+                                                struct cddpi_data_file files[2],
+                                                struct cddpi_npy *out, int shape[3]);
+
 #endif

@@ -302,6 +302,14 @@ fail:
     return status;
 }
 
+cddp_status cddpi_npy_open_samples(const char *path, const char *name,
+                                   struct cddpi_data_file files[2], struct cddpi_npy *out,
+                                   int shape[3])
+{
+    CDDPI_TRY(open_array(path, name, files, out));
+    return fold_shape(path, out, shape);
+}
+
 cddp_status cddpi_npy_shape(const struct cddpi_npy_options *options, int out[3])
 {
     struct cddpi_data_file files[2] = {CDDPI_DATA_FILE_CLOSED, CDDPI_DATA_FILE_CLOSED};
@@ -310,10 +318,7 @@ cddp_status cddpi_npy_shape(const struct cddpi_npy_options *options, int out[3])
     cddp_status status;
 
     CDDPI_TRY(cddpi_paths_find(options->inputs, options->input_count, &paths));
-    status = open_array(paths.names[0], options->input_name, files, &npy);
-    if (status == CDDP_OK) {
-        status = fold_shape(paths.names[0], &npy, out);
-    }
+    status = cddpi_npy_open_samples(paths.names[0], options->input_name, files, &npy, out);
     cddpi_data_file_close(&files[0]);
     cddpi_data_file_close(&files[1]);
     cddpi_paths_fini(&paths);
