@@ -387,6 +387,40 @@ static void numbers_as_classes_and_texts_that_never_repeat_are_doubted(void **st
     free(said);
 }
 
+/* 200 timestamps, of which 32-bit floats make 3. */
+static void numbers_that_floats_cannot_tell_apart_are_doubted(void **state)
+{
+    struct run_options options = {
+        .ranks = 2, .conf = "time.conf", .arguments = {run_dir_argument("time"), NULL}};
+    char text[200 * 40];
+    size_t used = (size_t)sprintf(text, "time,price,share,kind\n");
+    struct run run;
+    char *said;
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        used += (size_t)sprintf(text + used, "%d,%.2f,%.3f,%c\n", 1700000000 + i, 0.1 + 13.7 * i,
+                                i / 1000.0, 'a' + i % 2);
+    }
+    support_write_file(in_work("time.csv"), text, used);
+    used = (size_t)snprintf(text, sizeof text,
+                            "model = { type = \"mlp\"; hidden = [4]; };\n"
+                            "data = { type = \"csv\"; train = \"%s\"; target = \"kind\";\n"
+                            "  normalize = \"minmax\"; };\n"
+                            "train = { max_steps = 2; batch_size = 8; device = \"cpu\"; };\n"
+                            "optimizer = { type = \"sgd\"; lr = 0.001; };\n",
+                            in_work("time.csv"));
+    support_write_file(in_work("time.conf"), text, used);
+    run = run_well(&options);
+    assert_says(&run, "err", 0,
+                "column time: numbers from 1700000000 to 1700000199 become only about 3 different "
+                "32-bit floats: subtract 1700000000 from all of them in the file");
+    said = output(&run, "err", 0);
+    assert_null(strstr(said, "column price"));
+    assert_null(strstr(said, "column share"));
+    free(said);
+}
+
 #define IN_WORK(test) cmocka_unit_test_setup_teardown(test, make_work, remove_work)
 
 int main(void)
@@ -401,6 +435,7 @@ int main(void)
         IN_WORK(a_run_that_was_stopped_ends_with_the_bits_of_one_that_was_not),
         IN_WORK(faults_are_named_with_key_line_and_column),
         IN_WORK(a_fault_is_blamed_on_the_key_of_its_file),
+        IN_WORK(numbers_that_floats_cannot_tell_apart_are_doubted),
         IN_WORK(numbers_as_classes_and_texts_that_never_repeat_are_doubted),
     };
 

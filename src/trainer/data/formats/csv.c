@@ -12,6 +12,7 @@
 #include "group/group_info.h"
 #include "group/join/group_agree.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,7 +182,8 @@ static cddp_status fill(const struct csv_job *job, const struct csv_table *table
 }
 
 /* Second pass: the numbers. */
-static cddp_status read_table(struct csv_job *job, const struct csv_table *table, uint8_t *data)
+static cddp_status read_table(struct csv_job *job, const struct csv_table *table,
+                              struct cddpi_csv_rounding *rounding, uint8_t *data)
 {
     float *targets = (float *)(void *)(data + table->targets_at);
     struct cddpi_csv_rows rows = {
@@ -189,6 +191,7 @@ static cddp_status read_table(struct csv_job *job, const struct csv_table *table
         .targets = table->target_count > 0 ? targets : NULL,
         .classes = (int32_t *)(void *)targets,
         .means = table->means_at > 0 ? (float *)(void *)(data + table->means_at) : NULL,
+        .rounding = rounding,
         .room = table->rows[TRAIN]};
 
     memcpy(data, table, sizeof *table);
@@ -205,6 +208,25 @@ static cddp_status read_table(struct csv_job *job, const struct csv_table *table
     return fill(job, table, &rows);
 }
 
+/* The same, and note what rounding does to the numbers. */
+static cddp_status read_and_doubt(struct csv_job *job, const struct csv_table *table, uint8_t *data)
+{
+    const char *path = job->paths[TRAIN].names[0];
+    struct cddpi_csv_rounding *rounding = cddpi_zalloc_array(job->schema.count, sizeof *rounding);
+    cddp_status status;
+
+    CDDPI_TRY_MEMORY(rounding != NULL, "%s: no memory", path);
+    for (size_t i = 0; i < job->schema.count; i++) {
+        rounding[i] = (struct cddpi_csv_rounding){.low = INFINITY, .high = -INFINITY};
+    }
+    status = read_table(job, table, rounding, data);
+    if (status == CDDP_OK) {
+        cddpi_csv_rows_doubt(path, &job->schema, rounding);
+    }
+    cddpi_free(rounding);
+    return status;
+}
+
 static cddp_status make_table(struct csv_job *job, bool shareable, struct cddpi_data_file *out)
 {
     const char *path = job->paths[TRAIN].names[0];
@@ -215,7 +237,7 @@ static cddp_status make_table(struct csv_job *job, bool shareable, struct cddpi_
     CDDPI_TRY(look(job, &table));
     CDDPI_TRY(lay_out(path, job->options->meaning.fill, &table));
     CDDPI_TRY(cddpi_growable_mapping_create(path, table.bytes, shareable, &mapping));
-    CDDPI_TRY_GOTO(fail, status, read_table(job, &table, mapping.data));
+    CDDPI_TRY_GOTO(fail, status, read_and_doubt(job, &table, mapping.data));
     CDDPI_TRY_GOTO(fail, status, cddpi_data_file_freeze(path, &mapping, out));
     return CDDP_OK;
 

@@ -4,14 +4,29 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/number.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
+/* Floats between the lowest and the highest number. */
+enum { STEPS_FEW = 1000 };
+
+static void note_rounding(double value, struct cddpi_csv_rounding *rounding)
+{
+    double difference = fabs(value - (double)(float)value);
+
+    rounding->low = value < rounding->low ? value : rounding->low;
+    rounding->high = value > rounding->high ? value : rounding->high;
+    rounding->most = difference > rounding->most ? difference : rounding->most;
+}
+
+/* @p rounding: of the column; or NULL. */
 static cddp_status read_number(const struct cddpi_csv *csv, const struct cddpi_csv_field *field,
-                               const struct cddpi_csv_column *column, float *out)
+                               const struct cddpi_csv_column *column,
+                               struct cddpi_csv_rounding *rounding, float *out)
 {
     double value;
 
@@ -25,6 +40,9 @@ static cddp_status read_number(const struct cddpi_csv *csv, const struct cddpi_c
     if (fabs(value) > (double)FLT_MAX) {
         return cddpi_csv_fail(csv, field, column->name, "%.60s does not fit into 32-bit floats",
                               field->text);
+    }
+    if (rounding != NULL) {
+        note_rounding(value, rounding);
     }
     *out = (float)value;
     return CDDP_OK;
@@ -53,7 +71,7 @@ static cddp_status read_target(const struct cddpi_csv *csv, const struct cddpi_c
         return cddpi_csv_fail(csv, field, column->name, "the target is missing: remove the line");
     }
     if (rows->targets != NULL) {
-        return read_number(csv, field, column,
+        return read_number(csv, field, column, NULL,
                            &rows->targets[rows->count * schema->target_count + column->first]);
     }
     CDDPI_TRY(find_category(csv, field, column, &class));
@@ -82,7 +100,8 @@ static cddp_status read_input(const struct cddpi_csv *csv, const struct cddpi_cs
         return CDDP_OK;
     }
     if (column->kind == CDDPI_CSV_NUMBER) {
-        return read_number(csv, field, column, out);
+        return read_number(csv, field, column,
+                           rows->rounding != NULL ? &rows->rounding[field->column - 1] : NULL, out);
     }
     CDDPI_TRY(find_category(csv, field, column, &category));
     for (size_t i = 0; i < column->width; i++) {
@@ -138,6 +157,23 @@ cddp_status cddpi_csv_rows_read(struct cddpi_csv *csv, const struct cddpi_csv_sc
             CDDPI_TRY(read_input(csv, &field, schema, column, rows));
         }
         rows->count += field.last;
+    }
+}
+
+void cddpi_csv_rows_doubt(const char *path, const struct cddpi_csv_schema *schema,
+                          const struct cddpi_csv_rounding *rounding)
+{
+    for (size_t i = 0; i < schema->count; i++) {
+        const struct cddpi_csv_rounding *of = &rounding[i];
+        double spread = of->high - of->low;
+
+        if (spread > 0 && of->most > spread / STEPS_FEW / 2) {
+            cddpi_log(CDDPI_LOG_WARN,
+                      "%s: column %.100s: numbers from %.17g to %.17g become only about %.0f "
+                      "different 32-bit floats: subtract %.17g from all of them in the file",
+                      path, schema->columns[i].name, of->low, of->high,
+                      ceil(spread / (2 * of->most)) + 1, of->low);
+        }
     }
 }
 
