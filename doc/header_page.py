@@ -145,7 +145,8 @@ out = [f'.TH {PAGE.upper()} 3 "" "cddp {version}" "cddp"', ".SH NAME",
        ".SH SYNOPSIS", ".nf", f"\\fB#include <cddp/{name}>\\fR"]
 for _, text, _ in functions:
     out += [".PP", *(roff(line) for line in split(text))]
-out += [".fi", ".PP", "Compile and link with \\fIpkg\\-config \\-\\-cflags \\-\\-libs cddp\\fR.", ".SH DESCRIPTION"]
+library = "cddp\\-model" if name == "model.h" else "cddp"
+out += [".fi", ".PP", f"Compile and link with \\fIpkg\\-config \\-\\-cflags \\-\\-libs {library}\\fR.", ".SH DESCRIPTION"]
 out += paragraphs(([rest_of_title, ""] if rest_of_title else []) + opening[first_blank + 1:]) or [".PP", words(title) + "."]
 if types:
     out.append(".SH TYPES")

@@ -29,7 +29,8 @@ make_root() {
     mount -t tmpfs tmpfs "$root/dev/shm"
 }
 
-root_mounts() { awk -v root="$root/" 'index($5, root) == 1 { print $5 }' /proc/self/mountinfo; }
+# None before make_root: every mount of this machine is below "".
+root_mounts() { [ -z "$root" ] || awk -v root="$root/" 'index($5, root) == 1 { print $5 }' /proc/self/mountinfo; }
 
 unmount_root() { # newest first
   root_mounts | sort -r | while read -r place; do umount "$place" 2>/dev/null || true; done

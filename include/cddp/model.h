@@ -7,7 +7,9 @@
  *      cddp_model_generate()    text, from a model of tokens
  *      cddp_model_close()
  *
- *  Link it with `pkg-config --libs cddp-model`. A handle belongs to one thread at a time: a call
+ *  Compile and link with `pkg-config --cflags --libs cddp-model`, not cddp, which has none of these
+ *  functions. In a clone that is built but not installed: -I include -L build/src -lcddp-model
+ *  -lcddp -Wl,-rpath,$PWD/build/src. A handle belongs to one thread at a time: a call
  *  while another thread is in one returns CDDP_ERR_BUSY and does nothing. Several threads may use
  *  several handles at the same time. No group is needed, and no variable of a launcher is read, so
  *  a rank of a job may open a model, too. Messages go only to the log (process.h). A forked child
@@ -90,7 +92,8 @@ CDDP_API void cddp_model_close(cddp_model *model);
 typedef struct cddp_model_value {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
-    /** "images", "tokens" or "latent"; "logits", "probabilities" or "images". */
+    /** Of an input: "images", "numbers", "tokens" or "latent". Of an output: "logits",
+     *  "probabilities", "targets" or "images". */
     const char *name;
     /** A sentence: what the numbers mean. */
     const char *meaning;
@@ -98,8 +101,9 @@ typedef struct cddp_model_value {
     cddp_type type;
     /** How many elements of shape are used. */
     int32_t dims;
-    /** The first is CDDP_MODEL_BATCH. Images: then channels, height, width. Tokens: then the
-     *  context, the most tokens that a sequence may have; shorter ones may be given. */
+    /** The first is CDDP_MODEL_BATCH. Images and numbers: then channels, height, width (of a
+     *  table: 1, 1, and how many numbers a row has). Tokens: then the context, the most tokens that
+     *  a sequence may have; shorter ones may be given. */
     int64_t shape[CDDP_MAX_DIMS];
     /** For each channel of images (0, 1 elsewhere): a byte x enters the model as
      *  (x / 255 - mean) / std. With `normalised`, the caller has done that. */
