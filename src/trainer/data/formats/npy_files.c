@@ -3,9 +3,11 @@
  * needs them. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/memory_left.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
 #include "data/formats/npy.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 
 #include <inttypes.h>
@@ -278,15 +280,67 @@ static cddp_status describe(const struct cddpi_npy_options *options, const char 
     return CDDP_OK;
 }
 
+/* How much memory one rank inflates the archive @p path to. Faults of the file are worded when it
+ * is opened. */
+static uint64_t measure_archive(const struct cddpi_npy_options *options, const char *path)
+{
+    struct cddpi_data_file archive = CDDPI_DATA_FILE_CLOSED;
+    uint64_t inputs = 0, targets = 0, sum = 0;
+
+    if (cddpi_data_file_open_plain(path, &archive) == CDDP_OK &&
+        cddpi_is_npz(archive.data, archive.bytes) &&
+        cddpi_npz_measure(&archive, options->input_name, &inputs) == CDDP_OK &&
+        cddpi_npz_measure(&archive, options->target_name, &targets) == CDDP_OK &&
+        __builtin_add_overflow(inputs, targets, &sum)) {
+        sum = UINT64_MAX;
+    }
+    cddpi_data_file_close(&archive);
+    return sum;
+}
+
+/* Each rank inflates archives itself, so the first rank of a machine checks the memory for all its
+ * ranks, before any rank takes some. Collective in @p group. */
+static cddp_status check_memory(const struct cddpi_npy_options *options, cddp_group *group)
+{
+    uint64_t ranks = (uint64_t)cddpi_group_local_world_size(group);
+    struct cddpi_paths paths = {NULL, 0};
+    uint64_t bytes = 0;
+    cddp_status status = CDDP_OK;
+
+    if (cddpi_group_local_rank(group) == 0 && ranks > 1 &&
+        cddpi_paths_find(options->inputs, options->input_count, &paths) == CDDP_OK) {
+        for (size_t i = 0; i < paths.count; i++) {
+            uint64_t more = is_archive(paths.names[i]) ? measure_archive(options, paths.names[i])
+                                                       : 0;
+
+            if (__builtin_mul_overflow(more, ranks, &more) ||
+                __builtin_add_overflow(bytes, more, &bytes)) {
+                bytes = UINT64_MAX;
+            }
+        }
+        if (bytes > 0) {
+            status = cddpi_memory_need(
+                bytes,
+                "the compressed arrays of %s%s, in %d ranks of this "
+                "machine",
+                paths.names[0], paths.count > 1 ? " and the files after it" : "", (int)ranks);
+        }
+    }
+    cddpi_paths_fini(&paths);
+    return cddpi_agree(group, status);
+}
+
 cddp_status cddpi_dataset_open_npy(const struct cddpi_npy_options *options, cddp_group *group,
                                    struct cddpi_dataset *out)
 {
     struct cddpi_dataset dataset = {0};
     const char *key = options->input_key;
-    cddp_status status = describe(options, &key, &dataset);
+    bool together = group != NULL && cddp_group_world_size(group) > 1;
+    cddp_status status;
 
-    status = cddpi_data_blame(&options->blame, key, status);
-    if (group != NULL && cddp_group_world_size(group) > 1) {
+    CDDPI_TRY(together ? check_memory(options, group) : CDDP_OK);
+    status = cddpi_data_blame(&options->blame, key, describe(options, &key, &dataset));
+    if (together) {
         CDDPI_TRY_GOTO(fail, status, cddpi_agree(group, status));
         CDDPI_TRY_GOTO(fail, status, cddpi_numbers_agree(group, &dataset));
         status = cddpi_agree_on_files(group, dataset.memory->paths.names,
