@@ -387,6 +387,43 @@ static void numbers_as_classes_and_texts_that_never_repeat_are_doubted(void **st
     free(said);
 }
 
+/* The same for float64 and integers, which NumPy's files have. */
+static void numbers_of_npy_that_floats_cannot_tell_apart_are_doubted(void **state)
+{
+    struct run_options options = {
+        .ranks = 2, .conf = "npy.conf", .arguments = {run_dir_argument("npy"), NULL}};
+    double x[200][2];
+    uint8_t y[200];
+    char text[4096];
+    struct run run;
+    char *said;
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        x[i][0] = i / 1000.0;
+        x[i][1] = 1700000000 + i;
+        y[i] = (uint8_t)(i % 2);
+    }
+    support_write_npy(in_work("x.npy"), "<f8", "(200, 2)", x, sizeof x);
+    support_write_npy(in_work("y.npy"), "|u1", "(200,)", y, sizeof y);
+    snprintf(text, sizeof text,
+             "model = { type = \"mlp\"; hidden = [8]; };\n"
+             "data = { type = \"npy\"; train = \"%s\"; train_targets = \"%s\";\n"
+             "  normalize = \"minmax\"; };\n"
+             "train = { max_steps = 2; batch_size = 8; device = \"cpu\"; };\n"
+             "optimizer = { type = \"sgd\"; lr = 0.001; };\n",
+             in_work("x.npy"), in_work("y.npy"));
+    support_write_file(in_work("npy.conf"), text, strlen(text));
+    run = run_well(&options);
+    assert_says(
+        &run, "err", 0,
+        "x.npy: number 1 of the samples: numbers from 1700000000 to 1700000199 become only "
+        "about 3 different 32-bit floats: subtract 1700000000 from all of them in the file");
+    said = output(&run, "err", 0);
+    assert_null(strstr(said, "number 0 of the samples"));
+    free(said);
+}
+
 /* 200 timestamps, of which 32-bit floats make 3. */
 static void numbers_that_floats_cannot_tell_apart_are_doubted(void **state)
 {
@@ -435,6 +472,7 @@ int main(void)
         IN_WORK(a_run_that_was_stopped_ends_with_the_bits_of_one_that_was_not),
         IN_WORK(faults_are_named_with_key_line_and_column),
         IN_WORK(a_fault_is_blamed_on_the_key_of_its_file),
+        IN_WORK(numbers_of_npy_that_floats_cannot_tell_apart_are_doubted),
         IN_WORK(numbers_that_floats_cannot_tell_apart_are_doubted),
         IN_WORK(numbers_as_classes_and_texts_that_never_repeat_are_doubted),
     };

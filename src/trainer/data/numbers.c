@@ -108,6 +108,31 @@ static const char *at(const struct cddpi_numbers *numbers, uint64_t index)
     return (const char *)numbers->values + index * types[numbers->type].bytes;
 }
 
+bool cddpi_number_rounds(enum cddpi_number_type type)
+{
+    return type == CDDPI_NUMBER_F64 || (types[type].bytes >= 4 && !cddpi_number_is_real(type));
+}
+
+double cddpi_number_at(const struct cddpi_numbers *numbers, uint64_t index)
+{
+    const char *from = at(numbers, index);
+    bool is_signed = types[numbers->type].is_signed;
+    double real;
+    uint64_t wide;
+    uint32_t narrow;
+
+    if (numbers->type == CDDPI_NUMBER_F64) {
+        memcpy(&real, from, sizeof real);
+        return real;
+    }
+    if (types[numbers->type].bytes == sizeof narrow) {
+        memcpy(&narrow, from, sizeof narrow);
+        return is_signed ? (double)(int32_t)narrow : (double)narrow;
+    }
+    memcpy(&wide, from, sizeof wide);
+    return is_signed ? (double)(int64_t)wide : (double)wide;
+}
+
 /* The class in @p row; -1: it is below 0 or too large for an int32_t. */
 static int32_t class_at(const struct cddpi_numbers *classes, uint64_t row)
 {

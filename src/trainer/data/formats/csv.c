@@ -12,7 +12,6 @@
 #include "group/group_info.h"
 #include "group/join/group_agree.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,7 +182,7 @@ static cddp_status fill(const struct csv_job *job, const struct csv_table *table
 
 /* Second pass: the numbers. */
 static cddp_status read_table(struct csv_job *job, const struct csv_table *table,
-                              struct cddpi_csv_rounding *rounding, uint8_t *data)
+                              struct cddpi_rounding *rounding, uint8_t *data)
 {
     float *targets = (float *)(void *)(data + table->targets_at);
     struct cddpi_csv_rows rows = {
@@ -212,12 +211,12 @@ static cddp_status read_table(struct csv_job *job, const struct csv_table *table
 static cddp_status read_and_doubt(struct csv_job *job, const struct csv_table *table, uint8_t *data)
 {
     const char *path = job->paths[TRAIN].names[0];
-    struct cddpi_csv_rounding *rounding = cddpi_zalloc_array(job->schema.count, sizeof *rounding);
+    struct cddpi_rounding *rounding = cddpi_zalloc_array(job->schema.count, sizeof *rounding);
     cddp_status status;
 
     CDDPI_TRY_MEMORY(rounding != NULL, "%s: no memory", path);
     for (size_t i = 0; i < job->schema.count; i++) {
-        rounding[i] = (struct cddpi_csv_rounding){.low = INFINITY, .high = -INFINITY};
+        rounding[i] = CDDPI_ROUNDING_INIT;
     }
     status = read_table(job, table, rounding, data);
     if (status == CDDP_OK) {

@@ -4,29 +4,17 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/number.h"
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
-
-/* Floats between the lowest and the highest number. */
-enum { STEPS_FEW = 1000 };
-
-static void note_rounding(double value, struct cddpi_csv_rounding *rounding)
-{
-    double difference = fabs(value - (double)(float)value);
-
-    rounding->low = value < rounding->low ? value : rounding->low;
-    rounding->high = value > rounding->high ? value : rounding->high;
-    rounding->most = difference > rounding->most ? difference : rounding->most;
-}
 
 /* @p rounding: of the column; or NULL. */
 static cddp_status read_number(const struct cddpi_csv *csv, const struct cddpi_csv_field *field,
                                const struct cddpi_csv_column *column,
-                               struct cddpi_csv_rounding *rounding, float *out)
+                               struct cddpi_rounding *rounding, float *out)
 {
     double value;
 
@@ -42,7 +30,7 @@ static cddp_status read_number(const struct cddpi_csv *csv, const struct cddpi_c
                               field->text);
     }
     if (rounding != NULL) {
-        note_rounding(value, rounding);
+        cddpi_rounding_note(rounding, value);
     }
     *out = (float)value;
     return CDDP_OK;
@@ -161,19 +149,13 @@ cddp_status cddpi_csv_rows_read(struct cddpi_csv *csv, const struct cddpi_csv_sc
 }
 
 void cddpi_csv_rows_doubt(const char *path, const struct cddpi_csv_schema *schema,
-                          const struct cddpi_csv_rounding *rounding)
+                          const struct cddpi_rounding *rounding)
 {
     for (size_t i = 0; i < schema->count; i++) {
-        const struct cddpi_csv_rounding *of = &rounding[i];
-        double spread = of->high - of->low;
+        char what[512];
 
-        if (spread > 0 && of->most > spread / STEPS_FEW / 2) {
-            cddpi_log(CDDPI_LOG_WARN,
-                      "%s: column %.100s: numbers from %.17g to %.17g become only about %.0f "
-                      "different 32-bit floats: subtract %.17g from all of them in the file",
-                      path, schema->columns[i].name, of->low, of->high,
-                      ceil(spread / (2 * of->most)) + 1, of->low);
-        }
+        snprintf(what, sizeof what, "%.300s: column %.100s", path, schema->columns[i].name);
+        (void)cddpi_rounding_doubt(&rounding[i], what);
     }
 }
 

@@ -3,12 +3,7 @@
 #define CDDPI_DATA_FORMATS_CSV_ROWS_H
 
 #include "data/formats/csv_schema.h"
-
-/* What became of the numbers of a column as 32-bit floats. */
-struct cddpi_csv_rounding {
-    double low, high; /* of the numbers in the files; low > high: there is none yet */
-    double most;      /* the largest difference between a number and its float */
-};
+#include "data/rounding.h"
 
 /* Where the numbers of rows go. */
 struct cddpi_csv_rows {
@@ -16,9 +11,9 @@ struct cddpi_csv_rows {
     float *targets; /* rows x target_count; NULL: see classes */
     int32_t *classes;
     float *means; /* width: cddpi_csv_rows_fill() puts there what missing inputs get; or NULL */
-    struct cddpi_csv_rounding *rounding; /* of each column; or NULL */
-    uint64_t count;                      /* rows that are read */
-    uint64_t room;                       /* rows that there is room for */
+    struct cddpi_rounding *rounding; /* of each column; or NULL */
+    uint64_t count;                  /* rows that are read */
+    uint64_t room;                   /* rows that there is room for */
 };
 
 /** Count the rows of a file with the same header. */
@@ -33,7 +28,7 @@ CDDP_CHECKED cddp_status cddpi_csv_rows_read(struct cddpi_csv *csv,
 
 /** Warn of inputs that differ by so little that 32-bit floats cannot tell many of them apart. */
 void cddpi_csv_rows_doubt(const char *path, const struct cddpi_csv_schema *schema,
-                          const struct cddpi_csv_rounding *rounding);
+                          const struct cddpi_rounding *rounding);
 
 /** Put into each missing input the mean of its number over the @p count rows @p of (NULL: the first
  *  ones); of a category that is missing, how frequent each category is.
