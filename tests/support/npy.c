@@ -56,7 +56,7 @@ static void put(struct zip *zip, uint64_t value, size_t bytes)
 {
     assert_true(zip->at + bytes <= NPY_MOST);
     for (size_t i = 0; i < bytes; i++) {
-        zip->out[zip->at++] = (uint8_t)(value >> (8 * i));
+        zip->out[zip->at++] = i < sizeof value ? (uint8_t)(value >> (8 * i)) : 0;
     }
 }
 
