@@ -9,9 +9,12 @@
 #include "base/types.h"
 #include "base/utf8.h"
 #include "support/failure.h"
+#include "support/folder.h"
 #include "support/test.h"
 
 #include "cddp_config.h"
+
+#include <locale.h>
 
 static void a_failure_keeps_its_text_and_status(void **state)
 {
@@ -281,6 +284,41 @@ static void numbers_are_read_strictly(void **state)
     assert_float_equal(real, 1e-3, 0);
     assert_false(cddpi_parse_real("nan", &real));
     assert_false(cddpi_parse_real("1.5 ", &real));
+    assert_false(cddpi_parse_real("1e999", &real));
+    assert_float_equal(real, 1e-3, 0);
+    assert_true(cddpi_parse_real("1e-310", &real)); /* subnormal */
+    assert_float_equal(real, 1e-310, 0);
+    assert_true(cddpi_parse_real("-1e-400", &real));
+    assert_float_equal(real, 0, 0);
+}
+
+/* Make a locale with a decimal comma, and use it. */
+static bool use_comma(void)
+{
+    char command[3 * 4096];
+
+    snprintf(command, sizeof command,
+             "localedef -c -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1", folder);
+    return system(command) == 0 && setenv("LOCPATH", folder, 1) == 0 &&
+           setlocale(LC_NUMERIC, "de_DE.UTF-8") != NULL && strtod("2,5", NULL) == 2.5;
+}
+
+static void numbers_have_a_point_in_every_locale(void **state)
+{
+    double real = 5;
+    bool comma = use_comma();
+    bool read = cddpi_parse_real("1.5", &real) && real == 1.5;
+    bool refused = !cddpi_parse_real("2,5", &real);
+
+    (void)state;
+    (void)setlocale(LC_NUMERIC, "C");
+    (void)unsetenv("LOCPATH");
+    assert_true(read);
+    assert_true(refused);
+    if (!comma) {
+        print_message("not tested: localedef can make no locale with a decimal comma here\n");
+        skip();
+    }
 }
 
 static void the_nth_allocation_can_be_made_to_fail(void **state)
@@ -342,11 +380,11 @@ static void the_version_is_the_same_as_text_as_number_and_in_the_headers(void **
  * that is not there comes first. */
 static void features_are_known_by_name(void **state)
 {
-    char *folder = support_mkdtemp();
+    char *parent = support_mkdtemp();
     char path[4200];
 
     (void)state;
-    snprintf(path, sizeof path, "%s/none.so", folder);
+    snprintf(path, sizeof path, "%s/none.so", parent);
     assert_false(cddp_has("wings"));
     assert_true(last_error_has("has no feature of this name"));
     assert_false(cddp_has(""));
@@ -362,7 +400,7 @@ static void features_are_known_by_name(void **state)
     assert_true(last_error_has(path));
     unsetenv("CDDP_CUDA_MODULE");
     unsetenv("CDDP_MPI_MODULE");
-    support_rmdir(folder);
+    support_rmdir(parent);
 }
 
 static void every_type_has_a_size_and_a_name(void **state)
@@ -386,22 +424,22 @@ static void every_type_has_a_size_and_a_name(void **state)
 
 static void folders_are_made_with_all_above_them(void **state)
 {
-    char *folder = support_mkdtemp();
+    char *parent = support_mkdtemp();
     char path[4200];
 
     (void)state;
     assert_int_equal(cddpi_folder_make(""), CDDP_OK);
-    snprintf(path, sizeof path, "%s/a//b/c/", folder);
+    snprintf(path, sizeof path, "%s/a//b/c/", parent);
     assert_int_equal(cddpi_folder_make(path), CDDP_OK);
     assert_int_equal(cddpi_folder_make(path), CDDP_OK);
     assert_int_equal(access(path, W_OK), 0);
-    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(path, sizeof path, "%s/file", parent);
     support_write_file(path, "", 0);
     strcat(path, "/below/it");
     assert_int_equal(cddpi_folder_make(path), CDDP_ERR_IO);
     assert_true(failure_errno_is(ENOTDIR));
     assert_true(last_error_has("/file/below"));
-    support_rmdir(folder);
+    support_rmdir(parent);
 }
 
 static void distances_count_edits(void **state)
@@ -427,6 +465,7 @@ int main(void)
         cmocka_unit_test(every_status_has_a_sentence_and_a_name),
         cmocka_unit_test(a_failure_is_data_and_a_callback_words_its_own),
         cmocka_unit_test(numbers_are_read_strictly),
+        IN_FOLDER(numbers_have_a_point_in_every_locale),
         cmocka_unit_test(the_nth_allocation_can_be_made_to_fail),
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(an_environment_variable_falls_back_to_its_default),

@@ -145,6 +145,31 @@ static void a_number_that_is_none_is_named(void **state)
     cddpi_dataset_close(&data);
 }
 
+/* The difference to what is subtracted would be infinite. */
+static void a_range_that_is_too_large_is_refused(void **state)
+{
+    static const float values[] = {1, 3e38F, 2, -3e38F};
+    static const int shape[] = {1, 1, 2};
+    struct cddpi_normalization *found = cddpi_normalization_create(2);
+    struct cddpi_dataset data;
+
+    (void)state;
+    describe(values, shape, 2, &data);
+    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_MINMAX, found),
+                     CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(), "number 1 of the samples"));
+    assert_non_null(strstr(cddp_last_error(), "from -3e+38 to 3e+38"));
+    data.columns = "{\"features\":[{\"name\":\"a\"},{\"name\":\"wide\"}]}";
+    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_MINMAX, found),
+                     CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(), "column wide"));
+    data.columns = NULL;
+    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_STANDARD, found), CDDP_OK);
+    assert_true(found->divide[1] == 3e38F);
+    cddpi_normalization_destroy(found);
+    cddpi_dataset_close(&data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +178,7 @@ int main(void)
         cmocka_unit_test(samples_that_are_held_back_do_not_count),
         cmocka_unit_test(categories_stay_zeros_and_ones),
         cmocka_unit_test(a_number_that_is_none_is_named),
+        cmocka_unit_test(a_range_that_is_too_large_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

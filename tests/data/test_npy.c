@@ -1,6 +1,8 @@
 /* test_npy.c - NumPy's files: which forms are read, and the message for each fault of a file. */
+#include "base/machine.h"
 #include "data/dataset.h"
 #include "data/numbers.h"
+#include "support/data_ranks.h"
 #include "support/folder.h"
 #include "support/npy.h"
 
@@ -9,8 +11,8 @@ static const float six[] = {0, 1, 2, 3, 4, 5};
 static const int64_t two[] = {1, 0};
 
 /* Open @p inputs (and @p targets, or NULL) below the folder. */
-static cddp_status open_npy(const char *inputs, const char *targets, bool real,
-                            struct cddpi_dataset *out)
+static cddp_status open_npy_together(const char *inputs, const char *targets, bool real,
+                                     cddp_group *group, struct cddpi_dataset *out)
 {
     char *paths[2] = {strdup(in_folder(inputs)), targets ? strdup(in_folder(targets)) : NULL};
     struct cddpi_npy_options options = {.inputs = &paths[0],
@@ -20,11 +22,17 @@ static cddp_status open_npy(const char *inputs, const char *targets, bool real,
                                         .input_name = "x",
                                         .target_name = "y",
                                         .real_targets = real};
-    cddp_status status = cddpi_dataset_open_npy(&options, NULL, out);
+    cddp_status status = cddpi_dataset_open_npy(&options, group, out);
 
     free(paths[0]);
     free(paths[1]);
     return status;
+}
+
+static cddp_status open_npy(const char *inputs, const char *targets, bool real,
+                            struct cddpi_dataset *out)
+{
+    return open_npy_together(inputs, targets, real, NULL, out);
 }
 
 static void assert_row(const struct cddpi_dataset *dataset, uint64_t row, const float *input,
@@ -264,6 +272,55 @@ static void targets_must_fit_their_samples(void **state)
     assert_int_equal(dataset.count, 77);
 }
 
+enum { MANY = 200, EACH = 50 };
+
+/* 100 KiB are free: enough for one rank that inflates 42 KB, but not for three. */
+static int open_packed_rank(int rank, int world_size, void *argument)
+{
+    cddp_group *group = NULL;
+    struct cddpi_dataset dataset = {0};
+    cddp_status status;
+
+    (void)argument;
+    CHECK(support_join(folder, TOGETHER, rank, world_size, &group) == CDDP_OK);
+    cddpi_kernel_files_set_root(folder);
+    status = open_npy_together("many.npz", NULL, false, group, &dataset);
+    cddpi_kernel_files_set_root(NULL);
+    if (world_size == 2) {
+        CHECK(status == CDDP_OK);
+        cddpi_dataset_close(&dataset);
+    } else {
+        CHECK(status == CDDP_ERR_NO_MEMORY);
+        CHECK(strstr(cddp_last_error(), "the compressed arrays of ") != NULL);
+        CHECK(strstr(cddp_last_error(), " in 3 ranks of this machine") != NULL);
+    }
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void every_rank_that_inflates_counts(void **state)
+{
+    static float x[MANY * EACH];
+    static int64_t y[MANY];
+    static uint8_t members[2][64 * 1024];
+    struct npz_member both[] = {{"x.npy", members[0], 0, 1}, {"y.npy", members[1], 0, 1}};
+
+    (void)state;
+    for (int i = 0; i < MANY * EACH; i++) {
+        x[i] = (float)i;
+    }
+    both[0].bytes = support_npy(1, "<f4", "(200, 50)", x, sizeof x, file);
+    memcpy(members[0], file, both[0].bytes);
+    both[1].bytes = support_npy(1, "<i8", "(200,)", y, sizeof y, file);
+    memcpy(members[1], file, both[1].bytes);
+    support_write_file(in_folder("many.npz"), file, support_npz(both, 2, 0, file));
+    put_in_folder("/proc/meminfo", "MemAvailable:   100 kB\nSwapFree:              0 kB\n");
+    assert_int_equal(run_ranks(2, open_packed_rank, NULL), 0);
+    support_new_store(folder);
+    assert_int_equal(run_ranks(3, open_packed_rank, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +331,7 @@ int main(void)
         IN_FOLDER(cut_off_files_are_refused_at_any_length),
         IN_FOLDER(archives_say_what_is_wrong),
         IN_FOLDER(targets_must_fit_their_samples),
+        IN_FOLDER(every_rank_that_inflates_counts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -220,7 +220,7 @@ static void continue_prints_what_generate_prints(void **state)
                 "gone: No such file or directory");
     expect_said(argument("src/cddp-train --predict %s %s %s", in_work("test-images"),
                          in_work("text.conf"), run_dir_argument("text")),
-                2, "model.type: only models that give images classes predict");
+                2, "data.type: \"text\": --predict takes models of images");
 }
 
 static void one_program_uses_both_libraries_as_one(void **state)

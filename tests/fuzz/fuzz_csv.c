@@ -2,18 +2,37 @@
 #include "data/formats/csv_rows.h"
 #include "fuzz/fuzz.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 
 static char *target[] = {"y", "z"};
 static char *categories[] = {"c"};
 
-static void use(const struct cddpi_csv_schema *schema, const struct cddpi_csv_rows *rows)
+/* A file fits a model that was trained on it. */
+static void describe(const struct cddpi_csv_schema *schema, const uint8_t *data, size_t size)
 {
     char *text = cddpi_csv_schema_text(schema);
+    struct cddpi_csv_schema again = {.count = 0};
+    struct cddpi_csv csv = {.path = NULL};
+    json_t *columns;
 
     fuzz_check(text != NULL, "no description");
+    columns = json_loads(text, 0, NULL);
+    fuzz_check(columns != NULL, "the description is no JSON");
+    fuzz_check(cddpi_csv_init("a.csv", data, size, schema->meaning->delimiter, &csv) == CDDP_OK,
+               "the third time");
+    fuzz_check(cddpi_csv_schema_parse(&csv, schema->meaning, columns, &again) == CDDP_OK &&
+                   again.width == schema->width,
+               "the description is not the file's");
+    cddpi_csv_fini(&csv);
+    cddpi_csv_schema_fini(&again);
+    json_decref(columns);
     free(text);
+}
+
+static void use(const struct cddpi_csv_schema *schema, const struct cddpi_csv_rows *rows)
+{
     fuzz_check(rows->count == schema->rows, "rows");
     for (uint64_t i = 0; i < rows->count * schema->width; i++) {
         fuzz_check(isfinite(rows->inputs[i]), "an input is not finite");
@@ -58,6 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                    "the second time");
         if (cddpi_csv_rows_read(&csv, &schema, &rows) == CDDP_OK &&
             cddpi_csv_rows_fill("a.csv", &schema, NULL, rows.count, &rows) == CDDP_OK) {
+            describe(&schema, data + 1, size - 1);
             use(&schema, &rows);
         }
         cddpi_csv_fini(&csv);

@@ -223,6 +223,48 @@ static void a_resumed_run_keeps_the_statistics_that_it_began_with(void **state)
     json_decref(after);
 }
 
+/* Replace each @p old in people.csv. */
+static void replace_in_data(const char *old, const char *new)
+{
+    size_t bytes = 0, used = 0;
+    char *text = get_file(in_work("people.csv"), &bytes);
+    char *changed = malloc(2 * bytes);
+
+    for (const char *at = text; *at != '\0';) {
+        bool is_old = strncmp(at, old, strlen(old)) == 0;
+
+        used += (size_t)sprintf(changed + used, "%.*s", is_old ? (int)strlen(new) : 1,
+                                is_old ? new : at);
+        at += is_old ? strlen(old) : 1;
+    }
+    support_write_file(in_work("people.csv"), changed, used);
+    free(changed);
+    free(text);
+}
+
+/* As many categories as before, so the model has the same width, but each has another weight. */
+static void a_run_cannot_go_on_with_other_columns(void **state)
+{
+    struct run_options first = {
+        .ranks = 2,
+        .conf = "people.conf",
+        .arguments = {run_dir_argument("kept"), "train.max_steps=10", NULL}};
+    struct run_options changed = {.ranks = 2,
+                                  .conf = "people.conf",
+                                  .arguments = {run_dir_argument("kept"), "train.max_steps=20",
+                                                "train.resume=auto", "train.resume_data=any",
+                                                NULL}};
+    struct run run;
+
+    (void)state;
+    make_classes("");
+    run_well(&first);
+    replace_in_data("green", "yellow");
+    run = run_badly(&changed);
+    assert_says(&run, "err", 0, "data.train: the columns");
+    assert_says(&run, "err", 0, "\"colour\"");
+}
+
 static void a_run_that_was_stopped_ends_with_the_bits_of_one_that_was_not(void **state)
 {
     struct run_options whole = {
@@ -260,6 +302,8 @@ static void faults_are_named_with_key_line_and_column(void **state)
         {"data.target=[]", "data.target: must name a column"},
         {"model.type=gpt2", "takes tokens, but data.type = \"csv\" are numbers"},
         {"data.train=none.csv", "none.csv"},
+        {"data.ignore=id, colour", "which data.ignore names: several columns are written "
+                                   "[\"id\", \"colour\"]"},
     };
 
     (void)state;
@@ -278,6 +322,142 @@ static void faults_are_named_with_key_line_and_column(void **state)
     }
 }
 
+/* Rank 0 reads and fails; the rank that failed is named before the key, not behind it. */
+static void a_fault_is_blamed_on_the_key_of_its_file(void **state)
+{
+    static const char test[] = "id,age,colour,income,kind\n1,40,red,3000,maybe\n";
+    struct run_options options = {
+        .ranks = 2, .conf = "people.conf", .arguments = {run_dir_argument("bad"), NULL, NULL}};
+    struct run run;
+
+    (void)state;
+    make_classes("");
+    support_write_file(in_work("test.csv"), test, sizeof test - 1);
+    options.arguments[1] = argument("data.test=%s", in_work("test.csv"));
+    run = run_badly(&options);
+    for (int rank = 0; rank < 2; rank++) {
+        char *said = output(&run, "err", rank);
+
+        assert_says(&run, "err", rank, argument("data.test: %s:2: column 5", in_work("test.csv")));
+        assert_null(strstr(said, "data.train: "));
+        assert_null(strstr(said, "data.test: rank "));
+        free(said);
+    }
+}
+
+/* Rows of a number that is different in each, and of a text that is. */
+static void make_list(void)
+{
+    char text[100 * 32];
+    size_t used = (size_t)sprintf(text, "income,name,age\n");
+
+    for (int i = 0; i < 100; i++) {
+        used += (size_t)sprintf(text + used, "%d,name%d,%d\n", 1000 + 7 * i, i, i % 30);
+    }
+    support_write_file(in_work("list.csv"), text, used);
+    used = (size_t)snprintf(text, sizeof text,
+                            "model = { type = \"mlp\"; hidden = [4]; };\n"
+                            "data = { type = \"csv\"; train = \"%s\"; target = \"income\"; };\n"
+                            "train = { max_steps = 2; batch_size = 8; device = \"cpu\"; };\n"
+                            "optimizer = { type = \"sgd\"; lr = 0.001; };\n",
+                            in_work("list.csv"));
+    support_write_file(in_work("list.conf"), text, used);
+}
+
+static void numbers_as_classes_and_texts_that_never_repeat_are_doubted(void **state)
+{
+    struct run_options options = {
+        .ranks = 1, .conf = "list.conf", .arguments = {run_dir_argument("list"), NULL, NULL, NULL}};
+    struct run run;
+    char *said;
+
+    (void)state;
+    make_list();
+    run = run_well(&options);
+    assert_says(&run, "err", 0,
+                "column income, the target, has 100 different whole numbers in 100 rows, and each "
+                "is a class: to predict numbers, set model.loss = \"mse\"");
+    assert_says(&run, "err", 0, "column name has 100 different texts in 100 rows");
+    assert_says(&run, "err", 0, "data.ignore");
+    options.arguments[1] = "model.loss=mse";
+    options.arguments[2] = "data.ignore=name";
+    run = run_well(&options);
+    said = output(&run, "err", 0);
+    assert_null(strstr(said, "column "));
+    free(said);
+}
+
+/* The same for float64 and integers, which NumPy's files have. */
+static void numbers_of_npy_that_floats_cannot_tell_apart_are_doubted(void **state)
+{
+    struct run_options options = {
+        .ranks = 2, .conf = "npy.conf", .arguments = {run_dir_argument("npy"), NULL}};
+    double x[200][2];
+    uint8_t y[200];
+    char text[4096];
+    struct run run;
+    char *said;
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        x[i][0] = i / 1000.0;
+        x[i][1] = 1700000000 + i;
+        y[i] = (uint8_t)(i % 2);
+    }
+    support_write_npy(in_work("x.npy"), "<f8", "(200, 2)", x, sizeof x);
+    support_write_npy(in_work("y.npy"), "|u1", "(200,)", y, sizeof y);
+    snprintf(text, sizeof text,
+             "model = { type = \"mlp\"; hidden = [8]; };\n"
+             "data = { type = \"npy\"; train = \"%s\"; train_targets = \"%s\";\n"
+             "  normalize = \"minmax\"; };\n"
+             "train = { max_steps = 2; batch_size = 8; device = \"cpu\"; };\n"
+             "optimizer = { type = \"sgd\"; lr = 0.001; };\n",
+             in_work("x.npy"), in_work("y.npy"));
+    support_write_file(in_work("npy.conf"), text, strlen(text));
+    run = run_well(&options);
+    assert_says(
+        &run, "err", 0,
+        "x.npy: number 1 of the samples: numbers from 1700000000 to 1700000199 become only "
+        "about 3 different 32-bit floats: subtract 1700000000 from all of them in the file");
+    said = output(&run, "err", 0);
+    assert_null(strstr(said, "number 0 of the samples"));
+    free(said);
+}
+
+/* 200 timestamps, of which 32-bit floats make 3. */
+static void numbers_that_floats_cannot_tell_apart_are_doubted(void **state)
+{
+    struct run_options options = {
+        .ranks = 2, .conf = "time.conf", .arguments = {run_dir_argument("time"), NULL}};
+    char text[200 * 40];
+    size_t used = (size_t)sprintf(text, "time,price,share,kind\n");
+    struct run run;
+    char *said;
+
+    (void)state;
+    for (int i = 0; i < 200; i++) {
+        used += (size_t)sprintf(text + used, "%d,%.2f,%.3f,%c\n", 1700000000 + i, 0.1 + 13.7 * i,
+                                i / 1000.0, 'a' + i % 2);
+    }
+    support_write_file(in_work("time.csv"), text, used);
+    used = (size_t)snprintf(text, sizeof text,
+                            "model = { type = \"mlp\"; hidden = [4]; };\n"
+                            "data = { type = \"csv\"; train = \"%s\"; target = \"kind\";\n"
+                            "  normalize = \"minmax\"; };\n"
+                            "train = { max_steps = 2; batch_size = 8; device = \"cpu\"; };\n"
+                            "optimizer = { type = \"sgd\"; lr = 0.001; };\n",
+                            in_work("time.csv"));
+    support_write_file(in_work("time.conf"), text, used);
+    run = run_well(&options);
+    assert_says(&run, "err", 0,
+                "column time: numbers from 1700000000 to 1700000199 become only about 3 different "
+                "32-bit floats: subtract 1700000000 from all of them in the file");
+    said = output(&run, "err", 0);
+    assert_null(strstr(said, "column price"));
+    assert_null(strstr(said, "column share"));
+    free(said);
+}
+
 #define IN_WORK(test) cmocka_unit_test_setup_teardown(test, make_work, remove_work)
 
 int main(void)
@@ -288,8 +468,13 @@ int main(void)
         IN_WORK(numbers_of_npy_files_are_normalised_too),
         IN_WORK(checkpoints_keep_the_statistics_and_the_names_of_columns),
         IN_WORK(a_resumed_run_keeps_the_statistics_that_it_began_with),
+        IN_WORK(a_run_cannot_go_on_with_other_columns),
         IN_WORK(a_run_that_was_stopped_ends_with_the_bits_of_one_that_was_not),
         IN_WORK(faults_are_named_with_key_line_and_column),
+        IN_WORK(a_fault_is_blamed_on_the_key_of_its_file),
+        IN_WORK(numbers_of_npy_that_floats_cannot_tell_apart_are_doubted),
+        IN_WORK(numbers_that_floats_cannot_tell_apart_are_doubted),
+        IN_WORK(numbers_as_classes_and_texts_that_never_repeat_are_doubted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -254,6 +254,10 @@ static void what_cannot_be_trained_is_named(void **state)
     badly("classes.conf", argument("data.train=%s", in_work("strange.npy")),
           argument("data.train_targets=%s", in_work("labels.npy")),
           "strange.npy: number 1 of sample 1 is NaN as float32");
+    badly("classes.conf", argument("data.train_targets=%s", in_work("y_0.npy")), NULL,
+          argument("data.train_targets: %s", in_work("y_0.npy")));
+    badly("classes.conf", argument("data.test_targets=%s", in_work("y_1.npy")), NULL,
+          argument("data.test_targets: %s", in_work("y_1.npy")));
 }
 
 int main(void)

@@ -3,7 +3,9 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -24,6 +26,29 @@ bool cddpi_parse_integer(const char *text, int64_t low, int64_t high, int64_t *o
     return true;
 }
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static locale_t plain; /* "C", for the whole process */
+
+static void make_plain(void)
+{
+    plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+}
+
+/* strtod() reads the decimal point of the calling thread's locale. */
+static double to_real(const char *text, char **end)
+{
+    locale_t before;
+    double value;
+
+    (void)pthread_once(&once, make_plain);
+    before = plain != (locale_t)0 ? uselocale(plain) : (locale_t)0;
+    value = strtod(text, end);
+    if (before != (locale_t)0) {
+        (void)uselocale(before);
+    }
+    return value;
+}
+
 bool cddpi_parse_real(const char *text, double *out)
 {
     char *end;
@@ -32,9 +57,8 @@ bool cddpi_parse_real(const char *text, double *out)
     if (text == NULL || text[0] == '\0' || isspace((unsigned char)text[0])) {
         return false;
     }
-    errno = 0;
-    value = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(value) || (errno != 0 && value != 0.0)) {
+    value = to_real(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value)) {
         return false;
     }
     *out = value;

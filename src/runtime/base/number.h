@@ -10,8 +10,8 @@
 /** A decimal integer in [@p low, @p high]. False: @p out is unchanged. */
 CDDPI_SHARED bool cddpi_parse_integer(const char *text, int64_t low, int64_t high, int64_t *out);
 
-/** A finite decimal number, with "." as the decimal point in every locale. False: @p out is
- *  unchanged. */
+/** A finite decimal number, with "." as the decimal point in every locale; one too small for a
+ *  double is rounded. False: @p out is unchanged. */
 bool cddpi_parse_real(const char *text, double *out);
 
 #endif

@@ -54,6 +54,13 @@ void cddpi_dataset_memory_release(struct cddpi_dataset_memory *memory)
     cddpi_free(memory);
 }
 
+cddp_status cddpi_data_blame(const struct cddpi_data_blame *blame, const char *key,
+                             cddp_status status)
+{
+    return status != CDDP_OK && blame->word != NULL ? blame->word(blame->context, key, status)
+                                                    : status;
+}
+
 cddp_status cddpi_dataset_check(const struct cddpi_dataset *dataset, bool look)
 {
     const struct cddpi_dataset_memory *memory = dataset->memory;

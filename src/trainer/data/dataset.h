@@ -59,7 +59,9 @@ struct cddpi_dataset {
         *split; /* sample i is row split[split_first + i] of all shards; NULL: row i */
     uint64_t split_first;
     const struct cddpi_normalization *normalization; /* borrowed; NULL: as the files have them */
-    const char *columns; /* what the numbers are, in JSON: see csv_schema.h; NULL: unknown */
+    const char *columns;  /* what the numbers are, in JSON: see csv_schema.h; NULL: unknown */
+    const float *missing; /* what each number of a sample gets where it is missing; NULL: nothing
+                             may be missing */
 };
 
 /** How many numbers say what the outputs for a sample should be: its class, the token after each of
@@ -145,6 +147,17 @@ CDDP_CHECKED cddp_status cddpi_dataset_open_text(const struct cddpi_text_options
                                                  cddp_group *group, struct cddpi_dataset *out,
                                                  struct cddpi_dataset *out_test);
 
+/* Whom to blame for a file: words a failure with the key of train.conf that named it. Called before
+ * ranks agree on the failure, so that all of them get the same text. All zeros: nobody. */
+struct cddpi_data_blame {
+    cddp_status (*word)(const void *context, const char *key, cddp_status status);
+    const void *context;
+};
+
+/** Word the failure @p status. @return @p status; CDDP_OK is returned at once. */
+CDDP_CHECKED cddp_status cddpi_data_blame(const struct cddpi_data_blame *blame, const char *key,
+                                          cddp_status status);
+
 /* NumPy's files; all pointers are borrowed. */
 struct cddpi_npy_options {
     char *const *inputs; /* as patterns above: .npy files of samples, or .npz archives with both */
@@ -154,7 +167,9 @@ struct cddpi_npy_options {
     const char *input_name, *target_name; /* of the arrays in an archive */
     bool real_targets;                    /* regression: any numbers; else integers, classes */
     int classes;                          /* 0: the largest class plus one */
-    const struct cddpi_dataset *like; /* whose samples and targets these must be like, or NULL */
+    const struct cddpi_dataset *like;   /* whose samples and targets these must be like, or NULL */
+    const char *input_key, *target_key; /* that name the files, for blame */
+    struct cddpi_data_blame blame;
 };
 
 /** Open .npy and .npz files, whose arrays' first dimension is the samples. A sample of one

@@ -5,10 +5,12 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "data/numbers.h"
+#include "data/rounding.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 /* Sums over the numbers of one part; those of values are of differences to the first value, which
  * keeps them exact where values are large and differ little. */
@@ -115,6 +117,42 @@ static cddp_status add_samples(const struct cddpi_dataset *dataset, const bool *
     return cddpi_dataset_check(dataset, false);
 }
 
+/* Warn of the first part whose numbers floats cannot tell apart. Other files than NumPy's hold
+ * floats. */
+static cddp_status doubt(const struct cddpi_dataset *dataset, size_t count)
+{
+    size_t elements = (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+    struct cddpi_rounding *parts = cddpi_zalloc_array(count, sizeof *parts);
+    bool told = false;
+
+    CDDPI_TRY_MEMORY(parts != NULL, "data.normalize: no memory");
+    for (size_t i = 0; i < count; i++) {
+        parts[i] = CDDPI_ROUNDING_INIT;
+    }
+    for (size_t s = 0; s < dataset->number_shard_count; s++) {
+        const struct cddpi_number_shard *shard = &dataset->number_shards[s];
+        uint64_t planes = cddpi_number_rounds(shard->inputs.type) ? shard->count * count : 0;
+        size_t part = 0;
+
+        for (uint64_t plane = 0; plane < planes; plane++) {
+            for (size_t i = 0; i < elements / count; i++) {
+                cddpi_rounding_note(
+                    &parts[part], cddpi_number_at(&shard->inputs, plane * (elements / count) + i));
+            }
+            part = part + 1 < count ? part + 1 : 0;
+        }
+    }
+    for (size_t i = 0; i < count && !told; i++) {
+        char what[512];
+
+        snprintf(what, sizeof what, "%.400s: number %zu of the samples",
+                 dataset->number_shards[0].path, i);
+        told = cddpi_rounding_doubt(&parts[i], what);
+    }
+    cddpi_free(parts);
+    return cddpi_dataset_check(dataset, false);
+}
+
 /* Mark the rows that are held back. */
 static cddp_status find_held_back(const struct cddpi_dataset *dataset, bool **out)
 {
@@ -131,6 +169,31 @@ static cddp_status find_held_back(const struct cddpi_dataset *dataset, bool **ou
                                                      i - dataset->split_first >= dataset->count;
     }
     return CDDP_OK;
+}
+
+/* Fail because of part @p part of the samples, which has a name if it is a column of CSV files. */
+static cddp_status fail_range(const struct cddpi_dataset *dataset, size_t part,
+                              const struct normalization_sums *sums)
+{
+    json_t *columns = dataset->columns != NULL ? json_loads(dataset->columns, 0, NULL) : NULL;
+    const json_t *features = json_object_get(columns, "features");
+    const char *name = NULL;
+    size_t at = 0;
+
+    for (size_t i = 0; i < json_array_size(features) && at <= part; i++) {
+        const json_t *categories = json_object_get(json_array_get(features, i), "categories");
+
+        name = json_string_value(json_object_get(json_array_get(features, i), "name"));
+        at += categories != NULL ? json_array_size(categories) : 1;
+    }
+    (void)cddpi_fail(
+        CDDP_ERR_FORMAT,
+        "data.normalize: number %zu of the samples%s%.100s is from %g to %g, a range that "
+        "is too large for 32-bit floats: make the numbers smaller in the file",
+        part, name != NULL ? ", column " : "", name != NULL ? name : "", (double)sums->low,
+        (double)sums->high);
+    json_decref(columns);
+    return CDDP_ERR_FORMAT;
 }
 
 static void conclude(enum cddpi_normalize type, const struct normalization_sums *sums,
@@ -185,8 +248,14 @@ cddp_status cddpi_normalization_find(const struct cddpi_dataset *dataset, enum c
     }
     CDDPI_TRY_GOTO(done, status, find_held_back(dataset, &held));
     CDDPI_TRY_GOTO(done, status, add_samples(dataset, held, out->count, sample, label, sums));
+    CDDPI_TRY_GOTO(done, status, doubt(dataset, out->count));
     for (size_t part = 0; part < out->count; part++) {
         conclude(type, &sums[part], values, part, out);
+        if (!isfinite(sums[part].high - out->subtract[part]) ||
+            !isfinite(sums[part].low - out->subtract[part])) {
+            status = fail_range(dataset, part, &sums[part]);
+            goto done;
+        }
     }
     if (dataset->columns != NULL) {
         status = keep_categories(dataset, out);

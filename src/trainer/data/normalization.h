@@ -34,7 +34,8 @@ void cddpi_normalization_destroy(struct cddpi_normalization *normalization);
  *  else. Parts of one value only are divided by 1. Categories of CSV files (dataset->columns) stay
  * 0 and 1.
  *  @param out  Of cddpi_normalization_count() parts.
- *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_FORMAT (a number is not finite), CDDP_ERR_IO. */
+ *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_FORMAT (a number is not finite, or a
+ *          range is not), CDDP_ERR_IO. */
 CDDP_CHECKED cddp_status cddpi_normalization_find(const struct cddpi_dataset *dataset,
                                                   enum cddpi_normalize type,
                                                   struct cddpi_normalization *out);

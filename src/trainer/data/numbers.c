@@ -108,6 +108,31 @@ static const char *at(const struct cddpi_numbers *numbers, uint64_t index)
     return (const char *)numbers->values + index * types[numbers->type].bytes;
 }
 
+bool cddpi_number_rounds(enum cddpi_number_type type)
+{
+    return type == CDDPI_NUMBER_F64 || (types[type].bytes >= 4 && !cddpi_number_is_real(type));
+}
+
+double cddpi_number_at(const struct cddpi_numbers *numbers, uint64_t index)
+{
+    const char *from = at(numbers, index);
+    bool is_signed = types[numbers->type].is_signed;
+    double real;
+    uint64_t wide;
+    uint32_t narrow;
+
+    if (numbers->type == CDDPI_NUMBER_F64) {
+        memcpy(&real, from, sizeof real);
+        return real;
+    }
+    if (types[numbers->type].bytes == sizeof narrow) {
+        memcpy(&narrow, from, sizeof narrow);
+        return is_signed ? (double)(int32_t)narrow : (double)narrow;
+    }
+    memcpy(&wide, from, sizeof wide);
+    return is_signed ? (double)(int64_t)wide : (double)wide;
+}
+
 /* The class in @p row; -1: it is below 0 or too large for an int32_t. */
 static int32_t class_at(const struct cddpi_numbers *classes, uint64_t row)
 {
@@ -162,18 +187,19 @@ cddp_status cddpi_numbers_lay_out(struct cddpi_number_shard *shards, size_t coun
 
 cddp_status cddpi_numbers_agree(cddp_group *group, const struct cddpi_dataset *dataset)
 {
-    static const char *const names[] = {"number of samples", "numbers of a sample",
-                                        "number of classes or targets",
-                                        "order of sizes and types of numbers"};
-    uint64_t facts[] = {dataset->count, elements_of(dataset), (uint64_t)dataset->classes,
+    static const char *const names[] = {
+        "number of samples in the files", "number of samples to train on", "numbers of a sample",
+        "number of classes or targets", "order of sizes and types of numbers"};
+    uint64_t facts[] = {0, dataset->count, elements_of(dataset), (uint64_t)dataset->classes,
                         cddpi_hash_start};
 
     for (size_t i = 0; i < dataset->number_shard_count; i++) {
         const struct cddpi_number_shard *shard = &dataset->number_shards[i];
 
-        facts[3] = cddpi_hash_add(facts[3], shard->count);
-        facts[3] = cddpi_hash_add(facts[3], (uint64_t)shard->inputs.type);
-        facts[3] = cddpi_hash_add(facts[3], (uint64_t)shard->targets.type);
+        facts[0] += shard->count;
+        facts[4] = cddpi_hash_add(facts[4], shard->count);
+        facts[4] = cddpi_hash_add(facts[4], (uint64_t)shard->inputs.type);
+        facts[4] = cddpi_hash_add(facts[4], (uint64_t)shard->targets.type);
     }
     return cddpi_agree_on(group, dataset->number_shards[0].path, names, facts,
                           sizeof facts / sizeof *facts);

@@ -28,10 +28,16 @@ bool cddpi_number_is_real(enum cddpi_number_type type);
 void cddpi_numbers_to_f32(enum cddpi_number_type type, const void *values, size_t count,
                           float *out);
 
+/** Whether numbers of this type may differ from their floats. */
+bool cddpi_number_rounds(enum cddpi_number_type type);
+
 struct cddpi_numbers {
     const void *values;
     enum cddpi_number_type type;
 };
+
+/** Number @p index of @p numbers, which are of a type that rounds. */
+double cddpi_number_at(const struct cddpi_numbers *numbers, uint64_t index);
 
 /* Consecutive samples: a file or a part of one. */
 struct cddpi_number_shard {

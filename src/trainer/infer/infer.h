@@ -43,7 +43,9 @@ struct cddp_model {
     void *device_input;
     int32_t *labels; /* zeros in the device's memory: the loss is not used */
     struct cddpi_normalization *normalization; /* of numbers; NULL: none */
-    float *images;                             /* what a generator makes, in the device's memory */
+    json_t *columns;                           /* of CSV files, as in state.json; NULL: none */
+    float *missing; /* what numbers get that are NaN; NULL: no number may be */
+    float *images;  /* what a generator makes, in the device's memory */
     struct cddpi_image_scratch scratch;
 };
 

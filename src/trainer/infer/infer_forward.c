@@ -64,7 +64,8 @@ static void describe_input(const struct cddp_model *model, cddp_model_value *out
         out->name = "numbers";
         out->meaning = model->config->data.type == CDDPI_DATA_CSV
                            ? "numbers as the CSV files have them, and 1 or 0 for each category, in "
-                             "the order of columns.features in the checkpoint's state.json"
+                             "the order of columns.features in the checkpoint's state.json; with "
+                             "data.missing = \"mean\", NaN where a value is missing"
                            : "numbers as the data files have them";
         set_shape(out, 4, data->channels, data->height, data->width);
         return;
@@ -285,6 +286,15 @@ static cddp_status fail_token(const struct cddp_model *model, size_t sample, siz
         sample, (int)token, model->data.classes);
 }
 
+static void fill_missing(const struct cddp_model *model, size_t count)
+{
+    float *to = model->input;
+
+    for (size_t i = 0; i < count * model->sample_elements; i++) {
+        to[i] = isnan(to[i]) ? model->missing[i % model->sample_elements] : to[i];
+    }
+}
+
 /* Put @p count samples from @p first on into the model's own memory. @p length: of a sequence. */
 static cddp_status take_input(struct cddp_model *model, const void *data, size_t first,
                               size_t count, size_t length)
@@ -310,6 +320,9 @@ static cddp_status take_input(struct cddp_model *model, const void *data, size_t
                model->options.normalised) {
         memcpy(model->input, (const float *)data + first * elements,
                count * elements * sizeof(float));
+        if (model->missing != NULL) {
+            fill_missing(model, count);
+        }
         for (size_t i = 0; model->normalization != NULL && i < count; i++) {
             cddpi_normalization_apply(model->normalization, elements,
                                       (float *)model->input + i * elements);

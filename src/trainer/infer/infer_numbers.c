@@ -3,8 +3,11 @@
  * data. */
 #include "infer/infer.h"
 
+#include "base/alloc.h"
 #include "data/normalization.h"
 #include "train/model_spec.h"
+
+#include <math.h>
 
 /* The shape of samples of NumPy's files is read from the first one, if cddp_model_options.image
  * does not say it. */
@@ -27,6 +30,30 @@ static cddp_status describe_npy(struct cddp_model *model, int shape[3])
                                 cddp_last_error());
     }
     return status;
+}
+
+/* Read what missing numbers get. Runs with data.missing = "error", and checkpoints of earlier
+ * versions, have no such list. */
+static cddp_status read_missing(struct cddp_model *model, const json_t *list, size_t width)
+{
+    if (list == NULL) {
+        return CDDP_OK;
+    }
+    if (json_array_size(list) != width) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s/state.json: missing has %zu numbers, but samples have %zu",
+                          model->path, json_array_size(list), width);
+    }
+    model->missing = cddpi_zalloc_array(width, sizeof *model->missing);
+    CDDPI_TRY_MEMORY(model->missing != NULL, "model_open: no memory");
+    for (size_t i = 0; i < width; i++) {
+        model->missing[i] = (float)json_number_value(json_array_get(list, i));
+        if (!isfinite(model->missing[i])) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "%s/state.json: number %zu of missing is %g",
+                              model->path, i, (double)model->missing[i]);
+        }
+    }
+    return CDDP_OK;
 }
 
 /* The columns of CSV files are in the checkpoint's state. */
@@ -54,7 +81,9 @@ static cddp_status describe_csv(struct cddp_model *model, const json_t *state, i
     shape[2] = (int)width;
     model->data.target_count = classes != NULL ? 0 : (int)json_array_size(targets);
     model->data.classes = (int)json_array_size(classes != NULL ? classes : targets);
-    return CDDP_OK;
+    model->columns = json_deep_copy(columns);
+    CDDPI_TRY_MEMORY(model->columns != NULL, "model_open: no memory");
+    return read_missing(model, json_object_get(state, "missing"), width);
 }
 
 cddp_status cddpi_infer_describe_numbers(struct cddp_model *model, const json_t *state)

@@ -85,6 +85,8 @@ static void destroy(struct cddp_model *model)
     cddpi_free(model->layers);
     cddpi_free(model->path);
     cddpi_normalization_destroy(model->normalization);
+    json_decref(model->columns);
+    cddpi_free(model->missing);
     cddpi_config_fini(&model->own);
     cddpi_handle_release(&model->handle, sizeof *model);
 }

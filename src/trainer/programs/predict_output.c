@@ -49,9 +49,10 @@ static void fill_head(const struct cddpi_predict_output *output, char head[HEAD_
     head[HEAD_BYTES - 1] = '\n';
 }
 
-cddp_status cddpi_predict_output_open(const char *path, int columns,
+cddp_status cddpi_predict_output_open(const char *path, int columns, bool has_class,
                                       struct cddpi_predict_output *out)
 {
+    const char *names = has_class ? "sample,class" : "sample";
     struct cddpi_predict_output output = {.is_csv = ends_with(path, ".csv"), .columns = columns};
     char head[HEAD_BYTES];
     cddp_status status;
@@ -59,7 +60,7 @@ cddp_status cddpi_predict_output_open(const char *path, int columns,
     CDDPI_TRY(cddpi_predict_output_check(path));
     CDDPI_TRY(cddpi_replacement_open(path, &output.file));
     fill_head(&output, head);
-    status = output.is_csv ? cddpi_writer_put(&output.file.writer, "sample,class", 12)
+    status = output.is_csv ? cddpi_writer_put(&output.file.writer, names, strlen(names))
                            : cddpi_writer_put(&output.file.writer, head, sizeof head);
     if (status != CDDP_OK) {
         cddpi_replacement_discard(&output.file);
@@ -109,8 +110,10 @@ cddp_status cddpi_predict_output_row(struct cddpi_predict_output *output, const 
     }
     CDDPI_TRY(put_text(output, "\n"));
     CDDPI_TRY(put_field(output, sample));
-    CDDPI_TRY(put_text(output, ","));
-    CDDPI_TRY(put_field(output, class_name));
+    if (class_name != NULL) {
+        CDDPI_TRY(put_text(output, ","));
+        CDDPI_TRY(put_field(output, class_name));
+    }
     for (int c = 0; c < output->columns; c++) {
         char text[32];
 

@@ -18,13 +18,15 @@ struct cddpi_predict_output {
 /** Check that the name @p path ends in .npy or .csv. */
 CDDP_CHECKED cddp_status cddpi_predict_output_check(const char *path);
 
-/** Begin the file, of rows of @p columns numbers. It appears when it is finished. */
-CDDP_CHECKED cddp_status cddpi_predict_output_open(const char *path, int columns,
+/** Begin the file, of rows of @p columns numbers. It appears when it is finished.
+ *  @param has_class  Rows have a class; else they are real targets. */
+CDDP_CHECKED cddp_status cddpi_predict_output_open(const char *path, int columns, bool has_class,
                                                    struct cddpi_predict_output *out);
 /** Name the columns in their order, before the first row; .npy has no place for names. */
 CDDP_CHECKED cddp_status cddpi_predict_output_column(struct cddpi_predict_output *output,
                                                      const char *name);
-/** Put a row: of sample @p sample, for which the model chose @p class_name. */
+/** Put a row: of sample @p sample, for which the model chose @p class_name; NULL: it has no class.
+ */
 CDDP_CHECKED cddp_status cddpi_predict_output_row(struct cddpi_predict_output *output,
                                                   const char *sample, const char *class_name,
                                                   const float *values);

@@ -12,7 +12,8 @@ CDDP_CHECKED cddp_status cddpi_train_generate(const struct cddpi_config *config,
                                               FILE *file);
 
 /** Print a line for each image at @p path (an IDX file, an image file, or a folder of image files):
- *  its number or name, its class, and how probable that is.
+ *  its number or name, its class, and how probable that is. If the model takes numbers, @p path is
+ * a CSV file or one of NumPy's; if it has real targets, a line has these.
  *  @param output  A file .npy or .csv that gets all outputs instead; NULL: none. */
 CDDP_CHECKED cddp_status cddpi_train_predict(const struct cddpi_config *config, const char *path,
                                              const char *output, FILE *file);

@@ -36,9 +36,10 @@ enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
     X(GENERATE, "generate", 0, "PROMPT",                                                           \
       "print PROMPT and what the model of the run's newest checkpoint adds to it")                 \
     X(PREDICT, "predict", 0, "PATH",                                                               \
-      "print the class of each image of PATH, by that model: an IDX file, an image or a folder")   \
+      "print the class or targets of each sample of PATH, by that model: images (an IDX file, an " \
+      "image or a folder), or rows of a CSV or .npy file")                                         \
     X(OUTPUT, "output", 0, "FILE",                                                                 \
-      "with --predict: write all outputs of each image to FILE, which ends in .npy or .csv")       \
+      "with --predict: write all outputs of each sample to FILE, which ends in .npy or .csv")      \
     X(PRINT_NPROC, "print-nproc", 0, NULL,                                                         \
       "print how many ranks make sense on this machine, and end")                                  \
     X(KEYS, "keys", 0, "[=NAME]",                                                                  \

@@ -1,5 +1,5 @@
-/* train_predict.c - implements cddp-train --predict: the classes of images that are in no data set.
- */
+/* train_predict.c - implements cddp-train --predict: the classes of images, and the classes or
+ * targets of rows of numbers, that are in no data set. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
@@ -7,6 +7,7 @@
 #include "data/files/data_file.h"
 #include "infer/infer.h"
 #include "programs/predict_output.h"
+#include "programs/predict_rows.h"
 #include "programs/train_infer.h"
 
 #include <stdlib.h>
@@ -20,21 +21,31 @@ struct predictor {
     const struct cddpi_config *config;
     cddp_model *model;
     struct cddpi_dataset classes; /* of a folder of images: their names; else closed */
+    bool is_regression;           /* outputs are real targets */
+    const json_t *output_names;   /* of CSV files: a list of texts or of objects; NULL: none */
     size_t sample_bytes;
     int64_t shape[4]; /* of a batch */
-    uint8_t *images;
-    float *outputs; /* of a batch */
-    char **names;   /* of files */
+    cddp_type type;   /* of a batch: U8 are images, F32 are numbers */
+    uint8_t *samples; /* a batch */
+    float *outputs;   /* of a batch */
+    char **names;     /* of files */
     size_t count, room;
     FILE *file;
     struct cddpi_predict_output *output; /* instead of lines in `file`; NULL: none */
 };
 
-/* The name of class @p number, if its folder still is there to tell, else the number. */
+/* The name of class or target @p number, as the checkpoint knows it, or its folder still is there
+ * to tell, else the number. */
 static const char *class_name(const struct predictor *all, size_t number, char room[NAME_BYTES])
 {
     const struct cddpi_image_files *files = all->classes.files;
+    const json_t *entry = json_array_get(all->output_names, number);
+    const char *name = json_string_value(json_is_object(entry) ? json_object_get(entry, "name")
+                                                               : entry);
 
+    if (name != NULL) {
+        return name;
+    }
     if (files == NULL || number >= files->class_count) {
         snprintf(room, NAME_BYTES, "%zu", number);
     } else {
@@ -43,6 +54,20 @@ static const char *class_name(const struct predictor *all, size_t number, char r
         snprintf(room, NAME_BYTES, "%.*s", (int)strcspn(path, "/"), path);
     }
     return room;
+}
+
+/* Print a line of all targets, or put a row to the output. */
+static cddp_status put_targets(const struct predictor *all, const char *name, const float *row)
+{
+    if (all->output != NULL) {
+        return cddpi_predict_output_row(all->output, name, NULL, row);
+    }
+    cddpi_say(all->file, "%s", name);
+    for (int t = 0; t < all->model->data.classes; t++) {
+        cddpi_say(all->file, "\t%.9g", (double)row[t]);
+    }
+    cddpi_say(all->file, "\n");
+    return CDDP_OK;
 }
 
 /* Print a line, or put a row to the output. A single output is the probability of class 1. */
@@ -68,13 +93,13 @@ static cddp_status put_prediction(const struct predictor *all, const char *name,
     return CDDP_OK;
 }
 
-/* Compute, and print or put, @p count images, the first of which is image @p first of all. */
-static cddp_status predict(struct predictor *all, uint8_t *images, size_t first, size_t count)
+/* Compute, and print or put, @p count samples, the first of which is sample @p first of all. */
+static cddp_status predict(struct predictor *all, size_t first, size_t count)
 {
-    const cddp_tensor in = {.type = CDDP_U8,
+    const cddp_tensor in = {.type = all->type,
                             .dims = 4,
                             .shape = {(int64_t)count, all->shape[1], all->shape[2], all->shape[3]},
-                            .data = images};
+                            .data = all->samples};
     const cddp_param out = {.type = CDDP_F32,
                             .dims = 2,
                             .shape = {(int64_t)count, all->model->data.classes},
@@ -84,9 +109,11 @@ static cddp_status predict(struct predictor *all, uint8_t *images, size_t first,
     for (size_t i = 0; i < count; i++) {
         char number[NAME_BYTES];
         const char *name = all->names != NULL ? all->names[first + i] : number;
+        const float *row = all->outputs + i * (size_t)all->model->data.classes;
 
         snprintf(number, sizeof number, "%zu", first + i);
-        CDDPI_TRY(put_prediction(all, name, all->outputs + i * (size_t)all->model->data.classes));
+        CDDPI_TRY(all->is_regression ? put_targets(all, name, row)
+                                     : put_prediction(all, name, row));
     }
     return CDDP_OK;
 }
@@ -113,9 +140,9 @@ static cddp_status predict_idx(struct predictor *all, const char *path)
         size_t left = (size_t)shape[0] - first;
         size_t count = left < BATCH ? left : BATCH;
 
-        memcpy(all->images, images + first * all->sample_bytes, count * all->sample_bytes);
+        memcpy(all->samples, images + first * all->sample_bytes, count * all->sample_bytes);
         status = cddpi_data_file_check(&file);
-        status = status == CDDP_OK ? predict(all, all->images, first, count) : status;
+        status = status == CDDP_OK ? predict(all, first, count) : status;
     }
 end:
     return cddpi_data_file_finish(&file, status);
@@ -129,10 +156,10 @@ static cddp_status predict_files(struct predictor *all)
 
         for (size_t i = 0; i < count; i++) {
             CDDPI_TRY(cddp_model_read_image(all->model, all->names[first + i],
-                                            all->images + i * all->sample_bytes,
+                                            all->samples + i * all->sample_bytes,
                                             all->sample_bytes));
         }
-        CDDPI_TRY(predict(all, all->images, first, count));
+        CDDPI_TRY(predict(all, first, count));
     }
     return CDDP_OK;
 }
@@ -195,13 +222,33 @@ static bool begins_as_image(const struct cddpi_data_file *file)
                                (file->data[0] == 0xFF && file->data[1] == 0xD8));
 }
 
-/* Predict what is at @p path: a folder of images, an image, else an IDX file. */
+static cddp_status predict_rows(struct predictor *all, const char *path)
+{
+    struct cddpi_predict_rows rows;
+    cddp_status status = CDDP_OK;
+
+    CDDPI_TRY(cddpi_predict_rows_open(all->model, path, &rows));
+    for (uint64_t first = 0; first < rows.count && status == CDDP_OK; first += BATCH) {
+        size_t count = rows.count - first < BATCH ? (size_t)(rows.count - first) : BATCH;
+
+        status = cddpi_predict_rows_read(&rows, first, count, (float *)(void *)all->samples);
+        status = status == CDDP_OK ? predict(all, (size_t)first, count) : status;
+    }
+    cddpi_predict_rows_close(&rows);
+    return status;
+}
+
+/* Predict what is at @p path: rows of numbers, or a folder of images, an image, else an IDX file.
+ */
 static cddp_status predict_path(struct predictor *all, const char *path)
 {
     struct cddpi_data_file file = CDDPI_DATA_FILE_CLOSED;
     struct stat info;
     bool is_image;
 
+    if (all->model->kind == CDDPI_INFER_NUMBERS) {
+        return predict_rows(all, path);
+    }
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         CDDPI_TRY(list_folder(all, path));
         return predict_files(all);
@@ -216,23 +263,47 @@ static cddp_status predict_path(struct predictor *all, const char *path)
     return predict_files(all);
 }
 
+static cddp_status check_kind(const struct predictor *all)
+{
+    const struct cddpi_config *config = all->config;
+    bool writes_text = all->model->kind == CDDPI_INFER_TOKENS;
+
+    return all->model->kind == CDDPI_INFER_IMAGES || all->model->kind == CDDPI_INFER_NUMBERS
+               ? CDDP_OK
+               : cddpi_config_fail(
+                     config, writes_text ? "data.type" : "model.type",
+                     "\"%s\": --predict takes models of images, of CSV files and of "
+                     "NumPy's: %sa program can use this one by <cddp/model.h>",
+                     cddpi_config_word(config, writes_text ? "data.type" : "model.type"),
+                     writes_text ? "this one writes text with --generate, and " : "");
+}
+
+/* CSV files name classes, or targets, in the first or in all columns of targets. */
+static const json_t *find_output_names(const struct cddp_model *model)
+{
+    const json_t *targets = json_object_get(model->columns, "targets");
+
+    return model->data.target_count > 0 ? targets
+                                        : json_object_get(json_array_get(targets, 0), "classes");
+}
+
 static cddp_status prepare(struct predictor *all)
 {
     const struct cddpi_config *config = all->config;
     cddp_model_value in = CDDP_MODEL_VALUE_INIT;
 
-    if (all->model->kind != CDDPI_INFER_IMAGES) {
-        return cddpi_config_fail(config, "model.type",
-                                 "only models that give images classes predict");
-    }
+    CDDPI_TRY(check_kind(all));
     CDDPI_TRY(cddp_model_get_input(all->model, 0, &in));
     memcpy(all->shape, in.shape, sizeof all->shape);
-    all->sample_bytes = (size_t)(in.shape[1] * in.shape[2] * in.shape[3]);
-    all->images = cddpi_zalloc_array(BATCH, all->sample_bytes);
+    all->type = in.type;
+    all->is_regression = all->model->data.target_count > 0;
+    all->output_names = find_output_names(all->model);
+    all->sample_bytes = all->model->sample_elements * cddp_type_bytes(in.type);
+    all->samples = cddpi_alloc_aligned(BATCH * all->sample_bytes);
     all->outputs = cddpi_zalloc_array(BATCH * (size_t)all->model->data.classes,
                                       sizeof *all->outputs);
-    if (all->images == NULL || all->outputs == NULL) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "predict: no memory for %d images", BATCH);
+    if (all->samples == NULL || all->outputs == NULL) {
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "predict: no memory for %d samples", BATCH);
     }
     if (config->data.type == CDDPI_DATA_IMAGE_FOLDER &&
         cddpi_dataset_open_image_folder(config->data.train.values[0], config->data.size, NULL, NULL,
@@ -249,7 +320,7 @@ static cddp_status predict_to(struct predictor *all, const char *path, const cha
     int classes = all->model->data.classes;
     cddp_status status;
 
-    CDDPI_TRY(cddpi_predict_output_open(name, classes, &output));
+    CDDPI_TRY(cddpi_predict_output_open(name, classes, !all->is_regression, &output));
     all->output = &output;
     for (int c = 0; c < classes; c++) {
         char room[NAME_BYTES];
@@ -280,7 +351,7 @@ cddp_status cddpi_train_predict(const struct cddpi_config *config, const char *p
         cddpi_free(all.names[i]);
     }
     cddpi_free(all.names);
-    cddpi_free(all.images);
+    cddpi_free(all.samples);
     cddpi_free(all.outputs);
     cddpi_dataset_close(&all.classes);
     cddp_model_close(all.model);

@@ -67,15 +67,17 @@ struct cddpi_npy_options cddpi_trainer_npy_options(const struct cddpi_config *co
     const struct cddpi_text_list *targets = test ? &config->data.test_targets
                                                  : &config->data.train_targets;
 
-    return (struct cddpi_npy_options){.inputs = inputs->values,
-                                      .input_count = (size_t)inputs->count,
-                                      .targets = targets->values,
-                                      .target_count = (size_t)targets->count,
-                                      .input_name = config->data.npz_inputs,
-                                      .target_name = config->data.npz_targets,
-                                      .real_targets = config->model.loss == CDDPI_LOSS_MSE ||
-                                                      config->model.loss == CDDPI_LOSS_L1,
-                                      .classes = config->data.classes};
+    return (struct cddpi_npy_options){
+        .inputs = inputs->values,
+        .input_count = (size_t)inputs->count,
+        .targets = targets->values,
+        .target_count = (size_t)targets->count,
+        .input_name = config->data.npz_inputs,
+        .target_name = config->data.npz_targets,
+        .real_targets = config->model.loss == CDDPI_LOSS_MSE || config->model.loss == CDDPI_LOSS_L1,
+        .classes = config->data.classes,
+        .input_key = test ? "data.test" : "data.train",
+        .target_key = test ? "data.test_targets" : "data.train_targets"};
 }
 
 cddp_status cddpi_trainer_fit_vocabulary(const struct cddpi_config *config, const char *what,

@@ -1,6 +1,7 @@
 /* normalize.c - owns when the statistics of data.normalize are found, and their form in state.json:
  * "normalize": {"type": "standard", "subtract": [...], "divide": [...]}. A run that goes on never
- * finds them again: its parameters were trained on numbers normalised by the first ones. */
+ * finds them again: its parameters were trained on numbers normalised by the first ones. Beside
+ * them are the "columns" of CSV files, which must stay the same, and what "missing" numbers get. */
 #include "train/normalize.h"
 
 #include "base/error.h"
@@ -12,6 +13,54 @@
 
 enum { MOST = 500000 }; /* state.json may have 64 MiB */
 
+/* The name of the first column that differs. */
+static const char *find_difference(const json_t *before, const json_t *now)
+{
+    static const char *const lists[] = {"features", "targets"};
+
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
+        const json_t *old = json_object_get(before, lists[l]);
+        const json_t *new = json_object_get(now, lists[l]);
+
+        for (size_t i = 0; i < json_array_size(old) || i < json_array_size(new); i++) {
+            const json_t *one = json_array_get(new, i) != NULL ? json_array_get(new, i)
+                                                               : json_array_get(old, i);
+            const char *name = json_string_value(json_object_get(one, "name"));
+
+            if (!json_equal(json_array_get(old, i), json_array_get(new, i))) {
+                return name != NULL ? name : "";
+            }
+        }
+    }
+    return "";
+}
+
+/* Each weight of the first layer belongs to one column or category. With others, the model would
+ * take one for another. */
+static cddp_status check_columns(const struct cddpi_trainer *trainer, const char *path,
+                                 const json_t *state)
+{
+    const char *columns = trainer->data.train.data.columns;
+    const json_t *before = json_object_get(state, "columns");
+    cddp_status status = CDDP_OK;
+    json_t *now;
+
+    if (columns == NULL || before == NULL) { /* no table, or a checkpoint of an earlier version */
+        return CDDP_OK;
+    }
+    now = json_loads(columns, 0, NULL);
+    CDDPI_TRY_MEMORY(now != NULL, "%s: no memory for its columns", path);
+    if (!json_equal(before, now)) {
+        status = cddpi_config_fail(trainer->config, "data.train",
+                                   "the columns, their categories or classes are others than those "
+                                   "that %s was made with: the first that differs is \"%.100s\". "
+                                   "Begin a new run with these data",
+                                   path, find_difference(before, now));
+    }
+    json_decref(now);
+    return status;
+}
+
 cddp_status cddpi_normalize_read(struct cddpi_trainer *trainer, const char *path,
                                  const json_t *state)
 {
@@ -20,6 +69,7 @@ cddp_status cddpi_normalize_read(struct cddpi_trainer *trainer, const char *path
     const char *kept = json_string_value(
         json_object_get(json_object_get(state, "normalize"), "type"));
 
+    CDDPI_TRY(check_columns(trainer, path, state));
     kept = kept != NULL ? kept : "none";
     if (strcmp(kept, wanted) != 0) {
         return cddpi_config_fail(config, "data.normalize",
@@ -51,11 +101,16 @@ static json_t *list_of(const float *values, size_t count)
 bool cddpi_normalize_write(const struct cddpi_trainer *trainer, json_t *state)
 {
     const struct cddpi_normalization *normalization = trainer->data.normalization;
-    const char *columns = trainer->data.train.data.columns;
+    const struct cddpi_dataset *train = &trainer->data.train.data;
+    const char *columns = train->columns;
     json_t *kept;
 
     if (columns != NULL &&
         json_object_set_new(state, "columns", json_loads(columns, 0, NULL)) != 0) {
+        return false;
+    }
+    if (train->missing != NULL &&
+        json_object_set_new(state, "missing", list_of(train->missing, (size_t)train->width)) != 0) {
         return false;
     }
     if (normalization == NULL) {

@@ -17,14 +17,23 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Prefix an error text with the key that named the file, unless the group failed. */
+/* Put the key that named the file before an error text, but behind the rank's name if the text has
+ * one. Failures of the group are nobody's. */
 static cddp_status blame(const struct cddpi_config *config, const char *key, cddp_status status)
 {
-    if (status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_FORMAT || status == CDDP_ERR_IO ||
-        status == CDDP_ERR_ARGUMENT) {
-        (void)cddpi_config_fail(config, key, "%s", cddp_last_error());
+    struct cddpi_failure failure = *cddpi_last_failure();
+
+    if (status != CDDP_ERR_NOT_FOUND && status != CDDP_ERR_FORMAT && status != CDDP_ERR_IO &&
+        status != CDDP_ERR_ARGUMENT) {
+        return status;
     }
-    return status;
+    (void)cddpi_config_fail(config, key, "%s", failure.text + failure.unnamed);
+    return failure.rank >= 0 ? cddpi_fail_name(status, failure.rank) : status;
+}
+
+static cddp_status word_blame(const void *config, const char *key, cddp_status status)
+{
+    return blame(config, key, status);
 }
 
 /* Append the origin of the missing file @p path to the stored error text, if it belongs to an
@@ -291,11 +300,13 @@ static cddp_status open_npy(const struct cddpi_config *config, cddp_group *group
     struct cddpi_npy_options options = cddpi_trainer_npy_options(config, false);
     cddp_status status;
 
-    CDDPI_TRY(blame(config, "data.train", cddpi_dataset_open_npy(&options, group, train)));
+    options.blame = (struct cddpi_data_blame){word_blame, config};
+    CDDPI_TRY(cddpi_dataset_open_npy(&options, group, train));
     if (config->data.test.count > 0) {
         options = cddpi_trainer_npy_options(config, true);
+        options.blame = (struct cddpi_data_blame){word_blame, config};
         options.like = train;
-        return blame(config, "data.test", cddpi_dataset_open_npy(&options, group, test));
+        return cddpi_dataset_open_npy(&options, group, test);
     }
     if (config->data.test_targets.count > 0) {
         return cddpi_config_fail(config, "data.test_targets", "there is no data.test with samples");
@@ -382,8 +393,11 @@ static cddp_status open_by_type(const struct cddpi_config *config, cddp_group *g
         return open_folders(config, group, train, test);
     case CDDPI_DATA_NPY:
         return open_npy(config, group, train, test);
-    case CDDPI_DATA_CSV:
-        return blame(config, "data.train", cddpi_trainer_open_csv(config, group, train, test));
+    case CDDPI_DATA_CSV: {
+        struct cddpi_data_blame by = {word_blame, config};
+
+        return cddpi_trainer_open_csv(config, &by, group, train, test);
+    }
     default:
         return open_images(config, group, train, test);
     }

@@ -26,8 +26,10 @@ struct csv_table {
     uint64_t width, target_count;
     uint64_t classes; /* 0: targets are real */
     uint64_t text_bytes;
-    uint64_t inputs_at, targets_at, bytes;
-    /* then the description of the columns, with a NUL; inputs; targets or classes */
+    uint64_t inputs_at, targets_at;
+    uint64_t means_at; /* 0: nothing may be missing */
+    uint64_t bytes;
+    /* then the description of the columns, with a NUL; inputs; targets or classes; means */
 };
 
 /* What one rank reads files with. */
@@ -36,7 +38,15 @@ struct csv_job {
     struct cddpi_paths paths[PARTS];
     struct cddpi_csv_schema schema;
     char *text;
+    int part; /* whose files are looked at */
 };
+
+/* Word a failure before ranks agree on it. */
+static cddp_status blame(const struct csv_job *job, cddp_status status)
+{
+    return cddpi_data_blame(&job->options->blame, job->part == TEST ? "data.test" : "data.train",
+                            status);
+}
 
 enum csv_pass { LOOK, COUNT, READ };
 
@@ -69,6 +79,7 @@ done:
 static cddp_status read_files(struct csv_job *job, int part, enum csv_pass pass,
                               struct cddpi_csv_rows *rows, uint64_t *test_rows)
 {
+    job->part = part;
     for (size_t i = 0; i < job->paths[part].count; i++) {
         CDDPI_TRY(read_file(job, job->paths[part].names[i], pass, rows, test_rows));
     }
@@ -89,6 +100,7 @@ static cddp_status look(struct csv_job *job, struct csv_table *out)
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: there is no row after the header",
                           job->paths[TEST].names[0]);
     }
+    job->part = TRAIN;
     if (schema->columns[0].name[0] == '\0') {
         cddpi_log(CDDPI_LOG_WARN,
                   "%s: the first column has no name and is left out: pandas writes its index so",
@@ -105,7 +117,7 @@ static cddp_status look(struct csv_job *job, struct csv_table *out)
 }
 
 /* Place the arrays, and check that they fit into memory. */
-static cddp_status lay_out(const char *path, struct csv_table *table)
+static cddp_status lay_out(const char *path, bool fill, struct csv_table *table)
 {
     uint64_t rows = table->rows[TRAIN] + table->rows[TEST]; /* fewer than bytes of files */
     uint64_t targets = table->target_count > 0 ? table->target_count : 1;
@@ -120,6 +132,10 @@ static cddp_status lay_out(const char *path, struct csv_table *table)
     }
     table->targets_at = cddpi_align(table->inputs_at + inputs);
     table->bytes += table->targets_at;
+    if (fill) {
+        table->means_at = cddpi_align(table->bytes);
+        table->bytes = table->means_at + 4 * table->width;
+    }
     return cddpi_memory_need(table->bytes, "%s: %llu rows, of which each makes %llu numbers", path,
                              (unsigned long long)rows, (unsigned long long)table->width);
 }
@@ -165,13 +181,17 @@ static cddp_status fill(const struct csv_job *job, const struct csv_table *table
 }
 
 /* Second pass: the numbers. */
-static cddp_status read_table(struct csv_job *job, const struct csv_table *table, uint8_t *data)
+static cddp_status read_table(struct csv_job *job, const struct csv_table *table,
+                              struct cddpi_rounding *rounding, uint8_t *data)
 {
     float *targets = (float *)(void *)(data + table->targets_at);
-    struct cddpi_csv_rows rows = {.inputs = (float *)(void *)(data + table->inputs_at),
-                                  .targets = table->target_count > 0 ? targets : NULL,
-                                  .classes = (int32_t *)(void *)targets,
-                                  .room = table->rows[TRAIN]};
+    struct cddpi_csv_rows rows = {
+        .inputs = (float *)(void *)(data + table->inputs_at),
+        .targets = table->target_count > 0 ? targets : NULL,
+        .classes = (int32_t *)(void *)targets,
+        .means = table->means_at > 0 ? (float *)(void *)(data + table->means_at) : NULL,
+        .rounding = rounding,
+        .room = table->rows[TRAIN]};
 
     memcpy(data, table, sizeof *table);
     memcpy(data + sizeof *table, job->text, table->text_bytes);
@@ -183,7 +203,27 @@ static cddp_status read_table(struct csv_job *job, const struct csv_table *table
         }
         rows.room += table->rows[TEST];
     }
+    job->part = TRAIN;
     return fill(job, table, &rows);
+}
+
+/* The same, and note what rounding does to the numbers. */
+static cddp_status read_and_doubt(struct csv_job *job, const struct csv_table *table, uint8_t *data)
+{
+    const char *path = job->paths[TRAIN].names[0];
+    struct cddpi_rounding *rounding = cddpi_zalloc_array(job->schema.count, sizeof *rounding);
+    cddp_status status;
+
+    CDDPI_TRY_MEMORY(rounding != NULL, "%s: no memory", path);
+    for (size_t i = 0; i < job->schema.count; i++) {
+        rounding[i] = CDDPI_ROUNDING_INIT;
+    }
+    status = read_table(job, table, rounding, data);
+    if (status == CDDP_OK) {
+        cddpi_csv_rows_doubt(path, &job->schema, rounding);
+    }
+    cddpi_free(rounding);
+    return status;
 }
 
 static cddp_status make_table(struct csv_job *job, bool shareable, struct cddpi_data_file *out)
@@ -194,9 +234,9 @@ static cddp_status make_table(struct csv_job *job, bool shareable, struct cddpi_
     cddp_status status;
 
     CDDPI_TRY(look(job, &table));
-    CDDPI_TRY(lay_out(path, &table));
+    CDDPI_TRY(lay_out(path, job->options->meaning.fill, &table));
     CDDPI_TRY(cddpi_growable_mapping_create(path, table.bytes, shareable, &mapping));
-    CDDPI_TRY_GOTO(fail, status, read_table(job, &table, mapping.data));
+    CDDPI_TRY_GOTO(fail, status, read_and_doubt(job, &table, mapping.data));
     CDDPI_TRY_GOTO(fail, status, cddpi_data_file_freeze(path, &mapping, out));
     return CDDP_OK;
 
@@ -221,12 +261,15 @@ static cddp_status describe_part(const struct csv_table *table, int part,
         .targets = {data + table->targets_at + 4 * before * targets,
                     table->target_count > 0 ? CDDPI_NUMBER_F32 : CDDPI_NUMBER_I32},
         .count = table->rows[part]};
-    *out = (struct cddpi_dataset){.channels = 1,
-                                  .height = 1,
-                                  .width = (int)table->width,
-                                  .target_count = (int)table->target_count,
-                                  .columns = (const char *)data + sizeof *table,
-                                  .memory = memory};
+    *out = (struct cddpi_dataset){
+        .channels = 1,
+        .height = 1,
+        .width = (int)table->width,
+        .target_count = (int)table->target_count,
+        .columns = (const char *)data + sizeof *table,
+        .missing = table->means_at > 0 ? (const float *)(const void *)(data + table->means_at)
+                                       : NULL,
+        .memory = memory};
     return cddpi_numbers_lay_out(shard, 1, (int)table->classes, out);
 }
 
@@ -273,13 +316,13 @@ static cddp_status open_together(struct csv_job *job, cddp_group *group,
     bool found = false;
     cddp_status status = reads ? make_table(job, shareable, table) : CDDP_OK;
 
-    CDDPI_TRY(cddpi_agree(group, status));
+    CDDPI_TRY(cddpi_agree(group, blame(job, status)));
     CDDPI_TRY(cddpi_exchange_data_files(group, reads ? table : NULL, 1, &found, &address));
     if (!reads && !cddpi_map_exchanged(found, &address, &path, 1, table)) {
         status = make_table(job, false, table);
     }
     status = status == CDDP_OK ? describe(job, memory, out) : status;
-    CDDPI_TRY(cddpi_agree(group, status)); /* by now all ranks have mapped */
+    CDDPI_TRY(cddpi_agree(group, blame(job, status))); /* by now all ranks have mapped */
     CDDPI_TRY(cddpi_numbers_agree(group, &out[TRAIN]));
     content.data = table->data;
     content.bytes = table->bytes;
@@ -291,11 +334,20 @@ static cddp_status find_files(struct csv_job *job)
     const struct cddpi_csv_list *lists[PARTS] = {&job->options->train, &job->options->test};
 
     for (int part = TRAIN; part < PARTS; part++) {
+        job->part = part;
         if (lists[part]->count > 0) {
             CDDPI_TRY(cddpi_paths_find(lists[part]->values, lists[part]->count, &job->paths[part]));
         }
     }
+    job->part = TRAIN;
     return CDDP_OK;
+}
+
+static cddp_status open_alone(struct csv_job *job, struct cddpi_dataset_memory *memory,
+                              struct cddpi_dataset out[PARTS])
+{
+    CDDPI_TRY(make_table(job, false, &memory->files[0]));
+    return describe(job, memory, out);
 }
 
 cddp_status cddpi_dataset_open_csv(const struct cddpi_csv_options *options, cddp_group *group,
@@ -310,14 +362,11 @@ cddp_status cddpi_dataset_open_csv(const struct cddpi_csv_options *options, cddp
     if (memory == NULL) {
         return CDDP_ERR_NO_MEMORY;
     }
-    status = find_files(&job);
+    status = blame(&job, find_files(&job));
     CDDPI_TRY_GOTO(done, status, together ? cddpi_agree(group, status) : status);
-    if (together) {
-        CDDPI_TRY_GOTO(done, status, open_together(&job, group, memory, parts));
-    } else {
-        CDDPI_TRY_GOTO(done, status, make_table(&job, false, &memory->files[0]));
-        CDDPI_TRY_GOTO(done, status, describe(&job, memory, parts));
-    }
+    CDDPI_TRY_GOTO(done, status,
+                   together ? open_together(&job, group, memory, parts)
+                            : blame(&job, open_alone(&job, memory, parts)));
     *out = parts[TRAIN];
     *out_test = parts[TEST];
 

@@ -11,6 +11,7 @@ struct cddpi_csv_options {
                                           empty */
     double test_fraction;              /* in (0, 1): without test, the part of the rows that is held
                                           back */
+    struct cddpi_data_blame blame;
 };
 
 /** Open CSV files, plain or gzip'd, with one header. Collective in @p group: one rank of each

@@ -8,10 +8,13 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+/* @p rounding: of the column; or NULL. */
 static cddp_status read_number(const struct cddpi_csv *csv, const struct cddpi_csv_field *field,
-                               const struct cddpi_csv_column *column, float *out)
+                               const struct cddpi_csv_column *column,
+                               struct cddpi_rounding *rounding, float *out)
 {
     double value;
 
@@ -25,6 +28,9 @@ static cddp_status read_number(const struct cddpi_csv *csv, const struct cddpi_c
     if (fabs(value) > (double)FLT_MAX) {
         return cddpi_csv_fail(csv, field, column->name, "%.60s does not fit into 32-bit floats",
                               field->text);
+    }
+    if (rounding != NULL) {
+        cddpi_rounding_note(rounding, value);
     }
     *out = (float)value;
     return CDDP_OK;
@@ -53,7 +59,7 @@ static cddp_status read_target(const struct cddpi_csv *csv, const struct cddpi_c
         return cddpi_csv_fail(csv, field, column->name, "the target is missing: remove the line");
     }
     if (rows->targets != NULL) {
-        return read_number(csv, field, column,
+        return read_number(csv, field, column, NULL,
                            &rows->targets[rows->count * schema->target_count + column->first]);
     }
     CDDPI_TRY(find_category(csv, field, column, &class));
@@ -82,7 +88,8 @@ static cddp_status read_input(const struct cddpi_csv *csv, const struct cddpi_cs
         return CDDP_OK;
     }
     if (column->kind == CDDPI_CSV_NUMBER) {
-        return read_number(csv, field, column, out);
+        return read_number(csv, field, column,
+                           rows->rounding != NULL ? &rows->rounding[field->column - 1] : NULL, out);
     }
     CDDPI_TRY(find_category(csv, field, column, &category));
     for (size_t i = 0; i < column->width; i++) {
@@ -141,12 +148,24 @@ cddp_status cddpi_csv_rows_read(struct cddpi_csv *csv, const struct cddpi_csv_sc
     }
 }
 
+void cddpi_csv_rows_doubt(const char *path, const struct cddpi_csv_schema *schema,
+                          const struct cddpi_rounding *rounding)
+{
+    for (size_t i = 0; i < schema->count; i++) {
+        char what[512];
+
+        snprintf(what, sizeof what, "%.300s: column %.100s", path, schema->columns[i].name);
+        (void)cddpi_rounding_doubt(&rounding[i], what);
+    }
+}
+
 static cddp_status fill_column(const char *path, const struct cddpi_csv_column *column,
                                size_t number, size_t width, const uint64_t *of, uint64_t count,
                                struct cddpi_csv_rows *rows)
 {
     double sum = 0;
     uint64_t known = 0;
+    float mean;
 
     for (uint64_t i = 0; i < count; i++) {
         float value = rows->inputs[(of != NULL ? of[i] : i) * width + number];
@@ -162,10 +181,14 @@ static cddp_status fill_column(const char *path, const struct cddpi_csv_column *
                           "data.ignore",
                           path, column->name);
     }
+    mean = (float)(sum / (double)known);
     for (uint64_t i = 0; i < rows->count; i++) {
         float *value = &rows->inputs[i * width + number];
 
-        *value = isnan(*value) ? (float)(sum / (double)known) : *value;
+        *value = isnan(*value) ? mean : *value;
+    }
+    if (rows->means != NULL) {
+        rows->means[number] = mean;
     }
     return CDDP_OK;
 }

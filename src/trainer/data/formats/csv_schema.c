@@ -5,11 +5,14 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "base/utf8.h"
 
-#include <jansson.h>
+#include <stdio.h>
 #include <string.h>
+
+enum { CATEGORIES_FEW = 10 };
 
 static cddp_status no_memory(const char *path)
 {
@@ -106,37 +109,89 @@ static cddp_status add_column(const struct cddpi_csv *csv, const struct cddpi_cs
     return CDDP_OK;
 }
 
+/* How several columns are written, if @p text names some with commas between them; else "". */
+static const char *hint_list(const struct cddpi_csv_schema *schema, const char *text, char *out,
+                             size_t bytes)
+{
+    static const char begin[] = ": several columns are written [";
+    size_t used = (size_t)snprintf(out, bytes, "%s", begin);
+
+    if (strchr(text, ',') == NULL) {
+        return "";
+    }
+    for (;;) {
+        size_t length;
+        char name[64];
+
+        text += strspn(text, " ");
+        length = strcspn(text, ",");
+        if (length >= sizeof name || used + length + 8 > bytes) {
+            return "";
+        }
+        snprintf(name, sizeof name, "%.*s", (int)length, text);
+        for (size_t end = length; end > 0 && name[end - 1] == ' '; end--) {
+            name[end - 1] = '\0';
+        }
+        if (find_column(schema, name) == NULL) {
+            return "";
+        }
+        used += (size_t)snprintf(out + used, bytes - used, "%s\"%s\"",
+                                 used >= sizeof begin ? ", " : "", name);
+        if (text[length] == '\0') {
+            snprintf(out + used, bytes - used, "]");
+            return out;
+        }
+        text += length + 1;
+    }
+}
+
 /* Check that each name of @p list is one of a column. */
 static cddp_status check_names(const struct cddpi_csv *csv, const struct cddpi_csv_schema *schema,
                                const struct cddpi_csv_list *list, const char *key)
 {
     for (size_t i = 0; i < list->count; i++) {
-        if (find_column(schema, list->values[i]) == NULL) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT,
-                              "%s: no column is called \"%s\", which %s names: the first of its "
-                              "%zu columns is \"%s\"%s",
-                              csv->path, list->values[i], key, schema->count,
-                              schema->columns[0].name,
-                              schema->count == 1 ? "; is data.delimiter right?" : "");
+        const char *hint;
+        char room[256];
+
+        if (find_column(schema, list->values[i]) != NULL) {
+            continue;
         }
+        hint = hint_list(schema, list->values[i], room, sizeof room);
+        if (hint[0] != '\0') {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: no column is called \"%s\", which %s names%s",
+                              csv->path, list->values[i], key, hint);
+        }
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "%s: no column is called \"%s\", which %s names: the first of its %zu "
+                          "columns is \"%s\"%s",
+                          csv->path, list->values[i], key, schema->count, schema->columns[0].name,
+                          schema->count == 1 ? "; is data.delimiter right?" : "");
     }
     return CDDP_OK;
 }
 
-static cddp_status read_header(struct cddpi_csv *csv, struct cddpi_csv_schema *schema)
+cddp_status cddpi_csv_schema_header(struct cddpi_csv *csv, const struct cddpi_csv_meaning *meaning,
+                                    struct cddpi_csv_schema *out)
 {
-    const struct cddpi_csv_meaning *meaning = schema->meaning;
     struct cddpi_csv_field field = {.last = false};
     size_t room = 0;
     bool end = false;
 
+    out->meaning = meaning;
     while (!field.last) {
         CDDPI_TRY(cddpi_csv_next(csv, &field, &end));
         if (end) {
             return cddpi_fail(CDDP_ERR_FORMAT, "%s: the file is empty", csv->path);
         }
-        CDDPI_TRY(add_column(csv, &field, &room, schema));
+        CDDPI_TRY(add_column(csv, &field, &room, out));
     }
+    return CDDP_OK;
+}
+
+static cddp_status read_header(struct cddpi_csv *csv, const struct cddpi_csv_meaning *meaning,
+                               struct cddpi_csv_schema *schema)
+{
+    CDDPI_TRY(cddpi_csv_schema_header(csv, meaning, schema));
     CDDPI_TRY(check_names(csv, schema, &meaning->target, "data.target"));
     CDDPI_TRY(check_names(csv, schema, &meaning->features, "data.features"));
     CDDPI_TRY(check_names(csv, schema, &meaning->ignore, "data.ignore"));
@@ -242,8 +297,7 @@ cddp_status cddpi_csv_schema_look(struct cddpi_csv *csv, const struct cddpi_csv_
     bool end = false;
 
     if (out->columns == NULL) {
-        out->meaning = meaning;
-        CDDPI_TRY(read_header(csv, out));
+        CDDPI_TRY(read_header(csv, meaning, out));
     } else {
         CDDPI_TRY(cddpi_csv_schema_check(csv, out));
     }
@@ -292,6 +346,44 @@ static cddp_status check_categories(const char *path, const struct cddpi_csv_col
                       path, column->name, odd, numbers, column->words.count);
 }
 
+static bool are_integers(const struct cddpi_csv_words *words)
+{
+    int64_t value;
+
+    for (size_t i = 0; i < words->count; i++) {
+        if (!cddpi_parse_integer(words->values[i], INT64_MIN, INT64_MAX, &value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Warn of classes and categories that nobody can have meant, unless data.categories lists the
+ * column. Few of them may be meant whatever the number of rows. */
+static void doubt(const char *path, const struct cddpi_csv_schema *schema,
+                  const struct cddpi_csv_column *column)
+{
+    unsigned long long rows = schema->rows;
+    size_t count = column->words.count;
+
+    if (column->forced || count <= CATEGORIES_FEW) {
+        return;
+    }
+    if (column->role == CDDPI_CSV_TARGET && count > rows / 10 && are_integers(&column->words)) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "%s: column %.100s, the target, has %zu different whole numbers in %llu rows, "
+                  "and each is a class: to predict numbers, set model.loss = \"mse\"; if they are "
+                  "classes, list the column in data.categories",
+                  path, column->name, count, rows);
+    } else if (column->role == CDDPI_CSV_FEATURE && count > rows / 2) {
+        cddpi_log(CDDPI_LOG_WARN,
+                  "%s: column %.100s has %zu different texts in %llu rows, and each becomes a "
+                  "number of every sample: a model can hardly learn from them, so name the column "
+                  "in data.ignore, or list it in data.categories to keep it",
+                  path, column->name, count, rows);
+    }
+}
+
 static cddp_status finish_column(const char *path, struct cddpi_csv_schema *schema,
                                  struct cddpi_csv_column *column)
 {
@@ -312,6 +404,7 @@ static cddp_status finish_column(const char *path, struct cddpi_csv_schema *sche
     }
     if (column->kind == CDDPI_CSV_CATEGORY) {
         CDDPI_TRY(check_categories(path, column));
+        doubt(path, schema, column);
     }
     column->first = *used;
     column->width = is_target || column->kind == CDDPI_CSV_NUMBER ? 1 : column->words.count;
@@ -341,46 +434,6 @@ cddp_status cddpi_csv_schema_finish(const char *path, struct cddpi_csv_schema *s
                           schema->width, CDDPI_CSV_WIDTH_MAX);
     }
     return CDDP_OK;
-}
-
-/* Describe the columns of @p role. NULL: no memory. */
-static json_t *describe(const struct cddpi_csv_schema *schema, enum cddpi_csv_role role,
-                        const char *key)
-{
-    json_t *list = json_array();
-    bool done = list != NULL;
-
-    for (size_t i = 0; done && i < schema->count; i++) {
-        const struct cddpi_csv_column *column = &schema->columns[i];
-        json_t *words = column->kind == CDDPI_CSV_CATEGORY ? json_array() : NULL;
-
-        if (column->role != role) {
-            json_decref(words);
-            continue;
-        }
-        for (size_t k = 0; done && k < column->words.count; k++) {
-            done = json_array_append_new(words,
-                                         json_string(cddpi_csv_words_at(&column->words, k))) == 0;
-        }
-        done = done && json_array_append_new(
-                           list, json_pack("{s:s, s:o*}", "name", column->name, key, words)) == 0;
-    }
-    if (!done) {
-        json_decref(list);
-        return NULL;
-    }
-    return list;
-}
-
-char *cddpi_csv_schema_text(const struct cddpi_csv_schema *schema)
-{
-    json_t *features = describe(schema, CDDPI_CSV_FEATURE, "categories");
-    json_t *targets = describe(schema, CDDPI_CSV_TARGET, "classes");
-    json_t *all = json_pack("{s:o, s:o}", "features", features, "targets", targets);
-    char *text = all != NULL ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-
-    json_decref(all);
-    return text;
 }
 
 void cddpi_csv_schema_fini(struct cddpi_csv_schema *schema)

@@ -6,6 +6,8 @@
 #include "data/formats/csv_read.h"
 #include "data/formats/csv_words.h"
 
+struct json_t;
+
 enum {
     CDDPI_CSV_CATEGORIES_MAX = 1000, /* of an input; each is a number of every sample */
     CDDPI_CSV_CLASSES_MAX = 1 << 16,
@@ -66,13 +68,32 @@ CDDP_CHECKED cddp_status cddpi_csv_schema_look(struct cddpi_csv *csv,
 /** Number categories and columns after the last file. */
 CDDP_CHECKED cddp_status cddpi_csv_schema_finish(const char *path, struct cddpi_csv_schema *schema);
 
+/** Read the header of the first file: the names and roles of columns.
+ *  @param out  As for cddpi_csv_schema_look(), which begins with this. */
+CDDP_CHECKED cddp_status cddpi_csv_schema_header(struct cddpi_csv *csv,
+                                                 const struct cddpi_csv_meaning *meaning,
+                                                 struct cddpi_csv_schema *out);
+
 /** Read the header of another file, which must be the same. */
 CDDP_CHECKED cddp_status cddpi_csv_schema_check(struct cddpi_csv *csv,
                                                 const struct cddpi_csv_schema *schema);
 
+/* csv_columns.c */
+
 /** Describe the columns in JSON: {"features": [{"name": ..., "categories": [...]}, ...],
  *  "targets": [{"name": ..., "classes": [...]}]}. NULL: no memory. Release with free(). */
 char *cddpi_csv_schema_text(const struct cddpi_csv_schema *schema);
+
+/** Read the header of a file with rows for a model, and let its columns mean what @p columns, such
+ * a description, says. The features may have any order; other columns are ignored.
+ *  @param meaning  Of which only fill is used.
+ *  @param out      As for cddpi_csv_schema_look().
+ *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_FORMAT: a column is missing, or the description is
+ *          broken. */
+CDDP_CHECKED cddp_status cddpi_csv_schema_parse(struct cddpi_csv *csv,
+                                                const struct cddpi_csv_meaning *meaning,
+                                                const struct json_t *columns,
+                                                struct cddpi_csv_schema *out);
 
 void cddpi_csv_schema_fini(struct cddpi_csv_schema *schema);
 

@@ -35,5 +35,18 @@ bool cddpi_is_npz(const uint8_t *data, size_t bytes);
 CDDP_CHECKED cddp_status cddpi_npz_find(const struct cddpi_data_file *archive, const char *path,
                                         const char *name, struct cddpi_data_file *inflated,
                                         const uint8_t **out_data, size_t *out_bytes);
+/** The bytes of memory that cddpi_npz_find() takes for the array: 0 if it is not compressed. Texts
+ * of failures have no path. */
+CDDP_CHECKED cddp_status cddpi_npz_measure(const struct cddpi_data_file *archive, const char *name,
+                                           uint64_t *out);
+
+/* npy_files.c */
+/** Open the array of samples in the .npy file @p path, or the array @p name of an archive.
+ *  @param files  Two closed ones, which keep the numbers; release both, also after a failure.
+ *  @param shape  Channels, height and width of a sample.
+ *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_NOT_FOUND, CDDP_ERR_IO, CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_npy_open_samples(const char *path, const char *name,
+                                                struct cddpi_data_file files[2],
+                                                struct cddpi_npy *out, int shape[3]);
 
 #endif

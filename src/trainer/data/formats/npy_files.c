@@ -3,9 +3,11 @@
  * needs them. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/memory_left.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
 #include "data/formats/npy.h"
+#include "group/group_info.h"
 #include "group/join/group_agree.h"
 
 #include <inttypes.h>
@@ -108,6 +110,12 @@ static cddp_status check_targets(const struct cddpi_npy_options *options, const 
     return CDDP_OK;
 }
 
+/* The key that named the targets, if they are in files of their own. */
+static const char *target_key(const struct cddpi_npy_options *options)
+{
+    return options->target_count > 0 ? options->target_key : options->input_key;
+}
+
 /* What all shards must have, and the training data as well. */
 struct npy_facts {
     const char *path; /* where they were found; NULL: nowhere yet */
@@ -131,13 +139,17 @@ static cddp_status check_facts(const struct npy_facts *first, const struct npy_f
     return CDDP_OK;
 }
 
+/* The functions below set @p key to what names the file that they look at. */
+
 static cddp_status open_shard(const struct cddpi_npy_options *options,
-                              struct cddpi_data_file *files, struct cddpi_number_shard *shard,
-                              struct npy_facts *out)
+                              struct cddpi_data_file *files, const char **key,
+                              struct cddpi_number_shard *shard, struct npy_facts *out)
 {
     struct cddpi_npy inputs, targets;
 
+    *key = options->input_key;
     CDDPI_TRY(open_array(shard->path, options->input_name, &files[0], &inputs));
+    *key = target_key(options);
     CDDPI_TRY(open_array(shard->target_path, options->target_name, &files[2], &targets));
     if (inputs.shape[0] != targets.shape[0]) {
         return cddpi_fail(CDDP_ERR_FORMAT,
@@ -145,6 +157,7 @@ static cddp_status open_shard(const struct cddpi_npy_options *options,
                           shard->target_path, targets.shape[0], inputs.shape[0], shard->path);
     }
     CDDPI_TRY(check_targets(options, shard->target_path, &targets));
+    *key = options->input_key;
     CDDPI_TRY(fold_shape(shard->path, &inputs, out->shape));
     out->targets = options->real_targets ? targets.row_elements : 0;
     out->path = shard->path;
@@ -155,7 +168,7 @@ static cddp_status open_shard(const struct cddpi_npy_options *options,
 }
 
 static cddp_status open_shards(const struct cddpi_npy_options *options, size_t count,
-                               struct cddpi_dataset *dataset)
+                               const char **key, struct cddpi_dataset *dataset)
 {
     struct cddpi_dataset_memory *memory = dataset->memory;
     const struct cddpi_dataset *like = options->like;
@@ -172,8 +185,8 @@ static cddp_status open_shards(const struct cddpi_npy_options *options, size_t c
         memory->number_shards[i].path = memory->paths.names[i];
         memory->number_shards[i].target_path =
             memory->paths.names[memory->paths.count > count ? count + i : i];
-        CDDPI_TRY(open_shard(options, memory->files + i * FILES_OF_SHARD, &memory->number_shards[i],
-                             &now));
+        CDDPI_TRY(open_shard(options, memory->files + i * FILES_OF_SHARD, key,
+                             &memory->number_shards[i], &now));
         first = first.path == NULL ? now : first;
         CDDPI_TRY(check_facts(&first, &now));
     }
@@ -181,13 +194,14 @@ static cddp_status open_shards(const struct cddpi_npy_options *options, size_t c
     dataset->height = first.shape[1];
     dataset->width = first.shape[2];
     dataset->target_count = (int)first.targets;
+    *key = target_key(options);
     return cddpi_numbers_lay_out(memory->number_shards, count,
                                  like != NULL ? like->classes : options->classes, dataset);
 }
 
 /* The files of samples, and behind them as many of targets; archives have both. */
-static cddp_status find_files(const struct cddpi_npy_options *options, size_t *out_count,
-                              struct cddpi_paths *out)
+static cddp_status find_files(const struct cddpi_npy_options *options, const char **key,
+                              size_t *out_count, struct cddpi_paths *out)
 {
     struct cddpi_paths targets = {NULL, 0};
     char **both;
@@ -213,6 +227,7 @@ static cddp_status find_files(const struct cddpi_npy_options *options, size_t *o
                           "needs another one with their targets",
                           out->names[0]);
     }
+    *key = options->target_key;
     CDDPI_TRY(cddpi_paths_find(options->targets, options->target_count, &targets));
     if (targets.count != out->count) {
         cddp_status status = cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -234,12 +249,13 @@ static cddp_status find_files(const struct cddpi_npy_options *options, size_t *o
     return CDDP_OK;
 }
 
-static cddp_status describe(const struct cddpi_npy_options *options, struct cddpi_dataset *out)
+static cddp_status describe(const struct cddpi_npy_options *options, const char **key,
+                            struct cddpi_dataset *out)
 {
     struct cddpi_dataset dataset = {.kind = CDDPI_DATASET_NUMBERS};
     struct cddpi_paths paths = {NULL, 0};
     size_t count = 0;
-    cddp_status status = find_files(options, &count, &paths);
+    cddp_status status = find_files(options, key, &count, &paths);
 
     if (status != CDDP_OK) {
         cddpi_paths_fini(&paths);
@@ -254,7 +270,7 @@ static cddp_status describe(const struct cddpi_npy_options *options, struct cddp
     dataset.memory->number_shards = cddpi_zalloc_array(count,
                                                        sizeof *dataset.memory->number_shards);
     status = dataset.memory->number_shards != NULL
-                 ? open_shards(options, count, &dataset)
+                 ? open_shards(options, count, key, &dataset)
                  : cddpi_fail(CDDP_ERR_NO_MEMORY, "data: no memory to describe %zu files", count);
     if (status != CDDP_OK) {
         cddpi_dataset_memory_release(dataset.memory);
@@ -264,13 +280,67 @@ static cddp_status describe(const struct cddpi_npy_options *options, struct cddp
     return CDDP_OK;
 }
 
+/* How much memory one rank inflates the archive @p path to. Faults of the file are worded when it
+ * is opened. */
+static uint64_t measure_archive(const struct cddpi_npy_options *options, const char *path)
+{
+    struct cddpi_data_file archive = CDDPI_DATA_FILE_CLOSED;
+    uint64_t inputs = 0, targets = 0, sum = 0;
+
+    if (cddpi_data_file_open_plain(path, &archive) == CDDP_OK &&
+        cddpi_is_npz(archive.data, archive.bytes) &&
+        cddpi_npz_measure(&archive, options->input_name, &inputs) == CDDP_OK &&
+        cddpi_npz_measure(&archive, options->target_name, &targets) == CDDP_OK &&
+        __builtin_add_overflow(inputs, targets, &sum)) {
+        sum = UINT64_MAX;
+    }
+    cddpi_data_file_close(&archive);
+    return sum;
+}
+
+/* Each rank inflates archives itself, so the first rank of a machine checks the memory for all its
+ * ranks, before any rank takes some. Collective in @p group. */
+static cddp_status check_memory(const struct cddpi_npy_options *options, cddp_group *group)
+{
+    uint64_t ranks = (uint64_t)cddpi_group_local_world_size(group);
+    struct cddpi_paths paths = {NULL, 0};
+    uint64_t bytes = 0;
+    cddp_status status = CDDP_OK;
+
+    if (cddpi_group_local_rank(group) == 0 && ranks > 1 &&
+        cddpi_paths_find(options->inputs, options->input_count, &paths) == CDDP_OK) {
+        for (size_t i = 0; i < paths.count; i++) {
+            uint64_t more = is_archive(paths.names[i]) ? measure_archive(options, paths.names[i])
+                                                       : 0;
+
+            if (__builtin_mul_overflow(more, ranks, &more) ||
+                __builtin_add_overflow(bytes, more, &bytes)) {
+                bytes = UINT64_MAX;
+            }
+        }
+        if (bytes > 0) {
+            status = cddpi_memory_need(
+                bytes,
+                "the compressed arrays of %s%s, in %d ranks of this "
+                "machine",
+                paths.names[0], paths.count > 1 ? " and the files after it" : "", (int)ranks);
+        }
+    }
+    cddpi_paths_fini(&paths);
+    return cddpi_agree(group, status);
+}
+
 cddp_status cddpi_dataset_open_npy(const struct cddpi_npy_options *options, cddp_group *group,
                                    struct cddpi_dataset *out)
 {
     struct cddpi_dataset dataset = {0};
-    cddp_status status = describe(options, &dataset);
+    const char *key = options->input_key;
+    bool together = group != NULL && cddp_group_world_size(group) > 1;
+    cddp_status status;
 
-    if (group != NULL && cddp_group_world_size(group) > 1) {
+    CDDPI_TRY(together ? check_memory(options, group) : CDDP_OK);
+    status = cddpi_data_blame(&options->blame, key, describe(options, &key, &dataset));
+    if (together) {
         CDDPI_TRY_GOTO(fail, status, cddpi_agree(group, status));
         CDDPI_TRY_GOTO(fail, status, cddpi_numbers_agree(group, &dataset));
         status = cddpi_agree_on_files(group, dataset.memory->paths.names,
@@ -286,6 +356,14 @@ fail:
     return status;
 }
 
+cddp_status cddpi_npy_open_samples(const char *path, const char *name,
+                                   struct cddpi_data_file files[2], struct cddpi_npy *out,
+                                   int shape[3])
+{
+    CDDPI_TRY(open_array(path, name, files, out));
+    return fold_shape(path, out, shape);
+}
+
 cddp_status cddpi_npy_shape(const struct cddpi_npy_options *options, int out[3])
 {
     struct cddpi_data_file files[2] = {CDDPI_DATA_FILE_CLOSED, CDDPI_DATA_FILE_CLOSED};
@@ -294,10 +372,7 @@ cddp_status cddpi_npy_shape(const struct cddpi_npy_options *options, int out[3])
     cddp_status status;
 
     CDDPI_TRY(cddpi_paths_find(options->inputs, options->input_count, &paths));
-    status = open_array(paths.names[0], options->input_name, files, &npy);
-    if (status == CDDP_OK) {
-        status = fold_shape(paths.names[0], &npy, out);
-    }
+    status = cddpi_npy_open_samples(paths.names[0], options->input_name, files, &npy, out);
     cddpi_data_file_close(&files[0]);
     cddpi_data_file_close(&files[1]);
     cddpi_paths_fini(&paths);

@@ -290,3 +290,13 @@ cddp_status cddpi_npz_find(const struct cddpi_data_file *archive, const char *pa
     status = open_entry(archive, path, &entry, inflated, out_data, out_bytes);
     return status == CDDP_ERR_FORMAT ? cddpi_fail_prefix(status, "array \"%s\"", name) : status;
 }
+
+cddp_status cddpi_npz_measure(const struct cddpi_data_file *archive, const char *name,
+                              uint64_t *out)
+{
+    struct npz_entry entry = {.name = NULL};
+
+    CDDPI_TRY(find_entry(archive, name, &entry));
+    *out = entry.method == DEFLATED && entry.bytes / DEFLATE_MOST <= entry.packed ? entry.bytes : 0;
+    return CDDP_OK;
+}

@@ -192,6 +192,7 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "npy, csv: how each number of a sample is changed: *standard*, to a mean of 0 and a "
              "standard deviation of 1 over the training data; *minmax*, to 0 to 1. npy: samples of "
              "two or more dimensions are changed by channels. csv: categories stay as they are. "
+             "Targets are not changed. "
              "Checkpoints keep the statistics (*normalize* in state.json), by which a "
              "run goes on even if its data have changed."},
     {KEY(data.vocabulary), CDDPI_KEY_TEXT, "\"\"", .is_path = true, WORDS,
