@@ -99,7 +99,7 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
 }
 
 /* A key that ends a run, and its new value; 0: it stays. */
-struct limit {
+struct run_limit {
     const char *key;
     int64_t value;
 };
@@ -108,7 +108,7 @@ enum { LIMITS = 2 };
 
 /* Whether a word of this command line must not be in the one that resumes the run: the new one
  * names the checkpoint itself, its ranks meet as cddp-run arranges it, and it may set @p longer. */
-static bool is_dropped(const char *word, const struct limit *longer)
+static bool is_dropped(const char *word, const struct run_limit *longer)
 {
     static const char *const keys[] = {
         "train.resume=", "train.init_method=", "train.rank=", "train.world_size="};
@@ -129,7 +129,7 @@ static bool is_dropped(const char *word, const struct limit *longer)
 /* Print a command line for copying, which resumes the run. Its first part comes from cddp-run. @p
  * longer: what makes a complete run longer; NULL: the run is not complete. */
 static void print_command(FILE *to, const struct cddpi_trainer *trainer, char *const *words,
-                          int count, const struct limit *longer)
+                          int count, const struct run_limit *longer)
 {
     const char *launch = cddpi_env(CDDPI_ENV_LAUNCH);
     const char *run_dir = cddpi_env(CDDPI_ENV_RUN_DIR);
@@ -170,8 +170,8 @@ static void print_how_to_train_on(const struct cddpi_trainer *trainer, char *con
                     trainer->cursor.step >= (uint64_t)config->train.max_steps;
     int64_t epochs = by_epochs ? config->train.epochs : 0;
     int64_t steps = by_steps ? config->train.max_steps : 0;
-    const struct limit longer[LIMITS] = {{"train.epochs", 2 * epochs},
-                                         {"train.max_steps", 2 * steps}};
+    const struct run_limit longer[LIMITS] = {{"train.epochs", 2 * epochs},
+                                             {"train.max_steps", 2 * steps}};
     char *text = NULL;
     size_t bytes = 0;
     FILE *to;
