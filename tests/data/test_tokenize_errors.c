@@ -11,8 +11,8 @@ static void progress_is_shown_as_asked(void **state)
     tokenize_put_text(&job, "text", "abc\n");
     setenv("CDDP_PROGRESS", "tty", 1);
     RUN_WELL(&job, "--check", "text");
-    assert_err(&job, "\r\033[K0.0 of 0.0 MB, 4 tokens, ");
-    assert_err(&job, " MB/s, 0 s left\r\033[K");
+    assert_err(&job, "\r\033[0K0.0 of 0.0 MB, 4 tokens, ");
+    assert_err(&job, " MB/s, 0 s left\r\033[0K");
     setenv("CDDP_PROGRESS", "off", 1);
     RUN_WELL(&job, "--check", "text");
     assert_string_equal(job.err, "");

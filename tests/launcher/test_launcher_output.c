@@ -338,7 +338,7 @@ static void a_terminal_shows_progress_and_passes_control_c(void **state)
         }
         _exit(98);
     }
-    read_terminal(fd, text, sizeof text, "\rstep 1 tty\r\033[K[1] line none\r\n");
+    read_terminal(fd, text, sizeof text, "\rstep 1 tty\r\033[0K[1] line none\r\n");
     assert_int_equal(write(fd, "\003", 1), 1);
     read_terminal(fd, text, sizeof text, "SIGINT: asking 2 ranks");
     read_terminal(fd, text, sizeof text, "[1] got 1\r\n");

@@ -101,8 +101,8 @@ class Follow(unittest.TestCase):
                     self.assertEqual(len(lines), LINES + 1, view)
                     self.assertEqual(lines.pop(), "")
                     for line in lines:
-                        self.assertTrue(line.startswith("\x1b[K"))
-                        self.assertLess(len(line) - 3, columns)
+                        self.assertTrue(line.startswith("\x1b[0K"))
+                        self.assertLess(len(line) - 4, columns)
                         self.assertNotIn("\x1b", line[1:])
                 self.assertIn("complete", views[-1])
                 self.assertRegex(views[-1], "loss  [\u2581-\u2588]{%d}" % min(columns - 8, 120))
@@ -117,7 +117,7 @@ class Follow(unittest.TestCase):
         terminal = Terminal(60, REPORT, "--follow", self.run_dir)
         terminal.wait_for("running")
         terminal.resize(90)
-        terminal.wait_for(rf"(?s)eval[^\n]*\n\r\x1b\[Krun")
+        terminal.wait_for(rf"(?s)eval[^\n]*\n\r\x1b\[0Krun")
         write(self.run_dir, END)
         self.assertEqual(terminal.rest(), 0)
 

@@ -88,15 +88,15 @@ static void a_narrow_terminal_loses_fields_from_the_right(void **state)
         int columns;
         const char *text;
     } cases[] = {
-        {200, "\r\033[Kstep 123456/234567  loss 0.1234  2:03:04 left  epoch 9/10  56789 samples/s"
+        {200, "\r\033[0Kstep 123456/234567  loss 0.1234  2:03:04 left  epoch 9/10  56789 samples/s"
               "  exposed comm 3.4 %  MFU 41.2 %"},
-        {80, "\r\033[Kstep 123456/234567  loss 0.1234  2:03:04 left  epoch 9/10  56789 samples/s"},
-        {75, "\r\033[Kstep 123456/234567  loss 0.1234  2:03:04 left  epoch 9/10  56789 samples/s"},
-        {74, "\r\033[Kstep 123456/234567  loss 0.1234  2:03:04 left  epoch 9/10"},
-        {50, "\r\033[Kstep 123456/234567  loss 0.1234  2:03:04 left"},
-        {20, "\r\033[Kstep 123456/234567"},
-        {10, "\r\033[Kstep 1234"},
-        {1, "\r\033[K"},
+        {80, "\r\033[0Kstep 123456/234567  loss 0.1234  2:03:04 left  epoch 9/10  56789 samples/s"},
+        {75, "\r\033[0Kstep 123456/234567  loss 0.1234  2:03:04 left  epoch 9/10  56789 samples/s"},
+        {74, "\r\033[0Kstep 123456/234567  loss 0.1234  2:03:04 left  epoch 9/10"},
+        {50, "\r\033[0Kstep 123456/234567  loss 0.1234  2:03:04 left"},
+        {20, "\r\033[0Kstep 123456/234567"},
+        {10, "\r\033[0Kstep 1234"},
+        {1, "\r\033[0K"},
     };
 
     (void)state;
@@ -251,13 +251,13 @@ static int assert_lines_fit(char *text, int columns)
 {
     int lines = 0;
 
-    for (char *at = strstr(text, "\r\033[K"); at != NULL;) {
-        char *next = strstr(at + 4, "\r\033[K");
-        size_t length = strcspn(at + 4, "\r\n");
-        char *line = strndup(at + 4, length);
+    for (char *at = strstr(text, "\r\033[0K"); at != NULL;) {
+        char *next = strstr(at + 5, "\r\033[0K");
+        size_t length = strcspn(at + 5, "\r\n");
+        char *line = strndup(at + 5, length);
         int found = widest(line);
 
-        bool stays = strncmp(at + 4 + length, "\r\n", 2) == 0;
+        bool stays = strncmp(at + 5 + length, "\r\n", 2) == 0;
 
         if (!stays && found >= columns) {
             fail_msg("%d columns, but a line of %d: %s", columns, found, line);
@@ -292,7 +292,7 @@ static void train_in_terminals(bool launched)
             fail_msg("status %x: %s", (unsigned)status, text);
         }
         assert_true(assert_lines_fit(text, widths[i]) > 0);
-        assert_non_null(strstr(text, "\033[Kstep 1/"));
+        assert_non_null(strstr(text, "\033[0Kstep 1/"));
     }
 }
 
@@ -312,10 +312,11 @@ static void progress_through_cddp_run_fits_any_terminal(void **state)
 static void a_window_of_another_size_is_known_to_cddp_run(void **state)
 {
     static const char script[] =
-        "line='\\r\\033[Kfirst field  second field  third field'; printf \"$line\" >&2;"
+        "line='\\r\\033[0Kfirst field  second field  third field'; printf \"$line\" >&2;"
         " while [ ! -e \"$0-1\" ]; do sleep 0.01; done; printf \"$line\" >&2;"
         " while [ ! -e \"$0-2\" ]; do sleep 0.01; done; printf \"$line\" >&2;"
-        " printf '\\r\\033[Ka line that stays\\n' >&2; echo done";
+        " printf '\\r\\033[Kof another program: not cut' >&2;"
+        " printf '\\r\\033[0Ka line that stays\\n' >&2; echo done";
     const char *const words[] = {launcher_path("launcher/cddp-run"),
                                  "-n",
                                  "1",
@@ -325,22 +326,35 @@ static void a_window_of_another_size_is_known_to_cddp_run(void **state)
                                  script,
                                  in_work("resized"),
                                  NULL};
+    const char *text;
     int status;
     int fd;
     pid_t pid;
 
     (void)state;
     pid = start_in_terminal(80, words, &fd);
-    (void)read_screen(fd, "\r\033[Kfirst field  second field  third field");
+    (void)read_screen(fd, "\r\033[0Kfirst field  second field  third field");
     set_columns(fd, 30);
     support_write_file(in_work("resized-1"), "", 0);
-    assert_null(strstr(read_screen(fd, "\r\033[Kfirst field  second field"), "third"));
+    assert_null(strstr(read_screen(fd, "\r\033[0Kfirst field  second field"), "third"));
     set_columns(fd, 8);
     support_write_file(in_work("resized-2"), "", 0);
-    assert_null(strstr(read_screen(fd, "\r\033[Ka line that stays\r\n"), "first fi"));
+    text = read_screen(fd, "\r\033[0Ka line that stays\r\n");
+    assert_null(strstr(text, "first fi"));
+    assert_non_null(strstr(text, "\r\033[Kof another program: not cut"));
     assert_int_equal(waitpid(pid, &status, 0), pid);
     close(fd);
     assert_int_equal(status, 0);
+}
+
+static void characters_that_take_two_columns_or_none_are_counted_so(void **state)
+{
+    static const char line[] = "\u4e2d\u6587  e\u0301"; /* 4 columns, 2 spaces, 1 column */
+
+    (void)state;
+    assert_int_equal(cddpi_terminal_fit(line, sizeof line - 1, 8), sizeof line - 1);
+    assert_int_equal(cddpi_terminal_fit(line, sizeof line - 1, 7), 6);
+    assert_int_equal(cddpi_terminal_fit(line, sizeof line - 1, 4), 3);
 }
 
 /* Assert that @p text has @p lines, each of which begins a line, in this order. */
@@ -441,6 +455,7 @@ int main(void)
         cmocka_unit_test(a_terminal_without_a_size_takes_columns_or_eighty),
         cmocka_unit_test(progress_of_cddp_train_fits_any_terminal),
         cmocka_unit_test(progress_through_cddp_run_fits_any_terminal),
+        cmocka_unit_test(characters_that_take_two_columns_or_none_are_counted_so),
         cmocka_unit_test(a_window_of_another_size_is_known_to_cddp_run),
         cmocka_unit_test(a_run_begins_with_five_lines_and_ends_with_where_to_go),
         cmocka_unit_test(seconds_of_a_resumed_run_count_from_its_first_start),

@@ -61,6 +61,36 @@ static size_t colour_bytes(const char *text, size_t bytes)
     return used < bytes && text[used] == 'm' ? used + 1 : 0;
 }
 
+/* The columns that the UTF-8 character that begins at @p text takes: 2 for those of East Asia and
+ * pictures, 0 for accents that go onto the one before, 0 for the later bytes of a character. (The
+ * blocks of Unicode, coarsely; wcwidth() would need the caller's locale.) */
+static size_t columns_of(const char *text, size_t bytes)
+{
+    static const uint32_t wide[][2] = {{0x1100, 0x115f},  {0x2e80, 0xa4cf},   {0xac00, 0xd7a3},
+                                       {0xf900, 0xfaff},  {0xfe30, 0xfe6f},   {0xff00, 0xff60},
+                                       {0xffe0, 0xffe6},  {0x1f300, 0x1f64f}, {0x1f900, 0x1f9ff},
+                                       {0x20000, 0x3fffd}};
+    unsigned char first = (unsigned char)text[0];
+    size_t length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+    uint32_t code = length == 1 ? first : first & (0x7fU >> length);
+
+    if ((first & 0xc0) == 0x80) {
+        return 0;
+    }
+    for (size_t i = 1; i < length && i < bytes; i++) {
+        code = code << 6 | ((unsigned char)text[i] & 0x3f);
+    }
+    if (code >= 0x300 && code <= 0x36f) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        if (code >= wide[i][0] && code <= wide[i][1]) {
+            return 2;
+        }
+    }
+    return 1;
+}
+
 size_t cddpi_terminal_fit(const char *line, size_t bytes, int columns)
 {
     size_t room = columns > 0 ? (size_t)columns - 1 : bytes;
@@ -78,7 +108,7 @@ size_t cddpi_terminal_fit(const char *line, size_t bytes, int columns)
         if (bytes - at >= 2 && line[at] == ' ' && line[at + 1] == ' ' && taken <= room) {
             fields = at;
         }
-        taken += ((unsigned char)line[at] & 0xc0) != 0x80; /* the first byte of a character */
+        taken += columns_of(line + at, bytes - at);
         at++;
         cut = taken <= room ? at : cut;
     }

@@ -8,8 +8,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What begins a line that is drawn again: to the left edge, and erase. */
-#define CDDPI_TERMINAL_REDRAW "\r\033[K"
+/* What begins a line that is drawn again: to the left edge, and erase. The 0 changes nothing for a
+ * terminal. By it cddp-run knows these lines, which it fits, from those of other programs. */
+#define CDDPI_TERMINAL_REDRAW "\r\033[0K"
 
 /** Whether @p fd is a terminal that can draw a line again: any but TERM=dumb. */
 CDDPI_SHARED bool cddpi_terminal_redraws(int fd);

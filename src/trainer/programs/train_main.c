@@ -99,16 +99,28 @@ static int fail(cddp_status status, struct cddpi_trainer *trainer)
     return status == CDDP_ERR_CONFIG ? EXIT_CONFIG : EXIT_FAILED;
 }
 
+/* A key that ends a run, and its new value; 0: it stays. */
+struct run_limit {
+    const char *key;
+    int64_t value;
+};
+
+enum { LIMITS = 2 };
+
 /* Whether a word of this command line must not be in the one that resumes the run: the new one
- * names the checkpoint itself, its ranks meet as cddp-run arranges it, and it may set @p longer, a
- * key. */
-static bool is_dropped(const char *word, const char *longer)
+ * names the checkpoint itself, its ranks meet as cddp-run arranges it, and it may set @p longer. */
+static bool is_dropped(const char *word, const struct run_limit *longer)
 {
     static const char *const keys[] = {
         "train.resume=", "train.init_method=", "train.rank=", "train.world_size="};
-    bool dropped = longer != NULL && strncmp(word, longer, strlen(longer)) == 0 &&
-                   word[strlen(longer)] == '=';
+    bool dropped = false;
 
+    for (int i = 0; longer != NULL && i < LIMITS; i++) {
+        size_t bytes = strlen(longer[i].key);
+
+        dropped = dropped || (longer[i].value > 0 && strncmp(word, longer[i].key, bytes) == 0 &&
+                              word[bytes] == '=');
+    }
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         dropped = dropped || strncmp(word, keys[i], strlen(keys[i])) == 0;
     }
@@ -116,10 +128,9 @@ static bool is_dropped(const char *word, const char *longer)
 }
 
 /* Print a command line for copying, which resumes the run. Its first part comes from cddp-run. @p
- * longer: the key that makes a complete run longer, and its new value; NULL: the run is not
- * complete. */
+ * longer: what makes a complete run longer; NULL: the run is not complete. */
 static void print_command(FILE *to, const struct cddpi_trainer *trainer, char *const *words,
-                          int count, const char *longer, int64_t value)
+                          int count, const struct run_limit *longer)
 {
     const char *launch = cddpi_env(CDDPI_ENV_LAUNCH);
     const char *run_dir = cddpi_env(CDDPI_ENV_RUN_DIR);
@@ -139,33 +150,40 @@ static void print_command(FILE *to, const struct cddpi_trainer *trainer, char *c
             cddpi_shell_print(to, words[i]);
         }
     }
-    if (longer != NULL) {
-        fprintf(to, " %s=%lld", longer, (long long)value);
+    for (int i = 0; longer != NULL && i < LIMITS; i++) {
+        if (longer[i].value > 0) {
+            fprintf(to, " %s=%lld", longer[i].key, (long long)longer[i].value);
+        }
     }
     fputs(" train.resume=", to);
     cddpi_shell_print(to, trainer->folder.moved_to != NULL ? trainer->folder.moved_to : "auto");
     fputc('\n', to);
 }
 
-/* For a run that is complete: the same with twice as many epochs, or steps if these end it. */
+/* For a run that is complete: the same with twice as many epochs, or steps, or both: what ended it.
+ */
 static void print_how_to_train_on(const struct cddpi_trainer *trainer, char *const *words,
                                   int count)
 {
     const struct cddpi_config *config = trainer->config;
     bool by_epochs = trainer->cursor.epoch >= (uint64_t)config->train.epochs;
-    int64_t now = by_epochs ? config->train.epochs : config->train.max_steps;
+    bool by_steps = config->train.max_steps > 0 &&
+                    trainer->cursor.step >= (uint64_t)config->train.max_steps;
+    int64_t epochs = by_epochs ? config->train.epochs : 0;
+    int64_t steps = by_steps ? config->train.max_steps : 0;
+    const struct run_limit longer[LIMITS] = {{"train.epochs", 2 * epochs},
+                                             {"train.max_steps", 2 * steps}};
     char *text = NULL;
     size_t bytes = 0;
     FILE *to;
 
-    if (trainer->records.progress.mode == CDDPI_PROGRESS_OFF || now > INT64_MAX / 2 ||
+    if (trainer->records.progress.mode == CDDPI_PROGRESS_OFF ||
         trainer->folder.saved_step != trainer->cursor.step ||
         (to = open_memstream(&text, &bytes)) == NULL) {
         return;
     }
     fputs("to train on: ", to);
-    print_command(to, trainer, words, count, by_epochs ? "train.epochs" : "train.max_steps",
-                  2 * now);
+    print_command(to, trainer, words, count, longer);
     if (fclose(to) == 0) {
         cddpi_print(text);
     }
@@ -199,7 +217,7 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
         result = EXIT_STOPPED;
         if (trainer->rank == 0) {
             printf("stopped after step %llu; to go on: ", (unsigned long long)trainer->cursor.step);
-            print_command(stdout, trainer, words, count, NULL, 0);
+            print_command(stdout, trainer, words, count, NULL);
         }
     } else if (trainer->rank == 0) {
         print_how_to_train_on(trainer, words, count);

@@ -15,7 +15,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-enum { BATCH = 64, NAME_BYTES = 64 };
+enum { BATCH = 64, NAME_BYTES = 256 };
 
 struct predictor {
     const struct cddpi_config *config;

@@ -114,11 +114,11 @@ static bool belongs_to_run(const char *name)
 {
     return strcmp(name, "train.conf") == 0 || strcmp(name, "metrics.jsonl") == 0 ||
            strcmp(name, "checkpoints") == 0 || strcmp(name, "collectives") == 0 ||
-           strcmp(name, "trace") == 0 || strcmp(name, "report.html") == 0 ||
-           strncmp(name, "events.out.tfevents.", 20) == 0;
+           strcmp(name, "trace") == 0 || strcmp(name, "images") == 0 ||
+           strcmp(name, "report.html") == 0 || strncmp(name, "events.out.tfevents.", 20) == 0;
 }
 
-/* Names inside a run's folders of checkpoints, collectives and traces. */
+/* Names inside a run's folders of checkpoints, collectives, traces and images. */
 static bool belongs_to_folder(const char *name)
 {
     static const char *const begins[] = {"step-",    ".step-", "latest",
