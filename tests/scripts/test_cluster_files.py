@@ -102,7 +102,7 @@ def look_at_pod(pod, document, name):
          (str(context["runAsUser"]), str(context["runAsGroup"])) == user.groups(), name)
     made = re.findall(r"kubectl create (?:secret generic|configmap) (\S+)", text_of(FOLDER, name))
     made += [other["metadata"]["name"] for other in document if other["kind"] == "Secret"]
-    wanted = {entry["valueFrom"]["secretKeyRef"]["name"] for entry in container["env"] if "valueFrom" in entry}
+    wanted = {entry["valueFrom"]["secretKeyRef"]["name"] for entry in container["env"] if "secretKeyRef" in entry.get("valueFrom", {})}
     wanted |= {volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume}
     need(f"{sorted(wanted)} are used, {sorted(made)} are made", wanted <= set(made), name)
     return {entry["name"]: entry.get("value") for entry in container["env"]}
@@ -136,6 +136,38 @@ def look_at_pytorchjob():
         need("the operator looks for the container pytorch", pod["containers"][0]["name"] == "pytorch", name)
 
 
+def look_at_jobset():
+    name = "jobset.yaml"
+    document = list(yaml.safe_load_all(text_of(FOLDER, name)))
+    job, = document[0]["spec"]["replicatedJobs"]
+    spec = job["template"]["spec"]
+    pod = spec["template"]["spec"]
+    variables = look_at_pod(pod, document, name)
+    need("a rank is a pod of one Job", job["replicas"] == 1 and spec["completionMode"] == "Indexed" and
+         str(spec["completions"]) == str(spec["parallelism"]) == variables["WORLD_SIZE"], name)
+    labels = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in pod["containers"][0]["env"]
+              if "fieldRef" in entry.get("valueFrom", {})}
+    need("pod 0 is found by the JobSet's labels", labels == {
+        "JOBSET_NAME": "metadata.labels['jobset.sigs.k8s.io/jobset-name']",
+        "REPLICATED_JOB_NAME": "metadata.labels['jobset.sigs.k8s.io/replicatedjob-name']"}, name)
+    need("a pod that ends alone would leave the others waiting", spec["backoffLimit"] == 0 and pod["restartPolicy"] == "Never", name)
+
+
+def look_at_trainjob():
+    name = "trainjob.yaml"
+    document = list(yaml.safe_load_all(text_of(FOLDER, name)))
+    runtime, = (part for part in document if part["kind"] == "TrainingRuntime")
+    job, = (part for part in document if part["kind"] == "TrainJob")
+    need("the job names another runtime", job["spec"]["runtimeRef"] == {
+        "apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": runtime["metadata"]["name"]}, name)
+    node, = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    need("nothing sets PET_NNODES and PET_NODE_RANK", "torch" in runtime["spec"]["mlPolicy"] and node["template"]["metadata"]["labels"] == {
+        "trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}, name)
+    pod = node["template"]["spec"]["template"]["spec"]
+    need("the trainer looks for the container node", node["name"] == pod["containers"][0]["name"] == "node", name)
+    need("the policy sets ranks and addresses", set(look_at_pod(pod, document, name)) == {"CDDP_TOKEN"}, name)
+
+
 def look_at_dockerfile():
     name, text = "Dockerfile", text_of(FOLDER, "Dockerfile").replace("\\\n", " ")
     need("it copies what is ignored", os.path.exists(os.path.join(FOLDER, "Dockerfile.dockerignore")), name)
@@ -154,10 +186,10 @@ def look_at_dockerfile():
         need(f"the image lacks what {package} is for", base == "libc6" or any(one.startswith(base) for one in run), name)
 
 
-def look_at_sbatch():
-    name, text = "train.sbatch", text_of(FOLDER, "train.sbatch")
+def look_at_sbatch(name, srun):
+    text = text_of(FOLDER, name)
     subprocess.run(["bash", "-n", os.path.join(FOLDER, name)], check=True)
-    command = re.search(r'^srun "\$\{CDDP_TRAIN:-(\S+)\}" "\$@" (\S+)', text, re.M)
+    command = re.search(srun, text.replace("\\\n", " "), re.M)
     look_at_command([command[1], command[2]], name)
     status = re.search(r"^enum \{ CDDPI_STOPPED_EARLY = (\d+) \}", text_of(SOURCE, "launcher/supervise/job_state.h"), re.M)[1]
     need(f"a run that has saved ends with {status}", f'"$status" -eq {status} ' in text, name)
@@ -183,11 +215,12 @@ def look_at_readme():
         look_at_variable(variable, name)
 
 
-for manifest in ("pytorchjob.yaml", "indexed-job.yaml"):
+for manifest in ("pytorchjob.yaml", "indexed-job.yaml", "jobset.yaml", "trainjob.yaml"):
     look_at_text(manifest)
 look_at_secrets()
 look_at_dockerfile()
-look_at_sbatch()
+look_at_sbatch("train.sbatch", r'^srun "\$\{CDDP_TRAIN:-(\S+)\}" "\$@" (\S+)')
+look_at_sbatch("train-pyxis.sbatch", r'^srun --container-image=.* (cddp-train) "\$@" (\S+)')
 look_at_hosts()
 look_at_readme()
 if yaml is None:
@@ -195,3 +228,5 @@ if yaml is None:
 else:
     look_at_indexed_job()
     look_at_pytorchjob()
+    look_at_jobset()
+    look_at_trainjob()
