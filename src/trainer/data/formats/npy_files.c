@@ -339,7 +339,8 @@ cddp_status cddpi_dataset_open_npy(const struct cddpi_npy_options *options, cddp
     cddp_status status;
 
     CDDPI_TRY(together ? check_memory(options, group) : CDDP_OK);
-    status = cddpi_data_blame(&options->blame, key, describe(options, &key, &dataset));
+    status = describe(options, &key, &dataset); /* on its own line: it sets the key */
+    status = cddpi_data_blame(&options->blame, key, status);
     if (together) {
         CDDPI_TRY_GOTO(fail, status, cddpi_agree(group, status));
         CDDPI_TRY_GOTO(fail, status, cddpi_numbers_agree(group, &dataset));
