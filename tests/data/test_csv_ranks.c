@@ -132,6 +132,27 @@ static void a_gzip_d_file_is_read_and_missing_values_are_filled(void **state)
     assert_non_null(strstr(cddp_last_error(), "t.csv.gz:3: column 1 (x): the value is missing"));
 }
 
+static void columns_that_no_checkpoint_has_room_for_are_refused(void **state)
+{
+    enum { WORDS = 600, BYTES = 60000 };
+    const size_t room = (size_t)WORDS * (BYTES + 16) + 16;
+    struct cddpi_dataset data[2];
+    char *text = malloc(room);
+    size_t used;
+
+    (void)state;
+    assert_non_null(text);
+    used = (size_t)snprintf(text, room, "c,y\n");
+    for (int i = 0; i < WORDS; i++) {
+        used += (size_t)snprintf(text + used, room - used, "%0*dw,%c\n", BYTES, i, 'p' + i % 2);
+    }
+    support_write_file(in_folder("long.csv"), text, used);
+    free(text);
+    assert_int_equal(open_files(in_folder("long.csv"), NULL, false, NULL, data), CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(),
+                           "long.csv: the names, categories and classes of the columns take 36"));
+}
+
 struct job {
     char folder[4096];
     enum machines machines;
@@ -256,6 +277,7 @@ int main(void)
         IN_FOLDER(several_files_are_one_table_and_a_part_is_held_back),
         IN_FOLDER(test_files_have_the_categories_of_training),
         IN_FOLDER(a_gzip_d_file_is_read_and_missing_values_are_filled),
+        IN_FOLDER(columns_that_no_checkpoint_has_room_for_are_refused),
         IN_FOLDER(one_rank_of_a_machine_reads_for_the_others),
         IN_FOLDER(ranks_that_wait_meet_the_one_that_reads),
     };

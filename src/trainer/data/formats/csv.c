@@ -18,6 +18,8 @@
 
 enum { TRAIN, TEST, PARTS };
 
+enum { TEXT_BYTES_MAX = 32 << 20 }; /* indented, with all else, state.json may have 64 MiB */
+
 #define MAGIC UINT64_C(0x7673632d70646463) /* "cddp-csv" */
 
 /* The beginning of a table in memory. Offsets are from there. */
@@ -111,6 +113,13 @@ static cddp_status look(struct csv_job *job, struct csv_table *out)
     }
     job->text = cddpi_csv_schema_text(schema);
     CDDPI_TRY_MEMORY(job->text != NULL, "%s: no memory", path);
+    if (strlen(job->text) > TEXT_BYTES_MAX) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: the names, categories and classes of the columns take %zu bytes, "
+                          "but a checkpoint has room for %d: name columns of long texts in "
+                          "data.ignore",
+                          path, strlen(job->text), TEXT_BYTES_MAX);
+    }
     out->rows[TRAIN] = schema->rows;
     out->width = schema->width;
     out->target_count = schema->classes > 0 ? 0 : schema->target_count;
