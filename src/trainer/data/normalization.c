@@ -100,7 +100,7 @@ static cddp_status add_samples(const struct cddpi_dataset *dataset, const bool *
                                struct cddpi_rounds *rounds, float *sample, int32_t *label,
                                struct normalization_sums *sums)
 {
-    size_t elements = (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+    size_t elements = cddpi_dataset_elements(dataset);
     struct cddpi_dataset rows = *dataset;
     uint64_t all = held != NULL ? cddp_sampler_count(dataset->split) : dataset->count;
     bool is_first = true;
@@ -127,7 +127,7 @@ static cddp_status add_samples(const struct cddpi_dataset *dataset, const bool *
 static cddp_status doubt(const struct cddpi_dataset *dataset, size_t count,
                          struct cddpi_rounds *rounds)
 {
-    size_t elements = (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+    size_t elements = cddpi_dataset_elements(dataset);
     struct cddpi_rounding *parts = cddpi_zalloc_array(count, sizeof *parts);
     bool told = false;
     cddp_status status = CDDP_OK;
@@ -242,7 +242,7 @@ static cddp_status keep_categories(const struct cddpi_dataset *dataset,
 cddp_status cddpi_normalization_find(const struct cddpi_dataset *dataset, enum cddpi_normalize type,
                                      struct cddpi_rounds *rounds, struct cddpi_normalization *out)
 {
-    size_t elements = (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+    size_t elements = cddpi_dataset_elements(dataset);
     struct normalization_sums *sums = cddpi_zalloc_array(out->count, sizeof *sums);
     float *sample = cddpi_zalloc_array(elements, sizeof *sample);
     int32_t *label = cddpi_zalloc_array(cddpi_dataset_labels(dataset), sizeof *label);
