@@ -1,7 +1,11 @@
 /* test_csv_ranks.c - ranks that open CSV files together: one of each machine reads them, and files
  * that differ are found. Without ranks: several files, test files and missing files. */
+#include "base/error.h"
 #include "data/formats/csv.h"
+#include "data/formats/csv_read.h"
+#include "data/normalization.h"
 #include "data/numbers.h"
+#include "data/rounds.h"
 #include "support/data_ranks.h"
 #include "support/folder.h"
 #include "support/gzip.h"
@@ -128,6 +132,27 @@ static void a_gzip_d_file_is_read_and_missing_values_are_filled(void **state)
     assert_non_null(strstr(cddp_last_error(), "t.csv.gz:3: column 1 (x): the value is missing"));
 }
 
+static void columns_that_no_checkpoint_has_room_for_are_refused(void **state)
+{
+    enum { WORDS = 600, BYTES = 60000 };
+    const size_t room = (size_t)WORDS * (BYTES + 16) + 16;
+    struct cddpi_dataset data[2];
+    char *text = malloc(room);
+    size_t used;
+
+    (void)state;
+    assert_non_null(text);
+    used = (size_t)snprintf(text, room, "c,y\n");
+    for (int i = 0; i < WORDS; i++) {
+        used += (size_t)snprintf(text + used, room - used, "%0*dw,%c\n", BYTES, i, 'p' + i % 2);
+    }
+    support_write_file(in_folder("long.csv"), text, used);
+    free(text);
+    assert_int_equal(open_files(in_folder("long.csv"), NULL, false, NULL, data), CDDP_ERR_FORMAT);
+    assert_non_null(strstr(cddp_last_error(),
+                           "long.csv: the names, categories and classes of the columns take 36"));
+}
+
 struct job {
     char folder[4096];
     enum machines machines;
@@ -190,13 +215,71 @@ static void one_rank_of_a_machine_reads_for_the_others(void **state)
     assert_int_equal(run_ranks(3, open_rank, &job), 0);
 }
 
+/* Rank 0 reads fields, then looks for statistics; the others wait, and the last one fails. */
+static int work_rank(int rank, int world_size, void *argument)
+{
+    const struct job *job = argument;
+    struct cddpi_rounds rounds = {.group = NULL};
+    struct cddpi_dataset data[2];
+    cddp_status status;
+    char path[4200];
+
+    CHECK(support_join(job->folder, TOGETHER, rank, world_size, &rounds.group) == CDDP_OK);
+    for (int normalizes = 0; normalizes < 2; normalizes++) {
+        rounds.next_ns = 0;
+        rounds.failed = false;
+        status = CDDP_OK;
+        if (rank + 1 == world_size) {
+            status = cddpi_fail(CDDP_ERR_FORMAT, "broken on purpose");
+        } else if (rank == 0 && normalizes) {
+            struct cddpi_normalization *found;
+
+            snprintf(path, sizeof path, "%s/train.csv", job->folder);
+            CHECK(open_files(path, NULL, false, NULL, data) == CDDP_OK);
+            found = cddpi_normalization_create(cddpi_normalization_count(&data[0]));
+            CHECK(found != NULL);
+            status = cddpi_normalization_find(&data[0], CDDPI_NORMALIZE_MINMAX, &rounds, found);
+            CHECK(status == CDDP_ERR_FORMAT && rounds.failed);
+            cddpi_normalization_destroy(found);
+            close_both(data);
+        } else if (rank == 0) {
+            struct cddpi_csv csv = {.text = NULL};
+            struct cddpi_csv_field field;
+            bool end = false;
+
+            CHECK(cddpi_csv_init("a.csv", "x\n1\n", 4, ',', &csv) == CDDP_OK);
+            csv.rounds = &rounds;
+            status = cddpi_csv_next(&csv, &field, &end);
+            CHECK(status == CDDP_ERR_FORMAT && rounds.failed);
+            cddpi_csv_fini(&csv);
+        }
+        CHECK(cddpi_rounds_end(&rounds, status) == CDDP_ERR_FORMAT);
+        CHECK(strstr(cddp_last_error(), "rank 2: broken on purpose") != NULL);
+        CHECK(cddp_barrier(rounds.group, NULL) == CDDP_OK);
+    }
+    cddp_group_destroy(rounds.group);
+    return 0;
+}
+
+static void ranks_that_wait_meet_the_one_that_reads(void **state)
+{
+    struct job job = {.machines = TOGETHER};
+
+    (void)state;
+    snprintf(job.folder, sizeof job.folder, "%s", folder);
+    make_rows("train.csv", ROWS, 0);
+    assert_int_equal(run_ranks(3, work_rank, &job), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(several_files_are_one_table_and_a_part_is_held_back),
         IN_FOLDER(test_files_have_the_categories_of_training),
         IN_FOLDER(a_gzip_d_file_is_read_and_missing_values_are_filled),
+        IN_FOLDER(columns_that_no_checkpoint_has_room_for_are_refused),
         IN_FOLDER(one_rank_of_a_machine_reads_for_the_others),
+        IN_FOLDER(ranks_that_wait_meet_the_one_that_reads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

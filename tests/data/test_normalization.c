@@ -32,7 +32,7 @@ static void find(const struct cddpi_dataset *data, enum cddpi_normalize type,
 {
     *out = cddpi_normalization_create(cddpi_normalization_count(data));
     assert_non_null(*out);
-    assert_int_equal(cddpi_normalization_find(data, type, *out), CDDP_OK);
+    assert_int_equal(cddpi_normalization_find(data, type, NULL, *out), CDDP_OK);
 }
 
 static void each_number_of_a_row_has_its_own_statistics(void **state)
@@ -138,7 +138,7 @@ static void a_number_that_is_none_is_named(void **state)
 
     (void)state;
     describe(values, shape, 3, &data);
-    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_STANDARD, found),
+    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_STANDARD, NULL, found),
                      CDDP_ERR_FORMAT);
     assert_non_null(strstr(cddp_last_error(), "of sample 1 is NaN"));
     cddpi_normalization_destroy(found);
@@ -155,16 +155,17 @@ static void a_range_that_is_too_large_is_refused(void **state)
 
     (void)state;
     describe(values, shape, 2, &data);
-    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_MINMAX, found),
+    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_MINMAX, NULL, found),
                      CDDP_ERR_FORMAT);
     assert_non_null(strstr(cddp_last_error(), "number 1 of the samples"));
     assert_non_null(strstr(cddp_last_error(), "from -3e+38 to 3e+38"));
     data.columns = "{\"features\":[{\"name\":\"a\"},{\"name\":\"wide\"}]}";
-    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_MINMAX, found),
+    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_MINMAX, NULL, found),
                      CDDP_ERR_FORMAT);
     assert_non_null(strstr(cddp_last_error(), "column wide"));
     data.columns = NULL;
-    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_STANDARD, found), CDDP_OK);
+    assert_int_equal(cddpi_normalization_find(&data, CDDPI_NORMALIZE_STANDARD, NULL, found),
+                     CDDP_OK);
     assert_true(found->divide[1] == 3e38F);
     cddpi_normalization_destroy(found);
     cddpi_dataset_close(&data);

@@ -143,8 +143,7 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *optio
     }
     out->sample_labels = cddpi_dataset_labels(dataset);
     if (dataset->kind == CDDPI_DATASET_NUMBERS) {
-        out->sample_elements = (size_t)dataset->channels * (size_t)dataset->height *
-                               (size_t)dataset->width;
+        out->sample_elements = cddpi_dataset_elements(dataset);
         return CDDP_OK;
     }
     CDDPI_TRY(check_transform(options));
@@ -154,8 +153,7 @@ cddp_status cddpi_batch_maker_init(const struct cddpi_data_loader_options *optio
     out->skip_broken = options->skip_broken;
     out->crop_padding = transform->crop_padding;
     out->flip = transform->flip;
-    out->sample_elements = (size_t)dataset->channels * (size_t)dataset->height *
-                           (size_t)dataset->width;
+    out->sample_elements = cddpi_dataset_elements(dataset);
     for (int c = 0; c < dataset->channels; c++) {
         float scale = transform->std[c] > 0 ? transform->std[c] : 1;
 

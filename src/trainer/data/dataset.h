@@ -64,6 +64,12 @@ struct cddpi_dataset {
                              may be missing */
 };
 
+/** How many numbers an image or a sample of numbers has. */
+static inline size_t cddpi_dataset_elements(const struct cddpi_dataset *dataset)
+{
+    return (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+}
+
 /** How many numbers say what the outputs for a sample should be: its class, the token after each of
  *  its tokens, or its real targets. */
 static inline size_t cddpi_dataset_labels(const struct cddpi_dataset *dataset)

@@ -6,11 +6,14 @@
 #include "base/error.h"
 #include "data/numbers.h"
 #include "data/rounding.h"
+#include "data/rounds.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
+
+enum { TICK_ROWS = 256 }; /* a look at the clock takes as long as a short row */
 
 /* Sums over the numbers of one part; those of values are of differences to the first value, which
  * keeps them exact where values are large and differ little. */
@@ -94,9 +97,10 @@ static void add_sample(struct normalization_sums *sums, size_t count, size_t pla
 /* Add the samples in the order of their rows, in which their files are read, not in that of the
  * split. */
 static cddp_status add_samples(const struct cddpi_dataset *dataset, const bool *held, size_t count,
-                               float *sample, int32_t *label, struct normalization_sums *sums)
+                               struct cddpi_rounds *rounds, float *sample, int32_t *label,
+                               struct normalization_sums *sums)
 {
-    size_t elements = (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+    size_t elements = cddpi_dataset_elements(dataset);
     struct cddpi_dataset rows = *dataset;
     uint64_t all = held != NULL ? cddp_sampler_count(dataset->split) : dataset->count;
     bool is_first = true;
@@ -105,6 +109,7 @@ static cddp_status add_samples(const struct cddpi_dataset *dataset, const bool *
     rows.split = NULL;
     rows.normalization = NULL;
     for (uint64_t row = 0; row < all; row++) {
+        CDDPI_TRY(row % TICK_ROWS == 0 ? cddpi_rounds_tick(rounds) : CDDP_OK);
         if (held != NULL && held[row]) {
             continue;
         }
@@ -119,11 +124,13 @@ static cddp_status add_samples(const struct cddpi_dataset *dataset, const bool *
 
 /* Warn of the first part whose numbers floats cannot tell apart. Other files than NumPy's hold
  * floats. */
-static cddp_status doubt(const struct cddpi_dataset *dataset, size_t count)
+static cddp_status doubt(const struct cddpi_dataset *dataset, size_t count,
+                         struct cddpi_rounds *rounds)
 {
-    size_t elements = (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+    size_t elements = cddpi_dataset_elements(dataset);
     struct cddpi_rounding *parts = cddpi_zalloc_array(count, sizeof *parts);
     bool told = false;
+    cddp_status status = CDDP_OK;
 
     CDDPI_TRY_MEMORY(parts != NULL, "data.normalize: no memory");
     for (size_t i = 0; i < count; i++) {
@@ -134,7 +141,8 @@ static cddp_status doubt(const struct cddpi_dataset *dataset, size_t count)
         uint64_t planes = cddpi_number_rounds(shard->inputs.type) ? shard->count * count : 0;
         size_t part = 0;
 
-        for (uint64_t plane = 0; plane < planes; plane++) {
+        for (uint64_t plane = 0; plane < planes && status == CDDP_OK; plane++) {
+            status = plane % TICK_ROWS == 0 ? cddpi_rounds_tick(rounds) : CDDP_OK;
             for (size_t i = 0; i < elements / count; i++) {
                 cddpi_rounding_note(
                     &parts[part], cddpi_number_at(&shard->inputs, plane * (elements / count) + i));
@@ -142,7 +150,7 @@ static cddp_status doubt(const struct cddpi_dataset *dataset, size_t count)
             part = part + 1 < count ? part + 1 : 0;
         }
     }
-    for (size_t i = 0; i < count && !told; i++) {
+    for (size_t i = 0; i < count && !told && status == CDDP_OK; i++) {
         char what[512];
 
         snprintf(what, sizeof what, "%.400s: number %zu of the samples",
@@ -150,7 +158,7 @@ static cddp_status doubt(const struct cddpi_dataset *dataset, size_t count)
         told = cddpi_rounding_doubt(&parts[i], what);
     }
     cddpi_free(parts);
-    return cddpi_dataset_check(dataset, false);
+    return status == CDDP_OK ? cddpi_dataset_check(dataset, false) : status;
 }
 
 /* Mark the rows that are held back. */
@@ -232,9 +240,9 @@ static cddp_status keep_categories(const struct cddpi_dataset *dataset,
 }
 
 cddp_status cddpi_normalization_find(const struct cddpi_dataset *dataset, enum cddpi_normalize type,
-                                     struct cddpi_normalization *out)
+                                     struct cddpi_rounds *rounds, struct cddpi_normalization *out)
 {
-    size_t elements = (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
+    size_t elements = cddpi_dataset_elements(dataset);
     struct normalization_sums *sums = cddpi_zalloc_array(out->count, sizeof *sums);
     float *sample = cddpi_zalloc_array(elements, sizeof *sample);
     int32_t *label = cddpi_zalloc_array(cddpi_dataset_labels(dataset), sizeof *label);
@@ -247,8 +255,9 @@ cddp_status cddpi_normalization_find(const struct cddpi_dataset *dataset, enum c
         goto done;
     }
     CDDPI_TRY_GOTO(done, status, find_held_back(dataset, &held));
-    CDDPI_TRY_GOTO(done, status, add_samples(dataset, held, out->count, sample, label, sums));
-    CDDPI_TRY_GOTO(done, status, doubt(dataset, out->count));
+    CDDPI_TRY_GOTO(done, status,
+                   add_samples(dataset, held, out->count, rounds, sample, label, sums));
+    CDDPI_TRY_GOTO(done, status, doubt(dataset, out->count, rounds));
     for (size_t part = 0; part < out->count; part++) {
         conclude(type, &sums[part], values, part, out);
         if (!isfinite(sums[part].high - out->subtract[part]) ||

@@ -5,6 +5,7 @@
 
 #include "data/dataset.h"
 
+struct cddpi_rounds;
 struct json_t;
 
 #define CDDPI_NORMALIZE_MAP(X)                                                                     \
@@ -33,11 +34,13 @@ void cddpi_normalization_destroy(struct cddpi_normalization *normalization);
 /** Find the numbers in one pass over all samples of @p dataset, in an order that depends on nothing
  *  else. Parts of one value only are divided by 1. Categories of CSV files (dataset->columns) stay
  * 0 and 1.
- *  @param out  Of cddpi_normalization_count() parts.
+ *  @param rounds  Of the ranks that wait for this one; NULL: none.
+ *  @param out     Of cddpi_normalization_count() parts.
  *  @return CDDP_OK, CDDP_ERR_NO_MEMORY, CDDP_ERR_FORMAT (a number is not finite, or a
- *          range is not), CDDP_ERR_IO. */
+ *          range is not), CDDP_ERR_IO; what cddpi_rounds_tick() returns. */
 CDDP_CHECKED cddp_status cddpi_normalization_find(const struct cddpi_dataset *dataset,
                                                   enum cddpi_normalize type,
+                                                  struct cddpi_rounds *rounds,
                                                   struct cddpi_normalization *out);
 
 /** Read "subtract" and "divide" of "normalize" in @p state, a checkpoint's.

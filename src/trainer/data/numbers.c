@@ -98,11 +98,6 @@ void cddpi_numbers_to_f32(enum cddpi_number_type type, const void *values, size_
     types[type].convert(values, count, out);
 }
 
-static size_t elements_of(const struct cddpi_dataset *dataset)
-{
-    return (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
-}
-
 static const char *at(const struct cddpi_numbers *numbers, uint64_t index)
 {
     return (const char *)numbers->values + index * types[numbers->type].bytes;
@@ -190,8 +185,8 @@ cddp_status cddpi_numbers_agree(cddp_group *group, const struct cddpi_dataset *d
     static const char *const names[] = {
         "number of samples in the files", "number of samples to train on", "numbers of a sample",
         "number of classes or targets", "order of sizes and types of numbers"};
-    uint64_t facts[] = {0, dataset->count, elements_of(dataset), (uint64_t)dataset->classes,
-                        cddpi_hash_start};
+    uint64_t facts[] = {0, dataset->count, cddpi_dataset_elements(dataset),
+                        (uint64_t)dataset->classes, cddpi_hash_start};
 
     for (size_t i = 0; i < dataset->number_shard_count; i++) {
         const struct cddpi_number_shard *shard = &dataset->number_shards[i];
@@ -292,12 +287,12 @@ bool cddpi_dataset_numbers(const struct cddpi_dataset *dataset, uint64_t number,
     const struct cddpi_number_shard *shard = find_shard(dataset, row);
 
     row -= shard->first_row;
-    if (!read_row(&shard->inputs, shard->path, "number", row, elements_of(dataset), input, text,
-                  text_bytes)) {
+    if (!read_row(&shard->inputs, shard->path, "number", row, cddpi_dataset_elements(dataset),
+                  input, text, text_bytes)) {
         return false;
     }
     if (dataset->normalization != NULL) {
-        cddpi_normalization_apply(dataset->normalization, elements_of(dataset), input);
+        cddpi_normalization_apply(dataset->normalization, cddpi_dataset_elements(dataset), input);
     }
     if (dataset->target_count > 0) {
         return read_row(&shard->targets, shard->target_path, "target", row,

@@ -353,7 +353,7 @@ static cddp_status allocate(struct cddp_model *model)
 {
     const struct cddpi_device_ops *ops = model->device->ops;
     const struct cddpi_dataset *data = &model->data;
-    size_t image = (size_t)data->channels * (size_t)data->height * (size_t)data->width;
+    size_t image = cddpi_dataset_elements(data);
     size_t predictions = (size_t)cddpi_model_predictions(model->model);
     size_t bytes, labels;
     void *memory = NULL;

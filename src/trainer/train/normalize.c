@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "data/normalization.h"
-#include "group/join/group_agree.h"
+#include "data/rounds.h"
 #include "train/trainer.h"
 
 #include <string.h>
@@ -124,7 +124,7 @@ bool cddpi_normalize_write(const struct cddpi_trainer *trainer, json_t *state)
 }
 
 /* Say if the data that the run goes on with have other statistics than those it keeps. */
-static cddp_status compare(struct cddpi_trainer *trainer)
+static cddp_status compare(struct cddpi_trainer *trainer, struct cddpi_rounds *rounds)
 {
     const struct cddpi_normalization *kept = trainer->data.normalization;
     struct cddpi_normalization *now = cddpi_normalization_create(kept->count);
@@ -134,7 +134,8 @@ static cddp_status compare(struct cddpi_trainer *trainer)
         return CDDP_ERR_NO_MEMORY;
     }
     status = cddpi_normalization_find(&trainer->data.train.data,
-                                      (enum cddpi_normalize)trainer->config->data.normalize, now);
+                                      (enum cddpi_normalize)trainer->config->data.normalize, rounds,
+                                      now);
     for (size_t i = 0; status == CDDP_OK && i < kept->count; i++) {
         if (kept->subtract[i] != now->subtract[i] || kept->divide[i] != now->divide[i]) {
             cddpi_trainer_warn(
@@ -151,12 +152,13 @@ static cddp_status compare(struct cddpi_trainer *trainer)
 }
 
 /* Rank 0: find the statistics, or compare those that the checkpoint had. */
-static cddp_status prepare(struct cddpi_trainer *trainer)
+static cddp_status prepare(struct cddpi_trainer *trainer, struct cddpi_rounds *rounds)
 {
     const struct cddpi_config *config = trainer->config;
 
     if (trainer->data.normalization != NULL) {
-        return config->train.resume_data == CDDPI_RESUME_DATA_ANY ? compare(trainer) : CDDP_OK;
+        return config->train.resume_data == CDDPI_RESUME_DATA_ANY ? compare(trainer, rounds)
+                                                                  : CDDP_OK;
     }
     trainer->data.normalization = cddpi_normalization_create(
         cddpi_normalization_count(&trainer->data.train.data));
@@ -164,13 +166,14 @@ static cddp_status prepare(struct cddpi_trainer *trainer)
         return CDDP_ERR_NO_MEMORY;
     }
     return cddpi_normalization_find(&trainer->data.train.data,
-                                    (enum cddpi_normalize)config->data.normalize,
+                                    (enum cddpi_normalize)config->data.normalize, rounds,
                                     trainer->data.normalization);
 }
 
 cddp_status cddpi_trainer_normalize(struct cddpi_trainer *trainer)
 {
     size_t count = cddpi_normalization_count(&trainer->data.train.data);
+    struct cddpi_rounds rounds = {.group = trainer->group};
     struct cddpi_normalization *normalization;
     cddp_status status = CDDP_OK;
 
@@ -184,12 +187,12 @@ cddp_status cddpi_trainer_normalize(struct cddpi_trainer *trainer)
                                  count, MOST);
     }
     if (trainer->rank == 0) {
-        status = prepare(trainer);
+        status = prepare(trainer, &rounds);
     } else {
         trainer->data.normalization = cddpi_normalization_create(count);
         status = trainer->data.normalization != NULL ? CDDP_OK : CDDP_ERR_NO_MEMORY;
     }
-    CDDPI_TRY(cddpi_agree(trainer->group, status));
+    CDDPI_TRY(cddpi_rounds_end(&rounds, status));
     normalization = trainer->data.normalization;
     CDDPI_TRY(cddp_broadcast(trainer->group, normalization->subtract, normalization->count,
                              CDDP_F32, 0, NULL));

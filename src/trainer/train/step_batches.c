@@ -35,8 +35,7 @@ static struct step_batches_sizes sizes_of(const struct cddpi_trainer *trainer,
 
     if (!all->no_data) {
         sizes.tokens = is_text ? (size_t)data->context : 0;
-        sizes.input = is_text ? 0
-                              : (size_t)data->channels * (size_t)data->height * (size_t)data->width;
+        sizes.input = is_text ? 0 : cddpi_dataset_elements(data);
     }
     if (!all->no_labels) {
         sizes.labels = cddpi_dataset_labels(data);

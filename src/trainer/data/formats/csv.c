@@ -9,6 +9,7 @@
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
 #include "data/formats/csv_rows.h"
+#include "data/rounds.h"
 #include "group/group_info.h"
 #include "group/join/group_agree.h"
 
@@ -16,6 +17,8 @@
 #include <string.h>
 
 enum { TRAIN, TEST, PARTS };
+
+enum { TEXT_BYTES_MAX = 32 << 20 }; /* indented, with all else, state.json may have 64 MiB */
 
 #define MAGIC UINT64_C(0x7673632d70646463) /* "cddp-csv" */
 
@@ -38,7 +41,8 @@ struct csv_job {
     struct cddpi_paths paths[PARTS];
     struct cddpi_csv_schema schema;
     char *text;
-    int part; /* whose files are looked at */
+    int part;                    /* whose files are looked at */
+    struct cddpi_rounds *rounds; /* of the ranks that wait for this one; NULL: none */
 };
 
 /* Word a failure before ranks agree on it. */
@@ -62,6 +66,7 @@ static cddp_status read_file(struct csv_job *job, const char *path, enum csv_pas
     CDDPI_TRY(cddpi_data_file_open(path, false, NULL, &file));
     CDDPI_TRY_GOTO(done, status,
                    cddpi_csv_init(path, file.data, file.bytes, meaning->delimiter, &csv));
+    csv.rounds = job->rounds;
     if (pass == LOOK) {
         status = cddpi_csv_schema_look(&csv, meaning, &job->schema);
     } else if (pass == COUNT) {
@@ -108,6 +113,13 @@ static cddp_status look(struct csv_job *job, struct csv_table *out)
     }
     job->text = cddpi_csv_schema_text(schema);
     CDDPI_TRY_MEMORY(job->text != NULL, "%s: no memory", path);
+    if (strlen(job->text) > TEXT_BYTES_MAX) {
+        return cddpi_fail(CDDP_ERR_FORMAT,
+                          "%s: the names, categories and classes of the columns take %zu bytes, "
+                          "but a checkpoint has room for %d: name columns of long texts in "
+                          "data.ignore",
+                          path, strlen(job->text), TEXT_BYTES_MAX);
+    }
     out->rows[TRAIN] = schema->rows;
     out->width = schema->width;
     out->target_count = schema->classes > 0 ? 0 : schema->target_count;
@@ -191,6 +203,7 @@ static cddp_status read_table(struct csv_job *job, const struct csv_table *table
         .classes = (int32_t *)(void *)targets,
         .means = table->means_at > 0 ? (float *)(void *)(data + table->means_at) : NULL,
         .rounding = rounding,
+        .rounds = job->rounds,
         .room = table->rows[TRAIN]};
 
     memcpy(data, table, sizeof *table);
@@ -302,6 +315,22 @@ static cddp_status describe(const struct csv_job *job, struct cddpi_dataset_memo
     return CDDP_OK;
 }
 
+/* Let the ranks that make the table do so while the others wait, and agree on the outcome. What
+ * another rank failed with is blamed already. */
+static cddp_status make_together(struct csv_job *job, cddp_group *group, bool makes, bool shareable,
+                                 struct cddpi_data_file *out)
+{
+    struct cddpi_rounds rounds = {.group = group};
+    cddp_status status = CDDP_OK;
+
+    if (makes) {
+        job->rounds = &rounds;
+        status = make_table(job, shareable, out);
+        job->rounds = NULL;
+    }
+    return cddpi_rounds_end(&rounds, rounds.failed ? status : blame(job, status));
+}
+
 /* Make the table collectively. After each step, all ranks agree on the outcome. */
 static cddp_status open_together(struct csv_job *job, cddp_group *group,
                                  struct cddpi_dataset_memory *memory,
@@ -314,15 +343,13 @@ static cddp_status open_together(struct csv_job *job, cddp_group *group,
     struct cddpi_data_file_address address;
     struct cddpi_content content = {.path = path};
     bool found = false;
-    cddp_status status = reads ? make_table(job, shareable, table) : CDDP_OK;
+    bool alone;
 
-    CDDPI_TRY(cddpi_agree(group, blame(job, status)));
+    CDDPI_TRY(make_together(job, group, reads, shareable, table));
     CDDPI_TRY(cddpi_exchange_data_files(group, reads ? table : NULL, 1, &found, &address));
-    if (!reads && !cddpi_map_exchanged(found, &address, &path, 1, table)) {
-        status = make_table(job, false, table);
-    }
-    status = status == CDDP_OK ? describe(job, memory, out) : status;
-    CDDPI_TRY(cddpi_agree(group, blame(job, status))); /* by now all ranks have mapped */
+    alone = !reads && !cddpi_map_exchanged(found, &address, &path, 1, table);
+    CDDPI_TRY(make_together(job, group, alone, false, table)); /* by now all ranks have mapped */
+    CDDPI_TRY(cddpi_agree(group, blame(job, describe(job, memory, out))));
     CDDPI_TRY(cddpi_numbers_agree(group, &out[TRAIN]));
     content.data = table->data;
     content.bytes = table->bytes;

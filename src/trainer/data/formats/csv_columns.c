@@ -56,16 +56,6 @@ static cddp_status fail_description(const struct cddpi_csv *csv)
                       csv->path);
 }
 
-static struct cddpi_csv_column *find_column(const struct cddpi_csv_schema *schema, const char *name)
-{
-    for (size_t i = 0; i < schema->count; i++) {
-        if (strcmp(schema->columns[i].name, name) == 0) {
-            return &schema->columns[i];
-        }
-    }
-    return NULL;
-}
-
 /* Give a column the categories of training, which have the numbers that they had there. */
 static cddp_status take_categories(const struct cddpi_csv *csv, const json_t *categories,
                                    struct cddpi_csv_column *column)
@@ -98,7 +88,7 @@ static cddp_status take_feature(const struct cddpi_csv *csv, const json_t *featu
 {
     const char *name = json_string_value(json_object_get(feature, "name"));
     const json_t *categories = json_object_get(feature, "categories");
-    struct cddpi_csv_column *column = name != NULL ? find_column(schema, name) : NULL;
+    struct cddpi_csv_column *column = name != NULL ? cddpi_csv_schema_find(schema, name) : NULL;
 
     if (name == NULL || (categories != NULL && json_array_size(categories) == 0)) {
         return fail_description(csv);

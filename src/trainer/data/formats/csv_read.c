@@ -6,11 +6,14 @@
 #include "base/error.h"
 #include "base/foreign.h"
 #include "base/utf8.h"
+#include "data/rounds.h"
 
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { TICK_BYTES = 1 << 16 };
 
 cddp_status cddpi_csv_init(const char *path, const void *data, size_t bytes, char delimiter,
                            struct cddpi_csv *out)
@@ -149,6 +152,16 @@ static void skip_empty_lines(struct cddpi_csv *csv)
     }
 }
 
+/* Once for many bytes, since a look at the clock takes as long as a field. */
+static cddp_status tick(struct cddpi_csv *csv)
+{
+    if (csv->at < csv->tick_at) {
+        return CDDP_OK;
+    }
+    csv->tick_at = csv->at + TICK_BYTES;
+    return cddpi_rounds_tick(csv->rounds);
+}
+
 cddp_status cddpi_csv_next(struct cddpi_csv *csv, struct cddpi_csv_field *out, bool *out_end)
 {
     struct cddpi_csv_field field = {.text = csv->text};
@@ -159,6 +172,7 @@ cddp_status cddpi_csv_next(struct cddpi_csv *csv, struct cddpi_csv_field *out, b
             *out_end = true;
             return CDDP_OK;
         }
+        CDDPI_TRY(tick(csv));
     }
     field.line = csv->line;
     field.column = csv->column + 1;

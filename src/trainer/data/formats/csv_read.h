@@ -9,6 +9,8 @@
 
 enum { CDDPI_CSV_FIELD_MAX = 1 << 16, CDDPI_CSV_COLUMNS_MAX = 1 << 14 };
 
+struct cddpi_rounds;
+
 struct cddpi_csv_field {
     const char *text; /* ends with a NUL, has none inside; valid until the next field is read */
     size_t bytes;
@@ -24,8 +26,10 @@ struct cddpi_csv {
     size_t bytes, at;
     char delimiter;
     uint64_t line;
-    size_t column; /* of the field before; 0: at the start of a record */
-    char *text;    /* room for a field */
+    size_t column;               /* of the field before; 0: at the start of a record */
+    char *text;                  /* room for a field */
+    struct cddpi_rounds *rounds; /* of the ranks that wait for this one; NULL: none */
+    size_t tick_at;
 };
 
 /** Begin to read @p bytes bytes at @p data.
@@ -37,7 +41,8 @@ void cddpi_csv_fini(struct cddpi_csv *csv);
 
 /** Read the next field. Blanks around a field without quotes do not belong to it.
  *  @param out_end  Set to true after the last record; then there is no field.
- *  @return CDDP_OK, CDDP_ERR_FORMAT: the text names file, line and column. */
+ *  @return CDDP_OK, CDDP_ERR_FORMAT: the text names file, line and column; what
+ *          cddpi_rounds_tick() returns. */
 CDDP_CHECKED cddp_status cddpi_csv_next(struct cddpi_csv *csv, struct cddpi_csv_field *out,
                                         bool *out_end);
 

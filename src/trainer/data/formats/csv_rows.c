@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "data/rounds.h"
 
 #include <float.h>
 #include <math.h>
@@ -200,6 +201,7 @@ cddp_status cddpi_csv_rows_fill(const char *path, const struct cddpi_csv_schema 
         const struct cddpi_csv_column *column = &schema->columns[i];
 
         for (size_t k = 0; column->role == CDDPI_CSV_FEATURE && k < column->width; k++) {
+            CDDPI_TRY(cddpi_rounds_tick(rows->rounds));
             CDDPI_TRY(fill_column(path, column, column->first + k, schema->width, of, count, rows));
         }
     }

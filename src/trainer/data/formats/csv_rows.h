@@ -12,6 +12,7 @@ struct cddpi_csv_rows {
     int32_t *classes;
     float *means; /* width: cddpi_csv_rows_fill() puts there what missing inputs get; or NULL */
     struct cddpi_rounding *rounding; /* of each column; or NULL */
+    struct cddpi_rounds *rounds;     /* of the ranks that wait for this one; NULL: none */
     uint64_t count;                  /* rows that are read */
     uint64_t room;                   /* rows that there is room for */
 };

@@ -52,8 +52,8 @@ static bool is_in(const struct cddpi_csv_list *list, const char *name)
     return false;
 }
 
-static const struct cddpi_csv_column *find_column(const struct cddpi_csv_schema *schema,
-                                                  const char *name)
+struct cddpi_csv_column *cddpi_csv_schema_find(const struct cddpi_csv_schema *schema,
+                                               const char *name)
 {
     for (size_t i = 0; i < schema->count; i++) {
         if (strcmp(schema->columns[i].name, name) == 0) {
@@ -90,7 +90,7 @@ static cddp_status add_column(const struct cddpi_csv *csv, const struct cddpi_cs
                               "the name is not UTF-8: convert the file, for example with iconv -f "
                               "latin1 -t utf-8");
     }
-    if (find_column(schema, field->text) != NULL) {
+    if (cddpi_csv_schema_find(schema, field->text) != NULL) {
         return cddpi_csv_fail(csv, field, field->text, "another column has the same name");
     }
     if (field->bytes == 0 && field->column > 1) {
@@ -132,7 +132,7 @@ static const char *hint_list(const struct cddpi_csv_schema *schema, const char *
         for (size_t end = length; end > 0 && name[end - 1] == ' '; end--) {
             name[end - 1] = '\0';
         }
-        if (find_column(schema, name) == NULL) {
+        if (cddpi_csv_schema_find(schema, name) == NULL) {
             return "";
         }
         used += (size_t)snprintf(out + used, bytes - used, "%s\"%s\"",
@@ -153,7 +153,7 @@ static cddp_status check_names(const struct cddpi_csv *csv, const struct cddpi_c
         const char *hint;
         char room[256];
 
-        if (find_column(schema, list->values[i]) != NULL) {
+        if (cddpi_csv_schema_find(schema, list->values[i]) != NULL) {
             continue;
         }
         hint = hint_list(schema, list->values[i], room, sizeof room);

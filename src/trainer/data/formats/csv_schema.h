@@ -52,6 +52,10 @@ struct cddpi_csv_schema {
     uint64_t rows;       /* of all files that were looked at */
 };
 
+/** The column called @p name; NULL: there is none. */
+struct cddpi_csv_column *cddpi_csv_schema_find(const struct cddpi_csv_schema *schema,
+                                               const char *name);
+
 /** Whether a field has no value: nothing, or without quotes one of NA, N/A, NaN, nan, NULL, null
  *  and ?. */
 bool cddpi_csv_is_missing(const struct cddpi_csv_field *field);

@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "data/dataset_memory.h"
 #include "data/files/data_file_exchange.h"
+#include "data/rounds.h"
 #include "group/group_info.h"
 #include "group/join/group_agree.h"
 
@@ -173,22 +174,19 @@ cddp_status cddpi_text_finish(struct cddpi_text *text, struct cddpi_data_file *o
 
 enum { TRAIN, TEST, PARTS };
 
-/* How long ranks that wait for tokens hear nothing; far below any deadline. */
-#define ROUND_NS INT64_C(200000000)
-
 /* Let every rank with an unfinished @p text (NULL: it has none) read on until all are finished, and
- * put its tokens into @p out. Waiting ranks complete a collective in each round, so that a long
- * text does not run into a deadline. */
+ * put its tokens into @p out. */
 static cddp_status finish_together(cddp_group *group, struct cddpi_text *text,
                                    struct cddpi_data_file *out)
 {
-    uint8_t busy = 1;
+    struct cddpi_rounds rounds = {.group = group};
+    cddp_status status = CDDP_OK;
 
-    while (busy) {
-        CDDPI_TRY(cddpi_agree(group, text != NULL ? cddpi_text_read(text, ROUND_NS) : CDDP_OK));
-        busy = text != NULL && !text->done;
-        CDDPI_TRY(cddp_all_reduce(group, &busy, &busy, 1, CDDP_U8, CDDP_OP_MAX, NULL));
+    while (text != NULL && !text->done && status == CDDP_OK) {
+        status = cddpi_text_read(text, CDDPI_ROUND_NS);
+        status = status == CDDP_OK ? cddpi_rounds_tick(&rounds) : status;
     }
+    CDDPI_TRY(cddpi_rounds_end(&rounds, status));
     return cddpi_agree(group, text != NULL ? cddpi_text_finish(text, out) : CDDP_OK);
 }
 

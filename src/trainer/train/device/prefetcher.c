@@ -93,8 +93,7 @@ cddp_status cddpi_prefetcher_create(struct cddpi_data_loader *loader, struct cdd
     prefetcher->timeout_ms = cddpi_env_timeout_ms();
     prefetcher->labels = cddpi_dataset_labels(data);
     prefetcher->input_bytes = tokens ? prefetcher->labels * sizeof(int32_t)
-                                     : (size_t)data->channels * (size_t)data->height *
-                                           (size_t)data->width * sizeof(float);
+                                     : cddpi_dataset_elements(data) * sizeof(float);
     for (int i = 0; status == CDDP_OK && cddpi_device_is_async(prefetcher->device) && i < SLOTS;
          i++) {
         status = make_slot(prefetcher, max_count, &prefetcher->slots[i]);

@@ -181,7 +181,7 @@ static cddp_status complete(struct cddpi_trainer *trainer)
     struct cddpi_gan *gan = cddpi_gan_of(trainer);
 
     gan->latent = (size_t)trainer->config->model.latent;
-    gan->image = (size_t)data->channels * (size_t)data->height * (size_t)data->width;
+    gan->image = cddpi_dataset_elements(data);
     CDDPI_TRY(allocate_gan(trainer, gan));
     CDDPI_TRY(cddpi_trainer_build_ddp(gan->generator));
     CDDPI_TRY(cddpi_trainer_build_optimizer(gan->generator));
