@@ -38,8 +38,10 @@ def links(root, page):
 
 def shipped(root):
     """Every file below usr/share/doc/cddp that scripts/debian puts into the package cddp, without what builds make."""
-    files = [os.path.relpath(os.path.join(folder, name), root)
-             for folder, _, names in os.walk(root) for name in names if f"{os.sep}build" not in folder and ".git" not in folder]
+    files = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith("build") and name != ".git"]
+        files += [os.path.relpath(os.path.join(folder, name), root) for name in names]
     found = set()
     for list_name, target in (("cddp.docs", DOC), ("cddp.examples", DOC + "examples/"), ("cddp.install", None)):
         for line in read(root, "scripts/debian/" + list_name).splitlines():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """test_env.py - a shell that has read BUILD/env knows all programs and manual pages by their names, and what scripts/quickstart builds and
 recommends is among them. Usage: test_env.py BUILD SOURCE PROGRAM..."""
-import os, re, shutil, subprocess, sys
+import os, re, shutil, subprocess, sys, tempfile
 
 BUILD, SOURCE, *PROGRAMS = sys.argv[1:]
 NAMES = sorted(os.path.basename(program) for program in PROGRAMS)
@@ -57,4 +57,21 @@ if any("tests/" in target for target in built):
 recommended = re.findall(r"^    (cddp-[a-z]+) ", quickstart, re.M)
 if not recommended or set(recommended) - set(NAMES):
     refuse(f"quickstart recommends {recommended}")
+# It may be started from any folder, and its advice is for its own. Here everything is installed and built.
+with tempfile.TemporaryDirectory(prefix="cddp-env-") as folder:
+    root = os.path.realpath(folder)
+    for name in "scripts", "tools", "build/bin":
+        os.makedirs(os.path.join(root, name))
+    for name in "quickstart", "setup.sh":
+        shutil.copy(os.path.join(SOURCE, "scripts", name), os.path.join(root, "scripts"))
+    for name, text in ("build/build.ninja", ""), ("build/bin/cddp-run", "exit $STATUS"), ("tools/dpkg-query", "printf installed"), \
+            ("tools/meson", ""), ("tools/ninja", ""):
+        with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\n{text}\n")
+        os.chmod(file.name, 0o755)
+    for status in 0, 3:
+        done = subprocess.run([os.path.join(root, "scripts", "quickstart")], cwd="/", capture_output=True, text=True, timeout=60, check=False,
+                              env={**os.environ, "PATH": f"{root}/tools:{os.environ['PATH']}", "STATUS": str(status)})
+        if done.returncode != status or (f"\nNext, in {root}:\n    . build/env " in done.stdout) != (status == 0):
+            refuse(f"quickstart ends with {done.returncode}, not {status}: {done.stdout}{done.stderr}")
 sys.exit(bad)

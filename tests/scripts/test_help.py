@@ -64,7 +64,8 @@ with tempfile.TemporaryDirectory(prefix="cddp-help-") as temporary:
             said = f"scripts/{name} {words[0]}"
             if done.returncode != 0 or done.stderr:
                 refuse(f"{said}: ends with {done.returncode}: {done.stderr[-500:]}")
-            if name not in done.stdout or not re.search(rf"^ *(usage: )?(\S*/)?(python3? \S*)?{re.escape(name)}\b", done.stdout, re.M | re.I):
+            # "NAME - what it does" is no usage.
+            if not re.search(rf"^( +|usage: )(python3? )?(\S*/)?{re.escape(name)}(?! - |[\w.-])", done.stdout, re.M | re.I):
                 refuse(f"{said}: prints no usage: {done.stdout[:300]!r}")
             if took > SECONDS:
                 refuse(f"{said}: takes {took:.1f} s")

@@ -17,6 +17,15 @@ def skip(why):
     sys.exit(77)
 
 
+# Before anything is needed: paths are those of the caller's folder.
+with tempfile.TemporaryDirectory() as folder:
+    with open(os.path.join(folder, "made.whl"), "w", encoding="utf-8"):
+        pass
+    for wheel, expected in ("made.whl", "there is no no-such-python"), ("none.whl", "none.whl: No such file"):
+        said = subprocess.run([os.path.join(SCRIPTS, "wheel_check"), wheel, "--python", "no-such-python"], check=False, cwd=folder,
+                              capture_output=True, text=True).stderr
+        if expected not in said:
+            sys.exit(f"wheel_check {wheel} says: {said}")
 python = os.environ.get("CDDP_TORCH_PYTHON") or os.path.join(SOURCE, ".venv-bench", "bin", "python")
 if not os.path.exists(python) or subprocess.run([python, "-c", "import auditwheel, setuptools, torch, wheel"], check=False,
                                                 capture_output=True).returncode != 0:

@@ -75,6 +75,17 @@ static cddp_status print_table(FILE *file, const struct cddpi_key *keys, size_t 
     return CDDP_OK;
 }
 
+static cddp_status fail_unknown(const char *name)
+{
+    char nearest[CDDPI_KEY_BYTES];
+    char of_layer[CDDPI_KEY_BYTES];
+    bool is_layer = cddpi_key_nearest(cddpi_layer_keys, cddpi_layer_key_count, name, of_layer) <
+                    cddpi_key_nearest(cddpi_config_keys, cddpi_config_key_count, name, nearest);
+
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "--keys: no key is named %s; the nearest is %s", name,
+                      is_layer ? of_layer : nearest);
+}
+
 /* Print the keys that @p name names (NULL: all), those of a layer last. */
 static cddp_status print_named(FILE *file, const char *name)
 {
@@ -100,11 +111,7 @@ static cddp_status print_named(FILE *file, const char *name)
     }
     free(text);
     if (status == CDDP_OK && found + found_layer == 0) {
-        char nearest[CDDPI_KEY_BYTES];
-
-        cddpi_key_nearest(cddpi_config_keys, cddpi_config_key_count, name, nearest);
-        status = cddpi_fail(CDDP_ERR_ARGUMENT, "--keys: no key is named %s; the nearest is %s",
-                            name, nearest);
+        status = fail_unknown(name);
     }
     return status;
 }

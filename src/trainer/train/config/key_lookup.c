@@ -77,8 +77,8 @@ static const char *last_word(const char *path)
     return dot != NULL ? dot + 1 : path;
 }
 
-void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
-                       char out[CDDPI_KEY_BYTES])
+unsigned cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
+                           char out[CDDPI_KEY_BYTES])
 {
     unsigned least = ~0u;
 
@@ -103,6 +103,7 @@ void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *p
             }
         } while (dot != NULL);
     }
+    return least;
 }
 
 /* --- printing --- */

@@ -60,9 +60,9 @@ const char *cddpi_key_expects(const struct cddpi_key *key);
 const struct cddpi_key *cddpi_key_find(const struct cddpi_key *keys, size_t count,
                                        const char *path);
 
-/** Find the key or group of keys whose path is most similar to @p path. */
-void cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
-                       char out[CDDPI_KEY_BYTES]);
+/** Find the key or group of keys whose path is most similar to @p path. Returns the distance. */
+unsigned cddpi_key_nearest(const struct cddpi_key *keys, size_t count, const char *path,
+                           char out[CDDPI_KEY_BYTES]);
 
 /** The word of choice @p value of @p key; NULL: no such choice. */
 const char *cddpi_key_word(const struct cddpi_key *key, int value);
