@@ -157,6 +157,7 @@ static cddp_status write_folder(const struct convert_options *options,
 {
     char *model = cddpi_format("%s/model.safetensors", options->out);
     char *config = cddpi_format("%s/config.json", options->out);
+    int32_t end_token = -1;
     cddp_status status;
 
     if (model == NULL || config == NULL) {
@@ -166,8 +167,10 @@ static cddp_status write_folder(const struct convert_options *options,
     CDDPI_TRY_GOTO(out, status, cddpi_folder_make(options->out));
     CDDPI_TRY_GOTO(out, status,
                    cddpi_weights_write(weights, model, options->format, options->type, heads));
-    CDDPI_TRY_GOTO(out, status, cddpi_weights_write_config(weights, config, options->type, heads));
-    status = cddpi_convert_tokenizer(options->in, options->out, cddpi_weights_shape(weights));
+    CDDPI_TRY_GOTO(out, status,
+                   cddpi_convert_tokenizer(options->in, options->out, cddpi_weights_shape(weights),
+                                           &end_token));
+    status = cddpi_weights_write_config(weights, config, options->type, heads, end_token);
 out:
     cddpi_free(model);
     cddpi_free(config);
