@@ -103,6 +103,8 @@ static void a_learned_vocabulary_comes_back_as_it_was(void **state)
     assert_file_has("said", "without gets no files of a tokenizer: ");
     assert_file_has("without/config.json", "\"eos_token_id\": null");
     assert_int_equal(access(in_work("without/tokenizer.json"), F_OK), -1);
+    run("cddp-convert --to hf bpe bpe-hf");
+    assert_file_has("said", "bpe-hf keeps the tokenizer.json that it had: ");
 }
 
 /* $CDDP_TEST_PYTHON, else python3, may have transformers. */

@@ -170,6 +170,12 @@ static cddp_status write_folder(const struct convert_options *options,
     CDDPI_TRY_GOTO(out, status,
                    cddpi_convert_tokenizer(options->in, options->out, cddpi_weights_shape(weights),
                                            &end_token));
+    if (end_token < 0 && cddpi_folder_holds(options->out, "tokenizer.json")) {
+        cddpi_say(stderr,
+                  "cddp-convert: %s keeps the tokenizer.json that it had: remove it if it is "
+                  "another model's\n",
+                  options->out);
+    }
     status = cddpi_weights_write_config(weights, config, options->type, heads, end_token);
 out:
     cddpi_free(model);
