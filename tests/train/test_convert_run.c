@@ -54,6 +54,17 @@ static void assert_same_tokens(const char *left, const char *right)
     }
 }
 
+static int end_of(const char *path)
+{
+    struct cddpi_tokenizer *tokenizer;
+    int end;
+
+    assert_int_equal(cddpi_tokenizer_open(path, &tokenizer), CDDP_OK);
+    end = cddpi_tokenizer_end(tokenizer);
+    cddpi_tokenizer_close(tokenizer);
+    return end;
+}
+
 static void a_run_is_converted_with_the_tokenizer_that_it_used(void **state)
 {
     struct run_options options = {
@@ -66,6 +77,8 @@ static void a_run_is_converted_with_the_tokenizer_that_it_used(void **state)
     assert_file_has("hf/tokenizer_config.json", "\"tokenizer_class\": \"PreTrainedTokenizerFast\"");
     assert_file_has("hf/tokenizer_config.json", "\"eos_token\": \"<|endoftext|>\"");
     assert_file_has("hf/tokenizer_config.json", "\"model_max_length\": 15");
+    assert_file_has("hf/config.json", "\"eos_token_id\": 256");
+    assert_file_has("hf/config.json", "\"bos_token_id\": 256");
     run("cddp-convert --to hf hf again");
     assert_same_tokens("", in_work("again"));
 }
@@ -83,10 +96,15 @@ static void a_learned_vocabulary_comes_back_as_it_was(void **state)
     run_well(&options);
     run("cddp-convert --to hf bpe bpe-hf");
     assert_same_tokens(in_work("bpe.json"), in_work("bpe-hf"));
+    assert_file_has("bpe-hf/config.json",
+                    argument("\"eos_token_id\": %d", end_of(in_work("bpe-hf"))));
     assert_int_equal(unlink(in_work("bpe.json")), 0);
     run("cddp-convert --to hf bpe without");
     assert_file_has("said", "without gets no files of a tokenizer: ");
+    assert_file_has("without/config.json", "\"eos_token_id\": null");
     assert_int_equal(access(in_work("without/tokenizer.json"), F_OK), -1);
+    run("cddp-convert --to hf bpe bpe-hf");
+    assert_file_has("said", "bpe-hf keeps the tokenizer.json that it had: ");
 }
 
 /* $CDDP_TEST_PYTHON, else python3, may have transformers. */

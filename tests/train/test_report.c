@@ -175,6 +175,39 @@ static void sheets_of_images_are_in_the_page_and_nothing_else(void **state)
     free(page);
 }
 
+/* The first, the last, and others at even distances. */
+static void a_page_has_six_of_many_sheets(void **state)
+{
+    static const int steps[] = {1, 20, 40, 60, 80, 100};
+    static const char sheet[] = "P5\n1 1\n255\nA";
+    char *dirs[1];
+    json_t *sheets;
+    json_t *runs;
+    char *page;
+
+    (void)state;
+    (void)report_make_run("many");
+    assert_int_equal(mkdir(in_folder("many/images"), 0777), 0);
+    for (int step = 100; step >= 1; step--) {
+        char name[64];
+
+        snprintf(name, sizeof name, "many/images/step-%08d.pgm", step);
+        support_write_file(in_folder(name), sheet, sizeof sheet - 1);
+    }
+    dirs[0] = in_folder("many");
+    report_make_page(dirs, 1, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    sheets = json_object_get(json_array_get(runs, 0), "sheets");
+    assert_int_equal(json_array_size(sheets), 6);
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(json_integer_value(json_object_get(json_array_get(sheets, i), "step")),
+                         steps[i]);
+    }
+    json_decref(runs);
+    free(page);
+}
+
 static void several_runs_are_in_one_page(void **state)
 {
     static const char *const names[] = {"first", "second", "third"};
@@ -439,6 +472,7 @@ int main(void)
         IN_FOLDER(the_last_texts_of_a_language_model_are_in_its_page),
         IN_FOLDER(many_and_long_texts_are_cut),
         IN_FOLDER(sheets_of_images_are_in_the_page_and_nothing_else),
+        IN_FOLDER(a_page_has_six_of_many_sheets),
         IN_FOLDER(several_runs_are_in_one_page),
         IN_FOLDER(a_long_run_is_summarized),
         IN_FOLDER(what_is_no_line_of_metrics_is_passed_over),

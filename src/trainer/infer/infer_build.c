@@ -91,8 +91,7 @@ static cddp_status describe_tokens(struct cddp_model *model)
         cddp_status status = cddpi_tokenizer_open(config->data.vocabulary, &model->tokenizer);
 
         if (status != CDDP_OK) {
-            (void)cddpi_config_fail(config, "data.vocabulary", "%s", cddp_last_error());
-            return status;
+            return cddpi_config_prefix(config, "data.vocabulary", status);
         }
     }
     tokens = model->tokenizer != NULL ? cddpi_tokenizer_vocabulary(model->tokenizer) : 0;

@@ -23,13 +23,12 @@ static cddp_status describe_npy(struct cddp_model *model, int shape[3])
         return CDDP_OK;
     }
     status = cddpi_npy_shape(&options, shape);
-    if (status != CDDP_OK) {
-        (void)cddpi_config_fail(config, "data.train",
-                                "%s: the shape of samples is read there, if "
-                                "cddp_model_options.image does not say it",
-                                cddp_last_error());
+    if (status == CDDP_OK) {
+        return CDDP_OK;
     }
-    return status;
+    status = cddpi_fail_suffix(status, ": the shape of samples is read there, if "
+                                       "cddp_model_options.image does not say it");
+    return cddpi_config_prefix(config, "data.train", status);
 }
 
 /* Read what missing numbers get. Runs with data.missing = "error", and checkpoints of earlier

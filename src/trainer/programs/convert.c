@@ -43,20 +43,10 @@ struct convert_options {
     const char *out; /* NULL: --info */
 };
 
-static bool exists(const char *folder, const char *name)
-{
-    char *path = cddpi_format("%s/%s", folder, name);
-    struct stat info;
-    bool found = path != NULL && lstat(path, &info) == 0;
-
-    cddpi_free(path);
-    return found;
-}
-
 /* Whether @p path is a run folder, or its folder of checkpoints. */
 static bool is_run(const char *path)
 {
-    bool found = exists(path, "checkpoints") || exists(path, "latest");
+    bool found = cddpi_folder_holds(path, "checkpoints") || cddpi_folder_holds(path, "latest");
     struct dirent *entry;
     DIR *dir = NULL;
 
@@ -75,7 +65,8 @@ static bool is_run(const char *path)
 /* Open the newest checkpoint of a run whose model is whole. */
 static cddp_status open_run(const char *path, struct cddpi_weights **out)
 {
-    char *folder = cddpi_format("%s%s", path, exists(path, "checkpoints") ? "/checkpoints" : "");
+    char *folder = cddpi_format("%s%s", path,
+                                cddpi_folder_holds(path, "checkpoints") ? "/checkpoints" : "");
     char *snapshot = NULL;
     char *skipped = NULL;
     cddp_status status;
@@ -102,8 +93,8 @@ static cddp_status open_input(const char *path, struct cddpi_weights **out)
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return cddpi_weights_open(path, out);
     }
-    if (!exists(path, "model.safetensors") && !exists(path, "model.safetensors.index.json") &&
-        is_run(path)) {
+    if (!cddpi_folder_holds(path, "model.safetensors") &&
+        !cddpi_folder_holds(path, "model.safetensors.index.json") && is_run(path)) {
         return open_run(path, out);
     }
     status = cddpi_weights_open(path, out);
@@ -166,6 +157,7 @@ static cddp_status write_folder(const struct convert_options *options,
 {
     char *model = cddpi_format("%s/model.safetensors", options->out);
     char *config = cddpi_format("%s/config.json", options->out);
+    int32_t end_token = -1;
     cddp_status status;
 
     if (model == NULL || config == NULL) {
@@ -175,8 +167,16 @@ static cddp_status write_folder(const struct convert_options *options,
     CDDPI_TRY_GOTO(out, status, cddpi_folder_make(options->out));
     CDDPI_TRY_GOTO(out, status,
                    cddpi_weights_write(weights, model, options->format, options->type, heads));
-    CDDPI_TRY_GOTO(out, status, cddpi_weights_write_config(weights, config, options->type, heads));
-    status = cddpi_convert_tokenizer(options->in, options->out, cddpi_weights_shape(weights));
+    CDDPI_TRY_GOTO(out, status,
+                   cddpi_convert_tokenizer(options->in, options->out, cddpi_weights_shape(weights),
+                                           &end_token));
+    if (end_token < 0 && cddpi_folder_holds(options->out, "tokenizer.json")) {
+        cddpi_say(stderr,
+                  "cddp-convert: %s keeps the tokenizer.json that it had: remove it if it is "
+                  "another model's\n",
+                  options->out);
+    }
+    status = cddpi_weights_write_config(weights, config, options->type, heads, end_token);
 out:
     cddpi_free(model);
     cddpi_free(config);

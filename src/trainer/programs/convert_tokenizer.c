@@ -86,12 +86,13 @@ static cddp_status write_files(const struct cddpi_tokenizer *tokenizer, const ch
 }
 
 cddp_status cddpi_convert_tokenizer(const char *in, const char *out,
-                                    const struct cddpi_gpt2_shape *shape)
+                                    const struct cddpi_gpt2_shape *shape, int32_t *out_end)
 {
     struct cddpi_tokenizer *tokenizer = NULL;
     bool is_run = cddpi_folder_holds(in, "train.conf");
     cddp_status status;
 
+    *out_end = -1;
     if (!is_run && !has_tokenizer(in)) {
         return CDDP_OK;
     }
@@ -101,6 +102,9 @@ cddp_status cddpi_convert_tokenizer(const char *in, const char *out,
                             cddpi_tokenizer_vocabulary(tokenizer), (long long)shape->vocab);
     }
     status = status == CDDP_OK ? write_files(tokenizer, out, shape) : status;
+    if (status == CDDP_OK) {
+        *out_end = cddpi_tokenizer_end(tokenizer);
+    }
     cddpi_tokenizer_close(tokenizer);
     if (status == CDDP_OK || status == CDDP_ERR_IO || status == CDDP_ERR_NO_MEMORY) {
         return status;

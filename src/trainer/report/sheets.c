@@ -61,16 +61,14 @@ static cddp_status list_sheets(const char *folder, struct sheet_file **out, size
     }
     while (count < MOST_FILES && cddpi_folder_next(listing, folder, &name) == CDDP_OK &&
            name != NULL) {
-        if (count == room) {
-            void *larger = cddpi_realloc(files, (room += 64) * sizeof *files);
+        struct sheet_file *larger = cddpi_grow(files, &room, count + 1, sizeof *files);
 
-            if (larger == NULL) {
-                closedir(listing);
-                cddpi_free(files);
-                return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its list", folder);
-            }
-            files = larger;
+        if (larger == NULL) {
+            closedir(listing);
+            cddpi_free(files);
+            return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for its list", folder);
         }
+        files = larger;
         count += parse_name(name, &files[count]) ? 1 : 0;
     }
     closedir(listing);

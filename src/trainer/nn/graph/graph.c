@@ -377,8 +377,8 @@ static cddp_status check_loss(const struct cddpi_model_spec *spec)
     }
     if (spec->device->ops->kind != CDDPI_DEVICE_CPU) {
         return cddpi_fail(CDDP_ERR_CONFIG,
-                          "real targets can be trained on the CPU only so far: set "
-                          "train.device = \"cpu\"");
+                          "models of real targets run on the CPU only so far: set train.device "
+                          "to \"cpu\"");
     }
     return CDDP_OK;
 }

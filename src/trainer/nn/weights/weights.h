@@ -84,9 +84,10 @@ CDDP_CHECKED cddp_status cddpi_weights_write(const struct cddpi_weights *weights
                                              enum cddpi_weights_format format, cddp_type type,
                                              int64_t heads);
 
-/** Write the config.json that Hugging Face's loaders expect beside such a file. */
+/** Write the config.json that Hugging Face's loaders expect beside such a file. @p end_token: what
+ *  ends a text; -1: not known, except for GPT-2's own vocabulary. */
 CDDP_CHECKED cddp_status cddpi_weights_write_config(const struct cddpi_weights *weights,
-                                                    const char *path, cddp_type type,
-                                                    int64_t heads);
+                                                    const char *path, cddp_type type, int64_t heads,
+                                                    int32_t end_token);
 
 #endif

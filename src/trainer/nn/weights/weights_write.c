@@ -116,13 +116,14 @@ cddp_status cddpi_weights_write(const struct cddpi_weights *weights, const char 
 }
 
 cddp_status cddpi_weights_write_config(const struct cddpi_weights *weights, const char *path,
-                                       cddp_type type, int64_t heads)
+                                       cddp_type type, int64_t heads, int32_t end_token)
 {
-    /* the last token of this vocabulary is the end of text; for others we do not know it */
+    /* the last token of this vocabulary is the end of text; of others the caller may know it */
     enum { GPT2_VOCAB = 50257 };
     const struct cddpi_gpt2_shape *shape = &weights->shape;
+    int32_t known = shape->vocab == GPT2_VOCAB && end_token < 0 ? GPT2_VOCAB - 1 : end_token;
     const char *kind = type == CDDP_F32 ? "float32" : type == CDDP_F16 ? "float16" : "bfloat16";
-    json_t *end = shape->vocab == GPT2_VOCAB ? json_integer(GPT2_VOCAB - 1) : json_null();
+    json_t *end = known >= 0 ? json_integer(known) : json_null();
     json_t *config = json_pack(
         "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:s, s:O, s:O}", "architectures",
         "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "vocab_size",
