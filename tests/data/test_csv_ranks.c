@@ -6,6 +6,7 @@
 #include "support/folder.h"
 #include "support/gzip.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { ROWS = 50 };
@@ -128,6 +129,29 @@ static void a_gzip_d_file_is_read_and_missing_values_are_filled(void **state)
     assert_non_null(strstr(cddp_last_error(), "t.csv.gz:3: column 1 (x): the value is missing"));
 }
 
+static void means_are_those_of_the_rows_that_are_trained_on(void **state)
+{
+    struct cddpi_dataset data[2];
+    char text[1024];
+    size_t used = (size_t)sprintf(text, "x,y\n,p\n");
+    double sums[2] = {0, 0};
+
+    (void)state;
+    for (int i = 1; i < ROWS; i++) {
+        used += (size_t)sprintf(text + used, "%d,%c\n", i * i, 'p' + i % 2);
+    }
+    support_write_file(in_folder("t.csv"), text, used);
+    assert_int_equal(open_files(in_folder("t.csv"), NULL, true, NULL, data), CDDP_OK);
+    for (int part = 0; part < 2; part++) {
+        for (uint64_t i = 0; i < data[part].count; i++) {
+            sums[part] += (double)first_number(&data[part], i);
+        }
+    }
+    assert_float_equal(data[0].missing[0], sums[0] / (double)data[0].count, 0.01);
+    assert_true(fabs(sums[0] / (double)data[0].count - (sums[0] + sums[1]) / ROWS) > 1);
+    close_both(data);
+}
+
 struct job {
     char folder[4096];
     enum machines machines;
@@ -196,6 +220,7 @@ int main(void)
         IN_FOLDER(several_files_are_one_table_and_a_part_is_held_back),
         IN_FOLDER(test_files_have_the_categories_of_training),
         IN_FOLDER(a_gzip_d_file_is_read_and_missing_values_are_filled),
+        IN_FOLDER(means_are_those_of_the_rows_that_are_trained_on),
         IN_FOLDER(one_rank_of_a_machine_reads_for_the_others),
     };
 
