@@ -157,9 +157,11 @@ static int failing_rank(int rank, int world_size, void *argument)
     whole.steps = 7;
     CHECK(failure_is(cddp_ddp_load(ddp, scene->path), CDDP_ERR_NOT_FOUND, 0, 0, ""));
     CHECK(failure_errno_is(ENOENT));
+    CHECK(last_error_has("ddp: load: "));
     CHECK(last_error_has(scene->path));
     CHECK(failure_is(cddp_ddp_save(ddp, scene->nowhere, NULL), CDDP_ERR_IO, 0, 0, ""));
     CHECK(failure_errno_is(ENOENT));
+    CHECK(last_error_has("ddp: save: "));
     CHECK(cddp_ddp_save(ddp, rank == 0 ? NULL : scene->path, NULL) == CDDP_ERR_ARGUMENT);
     other.data = &number;
     CHECK(rank != 0 || cddp_safetensors_write(scene->path, &other, 1, NULL) == CDDP_OK);

@@ -314,6 +314,7 @@ static int write_beyond_the_limit(int rank, int world_size, void *argument)
     CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
     CHECK(failure_is(write_step(2, 2, 1), CDDP_ERR_IO, -1, -1, ""));
     CHECK(failure_errno_is(EFBIG));
+    CHECK(last_error_has("model.safetensors"));
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "support/folder.h"
 #include "support/gzip.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { ROWS = 50 };
@@ -153,6 +154,29 @@ static void columns_that_no_checkpoint_has_room_for_are_refused(void **state)
                            "long.csv: the names, categories and classes of the columns take 36"));
 }
 
+static void means_are_those_of_the_rows_that_are_trained_on(void **state)
+{
+    struct cddpi_dataset data[2];
+    char text[1024];
+    size_t used = (size_t)sprintf(text, "x,y\n,p\n");
+    double sums[2] = {0, 0};
+
+    (void)state;
+    for (int i = 1; i < ROWS; i++) {
+        used += (size_t)sprintf(text + used, "%d,%c\n", i * i, 'p' + i % 2);
+    }
+    support_write_file(in_folder("t.csv"), text, used);
+    assert_int_equal(open_files(in_folder("t.csv"), NULL, true, NULL, data), CDDP_OK);
+    for (int part = 0; part < 2; part++) {
+        for (uint64_t i = 0; i < data[part].count; i++) {
+            sums[part] += (double)first_number(&data[part], i);
+        }
+    }
+    assert_float_equal(data[0].missing[0], sums[0] / (double)data[0].count, 0.01);
+    assert_true(fabs(sums[0] / (double)data[0].count - (sums[0] + sums[1]) / ROWS) > 1);
+    close_both(data);
+}
+
 struct job {
     char folder[4096];
     enum machines machines;
@@ -278,6 +302,7 @@ int main(void)
         IN_FOLDER(test_files_have_the_categories_of_training),
         IN_FOLDER(a_gzip_d_file_is_read_and_missing_values_are_filled),
         IN_FOLDER(columns_that_no_checkpoint_has_room_for_are_refused),
+        IN_FOLDER(means_are_those_of_the_rows_that_are_trained_on),
         IN_FOLDER(one_rank_of_a_machine_reads_for_the_others),
         IN_FOLDER(ranks_that_wait_meet_the_one_that_reads),
     };

@@ -39,7 +39,12 @@ static void predict_badly(const char *words, const char *expected)
     free(said);
 }
 
-/* The class is the colour, unless x is large; y is x, and 1 more for red. */
+static bool is_red(int row)
+{
+    return row % 4 == 0;
+}
+
+/* The class is the colour; y is x, and 1 more for red. */
 static void make_rows(const char *name)
 {
     static const char *const colours[] = {"blue", "red"};
@@ -49,8 +54,8 @@ static void make_rows(const char *name)
     for (int i = 0; i < ROWS; i++) {
         double x = (i * 37 % ROWS) / (double)ROWS;
 
-        used += (size_t)sprintf(text + used, "%.3f,%s,%s,%.3f\n", x, colours[i % 2],
-                                i % 2 != 0 ? "\"yes, sir\"" : "no", x + i % 2);
+        used += (size_t)sprintf(text + used, "%.3f,%s,%s,%.3f\n", x, colours[is_red(i)],
+                                is_red(i) ? "\"yes, \"\"sir\"\"\"" : "no", x + is_red(i));
     }
     support_write_file(in_work("%s", name), text, used);
 }
@@ -92,7 +97,7 @@ static void rows_of_a_table_get_classes_by_name(void **state)
     lines = rest = predict_well(words("new.csv", "classes", ""));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(atoi(strsep(&rest, "\t")), i);
-        assert_string_equal(strsep(&rest, "\t"), i == 1 ? "no" : "yes, sir");
+        assert_string_equal(strsep(&rest, "\t"), i == 1 ? "no" : "yes, \"sir\"");
         probability = strtod(strsep(&rest, "\n"), NULL);
         assert_true(probability > 0.8 && probability <= 1);
     }
@@ -100,8 +105,8 @@ static void rows_of_a_table_get_classes_by_name(void **state)
     free(lines);
     free(predict_well(words("new.csv", "classes", argument("--output %s", in_work("out.csv")))));
     csv = rest = get_file(in_work("out.csv"), NULL);
-    assert_string_equal(strsep(&rest, "\n"), "sample,class,no,\"yes, sir\"");
-    assert_int_equal(strncmp(rest, "0,\"yes, sir\",", 13), 0);
+    assert_string_equal(strsep(&rest, "\n"), "sample,class,no,\"yes, \"\"sir\"\"\"");
+    assert_int_equal(strncmp(rest, "0,\"yes, \"\"sir\"\"\",", 17), 0);
     free(csv);
 }
 
@@ -114,7 +119,7 @@ static void rows_of_a_table_get_targets_by_name(void **state)
     make_rows("rows.csv");
     lines = rest = predict_well(words("rows.csv", "targets", ""));
     for (int i = 0; i < ROWS; i++) {
-        double y = (i * 37 % ROWS) / (double)ROWS + i % 2;
+        double y = (i * 37 % ROWS) / (double)ROWS + is_red(i);
 
         assert_int_equal(atoi(strsep(&rest, "\t")), i);
         assert_float_equal(strtod(strsep(&rest, "\n"), NULL), y, 0.1);
@@ -147,7 +152,7 @@ static void missing_values_get_the_means_of_the_training_data(void **state)
         y[i] = strtod(strsep(&rest, "\n"), NULL);
     }
     assert_float_equal(y[0], y[1], 0.05); /* the mean of x is nearly 0.5 */
-    assert_float_equal(y[2], 1, 0.1);     /* half red */
+    assert_float_equal(y[2], 0.75, 0.1);  /* a quarter red */
     free(lines);
     state_json = get_file(in_work("means/checkpoints/step-00000540/state.json"), &bytes);
     assert_non_null(state_json);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_follow.py - cddp-report --follow, on a terminal of its own and on a pipe. Usage: test_follow.py BUILD"""
-import fcntl, json, os, pty, re, select, struct, subprocess, sys, tempfile, termios, time, unittest
+import codecs, fcntl, json, os, pty, re, select, struct, subprocess, sys, tempfile, termios, time, unittest
 
 REPORT = os.path.join(sys.argv[1], "src", "cddp-report")
 BEGIN = {"kind": "run", "step": 0, "world_size": 2, "device": "processor\x1b[2J", "parameters": 1234}
@@ -27,6 +27,7 @@ class Terminal:
         self.fd, own = pty.openpty()
         self.resize(columns)
         self.said = ""
+        self.decoder = codecs.getincrementaldecoder("utf-8")()  # what is read may end within a character
         self.process = subprocess.Popen(words, stdin=own, stdout=own, stderr=own, start_new_session=True,
                                         env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8", **environment})
         os.close(own)
@@ -39,12 +40,12 @@ class Terminal:
         while not re.search(pattern, self.said):
             if not select.select([self.fd], [], [], max(0, end - time.monotonic()))[0]:
                 raise AssertionError(f"no {pattern!r} in {self.said!r}")
-            self.said += os.read(self.fd, 65536).decode()
+            self.said += self.decoder.decode(os.read(self.fd, 65536))
 
     def rest(self):
         try:
             while data := os.read(self.fd, 65536):
-                self.said += data.decode()
+                self.said += self.decoder.decode(data)
         except OSError:  # what Linux says at the end of a terminal
             pass
         status = self.process.wait(LIMIT_S)
@@ -84,6 +85,14 @@ class Follow(unittest.TestCase):
             write(new, BEGIN, step(10), BEGIN, step(15), END)  # as cddp-train replaces the file
             os.rename(os.path.join(new, "metrics.jsonl"), os.path.join(self.run_dir, "metrics.jsonl"))
             self.assertIn("step 15  ", process.stdout.read())
+            self.assertEqual(process.wait(LIMIT_S), 0)
+
+    def test_an_end_before_the_last_beginning_is_none(self):
+        write(self.run_dir, BEGIN, step(10), {**END, "stopped": True}, BEGIN, step(20))
+        with subprocess.Popen([REPORT, "--follow", self.run_dir], stdout=subprocess.PIPE, text=True) as process:
+            self.assertTrue([process.stdout.readline() for _ in range(5)][4].startswith("step 20"))
+            write(self.run_dir, step(30), END)
+            self.assertTrue(process.stdout.read().startswith("step 30"))
             self.assertEqual(process.wait(LIMIT_S), 0)
 
     def test_a_terminal_gets_one_view_that_is_drawn_again(self):
