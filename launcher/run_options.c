@@ -394,19 +394,20 @@ void cddpi_launch_options_fini(struct cddpi_launch_options *options)
 
 void cddpi_launch_options_help(FILE *to)
 {
-    fputs("usage: cddp-run [OPTIONS] train.conf [key=value ...]   train what train.conf says\n"
-          "       cddp-run [OPTIONS] -- PROGRAM [ARGUMENTS]       start any program once per rank\n"
-          "\nStarts the ranks of a job and owns them: when one fails the others are told and "
-          "ended, and\n"
-          "when cddp-run dies they die. Ranks are on this machine, or on several: either start "
-          "cddp-run\n"
-          "on each with --nnodes and --rdzv, or on one with --hosts.\n\n",
-          to);
-    cddpi_options_print(&table, HELP_COLUMN, to);
     fputs(
-        "\nThe exit status is 0 when every rank ended with 0, else that of the rank that failed "
-        "first\n"
-        "(128 + the signal's number if a signal ended it), 2 for a wrong command line, 127 if the\n"
-        "program does not exist. More: man cddp-run.\n",
+        "usage: cddp-run [OPTIONS] train.conf [key=value ...]   train what train.conf says\n"
+        "       cddp-run [OPTIONS] -- PROGRAM [ARGUMENTS]       start any program once per rank\n"
+        "\nStarts the ranks of a job, and ends them: if one fails, cddp-run stops the others, and "
+        "if\n"
+        "cddp-run dies, all ranks die. For several machines, either start cddp-run on each, with\n"
+        "--nnodes and --rdzv, or on one of them, with --hosts.\n\n",
         to);
+    cddpi_options_print(&table, HELP_COLUMN, to);
+    fputs("\nThe exit status is 0 if every rank ended with 0, else that of the rank that failed "
+          "first\n"
+          "(128 plus the signal's number if a signal ended it), 2 if the command line is wrong, 3 "
+          "if\n"
+          "a signal stopped the job after a checkpoint, 127 if the program does not exist. More:\n"
+          "man cddp-run.\n",
+          to);
 }

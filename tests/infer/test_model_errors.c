@@ -240,7 +240,7 @@ static void text_that_cannot_be_written_is_told(void **state)
 
     (void)state;
     expect_told(cddp_model_generate(model, "x", NULL, no_text, NULL), CDDP_ERR_UNAVAILABLE,
-                "only models of tokens write text");
+                "only language models write text");
     run_well(&options);
     assert_int_equal(cddp_model_open(in_work("words"), NULL, &words), CDDP_OK);
     /* as many numbers, but another model */

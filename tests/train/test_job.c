@@ -23,7 +23,7 @@ static const char *make_whole(unsigned long long steps)
 static char *stop_in_the_middle(struct launched *job, const char *run_dir, int number,
                                 unsigned long long *out_step)
 {
-    static const char words[] = "; to go on: ";
+    static const char words[] = "; to continue: ";
     char *command;
 
     JOB_START(job, "--nproc=2", "--log-dir", "a folder of logs", LONG_RUN,

@@ -180,8 +180,8 @@ static void a_signal_to_one_rank_stops_all_after_the_same_step(void **state)
     assert_int_equal(kill(run.pids[1], SIGTERM), 0);
     finish_stopped(&run);
     text = output(&run, "out", 0);
-    assert_int_equal(sscanf(text, "stopped after step %llu; to go on: cddp-run --nproc 3 ", &step),
-                     1);
+    assert_int_equal(
+        sscanf(text, "stopped after step %llu; to continue: cddp-run --nproc 3 ", &step), 1);
     assert_non_null(strstr(text, "train.resume=auto\n"));
     free(text);
     for (int rank = 0; rank < 3; rank++) {

@@ -109,7 +109,7 @@ void cddpi_trainer_show_end(struct cddpi_trainer *trainer, double earlier, doubl
     char before[64] = "";
 
     if (earlier > 0) {
-        snprintf(before, sizeof before, ", %.1f of them before it went on", earlier);
+        snprintf(before, sizeof before, ", %.1f of them before it was resumed", earlier);
     }
     cddpi_progress_line(progress, "the run took %.1f seconds%s", earlier + seconds, before);
     if (has_page) {
