@@ -79,7 +79,7 @@ static void stopping_and_going_on_changes_nothing(void **state)
         struct run run = run_well(&part);
 
         if (i == 1) {
-            assert_says(&run, "err", 0, "going on from");
+            assert_says(&run, "err", 0, "continuing from");
         }
     }
     assert_same_checkpoint("whole", "parts", 30);

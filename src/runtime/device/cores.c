@@ -78,7 +78,8 @@ static cddp_status open_gpu(const struct gpus *gpus, const char *name, struct cd
                           name);
     }
     if (index < 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is no device: cuda or cuda:N", name);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is not a device: use cuda or cuda:N",
+                          name);
     }
     if (gpus->first > 0) {
         cddpi_log(CDDPI_LOG_INFO,
@@ -101,7 +102,7 @@ static cddp_status find_core(const int *allowed, int count, const struct gpus *g
     out->cpu = -1;
     out->device = cddpi_device_cpu();
     if (name == NULL || strlen(name) >= sizeof out->name) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%.40s\" is no device: cpu or cpu:N",
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%.40s\" is not a device: use cpu or cpu:N",
                           name != NULL ? name : "NULL");
     }
     snprintf(out->name, sizeof out->name, "%s", name);
@@ -113,7 +114,8 @@ static cddp_status find_core(const int *allowed, int count, const struct gpus *g
     }
     index = strncmp(name, "cpu:", 4) == 0 ? read_index(name + 4) : -1;
     if (index < 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is no device: cpu or cpu:N", name);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is not a device: use cpu or cpu:N",
+                          name);
     }
     if (index < count) {
         out->cpu = allowed[index];

@@ -274,7 +274,7 @@ cddp_status cddpi_group_can_capture(const cddp_group *group)
     const struct cddpi_group_device *dev = group->device;
 
     if (!cddpi_group_has_device(group)) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "nothing can be captured on the processor");
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "the CPU has no CUDA graphs");
     }
     if (!dev->transport->ops->can_capture(dev->transport)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "operations of backend %s cannot be captured",

@@ -190,7 +190,7 @@ static cddp_status find_collective(int word_count, char **words,
     if (near != NULL && strcmp(near, words[0]) == 0) {
         return CDDP_OK;
     }
-    return cddpi_fail(CDDP_ERR_ARGUMENT, "%s is no collective%s%s%s", words[0],
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "%s is not a collective%s%s%s", words[0],
                       near != NULL ? ": did you mean " : ": see cddp-bench --help",
                       near != NULL ? near : "", near != NULL ? "?" : "");
 }
@@ -233,8 +233,8 @@ static cddp_status read_transport(const char *const *values, struct cddpi_bench_
     if (colon == NULL && options->carrier == NULL) {
         bytes = strlen(text);
     } else if (options->carrier == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "--transport %s: %s is no carrier: choose tcp or mpi",
-                          text, last);
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--transport %s: %s is not a carrier: choose tcp or mpi", text, last);
     }
     if ((colon != NULL && bytes == 0) || last[0] == '\0' || bytes >= sizeof options->transport) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
