@@ -276,7 +276,7 @@ static void what_gpus_cannot_do_so_is_refused_in_one_sentence(void **state)
                    "parallel.placement: devices: \"cuda:x\" is not a device: use cuda or cuda:N");
     expect_refused("parallel.placement=fc1=cpu, fc2=cuda, fc3=cuda", "parallel.micro_batches=2",
                    "parallel.schedule=zero_bubble",
-                   "parallel.schedule: zero_bubble is for processors");
+                   "parallel.schedule: zero_bubble is for CPUs");
     setenv("CDDP_CUDA_MODULE", "nowhere/libcddp-cuda.so", 1);
     expect_refused("parallel.placement=fc1=cpu, fc2=cuda:0, fc3=cpu", NULL, NULL,
                    "parallel.placement: $CDDP_CUDA_MODULE: the CUDA module cannot be opened: "
@@ -345,12 +345,11 @@ static void an_optimizer_is_not_offloaded_where_it_is_said_why(void **state)
     (void)state;
     NEEDS_EMULATED_MODULE();
     SAYS("small.conf",
-         "train.offload_optimizer: where a rank has several devices the optimizer is in the "
-         "processor's memory always: leave this out",
+         "train.offload_optimizer: if a rank has several devices, the optimizer is always in CPU "
+         "memory: leave this out",
          offload, COPIED, "parallel.devices=[\"cuda:0\",\"cuda:1\"]");
-    SAYS("small.conf",
-         "train.offload_optimizer: stages over ranks are on processors: leave this out", offload,
-         "parallel.pipeline=2");
+    SAYS("small.conf", "train.offload_optimizer: stages over ranks are on CPUs: leave this out",
+         offload, "parallel.pipeline=2");
     SAYS("small.conf",
          "train.offload_optimizer: is for ranks with a GPU each: it needs train.device = \"cuda\"",
          offload);

@@ -73,8 +73,8 @@ static cddp_status open_gpu(const struct gpus *gpus, const char *name, struct cd
 
     if (place == NULL) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "devices: %s: the devices of a program's own DataParallel are "
-                          "processors: start a rank for each GPU",
+                          "devices: %s: the devices of a program's own DataParallel are CPU cores: "
+                          "start a rank for each GPU",
                           name);
     }
     if (index < 0) {
@@ -121,11 +121,11 @@ static cddp_status find_core(const int *allowed, int count, const struct gpus *g
         out->cpu = allowed[index];
         return CDDP_OK;
     }
-    return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                      "devices: there is no %s: this process may use %d processor%s, which count "
-                      "from cpu:0. Ranks of a machine divide its processors: for several devices, "
-                      "use --nproc 1",
-                      name, count, count == 1 ? "" : "s");
+    return cddpi_fail(
+        CDDP_ERR_UNAVAILABLE,
+        "devices: there is no %s: this process may use %d core%s, numbered from cpu:0. The ranks "
+        "of a machine share its cores: for several devices, use --nproc 1",
+        name, count, count == 1 ? "" : "s");
 }
 
 cddp_status cddpi_core_bind(const struct cddpi_core *core)
@@ -139,7 +139,7 @@ cddp_status cddpi_core_bind(const struct cddpi_core *core)
     return sched_setaffinity(0, sizeof own, own) == 0
                ? CDDP_OK
                : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
-                                  "its thread cannot be bound to processor %d", core->cpu);
+                                  "its thread cannot be bound to CPU %d", core->cpu);
 }
 
 static cddp_status open_all(const char *const *names, int count, struct gpus *gpus,
@@ -161,7 +161,7 @@ static cddp_status open_all(const char *const *names, int count, struct gpus *gp
     allowed_count = cddpi_allowed_cpus(&allowed);
     status = allowed_count > 0 ? divide_gpus(names, count, gpus)
                                : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
-                                                  "devices: which processors this process may use");
+                                                  "devices: which cores this process may use");
     for (; devices->count < count && status == CDDP_OK; devices->count++) {
         status = find_core(allowed, allowed_count, gpus, names[devices->count],
                            &devices->cores[devices->count]);

@@ -176,7 +176,7 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
     if (cddpi_device_is_async(trainer->device)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "CDDP_ARRIVALS: when gradients are ready on a device is not known here; "
-                          "unset it, or train on the processor");
+                          "unset it, or train on the CPU");
     }
     if (trainer->engine->refuses_arrivals != NULL) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "CDDP_ARRIVALS: %s: unset it",

@@ -25,7 +25,7 @@ cddp_status cddpi_own_devices_check(const struct cddpi_config *config)
     const char *of_stages = "is for stages over ranks (parallel.pipeline): leave this out";
     const struct cddpi_config_rule rules[] = {
         {config->train.offload_optimizer, "train.offload_optimizer",
-         "where a rank has several devices the optimizer is in the processor's memory always: "
+         "if a rank has several devices, the optimizer is always in CPU memory: "
          "leave this out"},
         {config->parallel.pipeline > 1, "parallel.pipeline",
          "is for stages over ranks, where parallel.type = \"ranks\""},

@@ -158,7 +158,7 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
 {
     if (config->train.offload_optimizer) {
         return cddpi_config_fail(config, "train.offload_optimizer",
-                                 "stages over ranks are on processors: leave this out");
+                                 "stages over ranks are on CPUs: leave this out");
     }
     CDDPI_TRY(cddpi_single_check_stage_names(config));
     if (world_size % config->parallel.pipeline != 0) {
