@@ -275,8 +275,7 @@ static void what_gpus_cannot_do_so_is_refused_in_one_sentence(void **state)
     expect_refused("parallel.placement=fc1=cuda:x, fc2=cpu, fc3=cpu", NULL, NULL,
                    "parallel.placement: devices: \"cuda:x\" is not a device: use cuda or cuda:N");
     expect_refused("parallel.placement=fc1=cpu, fc2=cuda, fc3=cuda", "parallel.micro_batches=2",
-                   "parallel.schedule=zero_bubble",
-                   "parallel.schedule: zero_bubble is for CPUs");
+                   "parallel.schedule=zero_bubble", "parallel.schedule: zero_bubble is for CPUs");
     setenv("CDDP_CUDA_MODULE", "nowhere/libcddp-cuda.so", 1);
     expect_refused("parallel.placement=fc1=cpu, fc2=cuda:0, fc3=cpu", NULL, NULL,
                    "parallel.placement: $CDDP_CUDA_MODULE: the CUDA module cannot be opened: "
