@@ -379,10 +379,10 @@ static void a_run_begins_with_five_lines_and_ends_with_where_to_go(void **state)
     const char *folder = argument("%s", in_work("told"));
     const char *const lines[] = {
         "model   mlp: 1,108 parameters, f32\n",
-        "ranks   2, each on cpu (processor), joined by host\n",
-        "data    idx: 600 samples to train on, 150 to test\n",
-        "batch   64 samples a step, over 2 replicas with 2 micro-batches"
-        " of up to 16\n",
+        "ranks   2, each on cpu (processor); backend: host\n",
+        "data    idx: 600 samples for training, 150 for evaluation\n",
+        "batch   64 samples per step, on 2 replicas, each with 2 micro-batches"
+        " of at most 16\n",
         argument("folder  %s\n", folder),
         "epoch 1/3  step 1/30  ",
         "the run took ",

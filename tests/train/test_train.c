@@ -433,9 +433,9 @@ static void options_that_print_do_not_train(void **state)
     text = get_file(in_work("dry"), NULL);
     assert_non_null(strstr(text, "batch_size = 64;"));
     assert_non_null(strstr(text, "fc1"));
-    assert_non_null(strstr(text, "steps: 10 an epoch, 30 in 3 epochs"));
-    assert_non_null(strstr(text, "expected of a step of 64 samples on one core"));
-    assert_non_null(strstr(text, "600 samples of 1 x 8 x 8 in 4 classes, 150 to test"));
+    assert_non_null(strstr(text, "steps: 10 per epoch, 30 in 3 epochs"));
+    assert_non_null(strstr(text, "expected time of a step of 64 samples on one core"));
+    assert_non_null(strstr(text, "600 samples of 1 x 8 x 8 in 4 classes, 150 for evaluation"));
     free(text);
     assert_int_not_equal(access(in_work("runs"), F_OK), 0);
     assert_int_equal(system(argument("cd %s && taskset -c 0 %s --print-nproc small.conf > nproc",
