@@ -17,63 +17,63 @@ enum { HELP_COLUMN = 26 };
 /* id, name, letter (0: no letter), argument (NULL: no argument), help text */
 #define OPTION_MAP(X)                                                                              \
     X(NPROC, "nproc", 'n', "N|auto|gpu",                                                           \
-      "ranks to start; auto (the default) is one per physical core that this process may use, "    \
-      "and for a train.conf no more than its batches can feed; gpu is one per CUDA device that "   \
-      "CUDA_VISIBLE_DEVICES leaves, and lets ranks compute there (CDDP_DEVICE=cuda)")              \
-    X(RUN_DIR, "run-dir", 0, "DIR",                                                                \
-      "folder of this run's files, given to the ranks as CDDP_RUN_DIR")                            \
+      "ranks to start. auto (the default): one per physical core that this process may use, "      \
+      "and with a train.conf no more than its batches can feed. gpu: one per CUDA device "         \
+      "that CUDA_VISIBLE_DEVICES allows; ranks then compute there (CDDP_DEVICE=cuda)")             \
+    X(RUN_DIR, "run-dir", 0, "DIR", "folder of this run's files; ranks get it as CDDP_RUN_DIR")    \
     X(LOG_DIR, "log-dir", 0, "DIR",                                                                \
-      "append what each rank writes to DIR/rank-R.log as well; with a train.conf and --run-dir "   \
-      "the default is RUN_DIR/logs, else there are no such files")                                 \
+      "also append each rank's output to DIR/rank-R.log. Default: RUN_DIR/logs with a "            \
+      "train.conf and --run-dir, else no such files")                                              \
     X(MAX_RESTARTS, "max-restarts", 0, "K",                                                        \
-      "after a failure start all ranks again, under the next generation, at most K times "         \
-      "(default 0)")                                                                               \
+      "after a failure, restart all ranks, at most K times (default 0)")                           \
     X(GRACE, "grace", 0, "SECONDS",                                                                \
-      "time that ranks have to end when another has failed (default 10) before they are killed; "  \
-      "three times as much when it was you who asked them to end")                                 \
+      "how long the other ranks may take to end after a rank has failed, before they are "         \
+      "killed (default 10). If you stop the job, three times as long")                             \
     X(BIND, "bind", 0, "auto|core|none",                                                           \
-      "give each rank cores of its own; auto (the default) does so unless ranks outnumber cores")  \
+      "give each rank cores of its own; auto (the default) does so unless ranks outnumber "        \
+      "cores")                                                                                     \
     X(TIMEOUT, "timeout", 0, "SECONDS",                                                            \
-      "deadline of joining and of each collective, given to the ranks as CDDP_TIMEOUT_MS")         \
+      "deadline for joining and for each collective; ranks get it as CDDP_TIMEOUT_MS")             \
     X(NNODES, "nnodes", 0, "K",                                                                    \
-      "the job has K machines, on each of which cddp-run is started with this option and --rdzv; " \
-      "default: as Slurm, Kubernetes, Open MPI, Flux ... say that started cddp-run, else 1")       \
+      "number of machines. Start cddp-run on each, with this option and --rdzv. Default: "         \
+      "what Slurm, Kubernetes, Open MPI, Flux ... say if they started cddp-run, else 1")           \
     X(NODE_RANK, "node-rank", 0, "I",                                                              \
-      "this is machine I of K, from 0; ranks are numbered in this order; default: as they come, "  \
-      "with the one that serves the store as the first")                                           \
+      "the number of this machine, from 0; ranks are numbered in this order. Default: "            \
+      "machines are numbered as they arrive, after the one that serves the store")                 \
     X(RDZV, "rdzv", 0, "URL",                                                                      \
-      "where they meet: tcp://HOST:PORT, an address of machine 0, or file:///FOLDER on a file "    \
-      "system that all share")                                                                     \
+      "where the machines meet: tcp://HOST:PORT, an address of machine 0, or file:///FOLDER "      \
+      "on a file system that all share")                                                           \
     X(TOKEN_FILE, "token-file", 0, "FILE",                                                         \
-      "the job's secret, the same on all machines, in a file that only you may read; default: "    \
-      "what CDDP_TOKEN says")                                                                      \
+      "a file with the job's secret, which only you may read; the same secret on all "             \
+      "machines. Default: CDDP_TOKEN")                                                             \
     X(HOSTS, "hosts", 'H', "A:N,B:N...",                                                           \
-      "start cddp-run on these machines through ssh, with N ranks on each (without :N: as "        \
-      "--nproc says there)")                                                                       \
+      "start cddp-run on these machines through ssh, with N ranks on each (without :N, as "        \
+      "many as --nproc says)")                                                                     \
     X(HOSTFILE, "hostfile", 0, "FILE",                                                             \
-      "the same with a file: lines of \"host slots=N\" or \"host:N\"")                             \
+      "the same from a file with lines of \"host slots=N\" or \"host:N\"")                         \
     X(SSH, "ssh", 0, "COMMAND",                                                                    \
-      "what starts a command there, given the host and the words (default: ssh -o "                \
-      "BatchMode=yes)")                                                                            \
+      "the command that starts a program on a host; it gets the host and the program's "           \
+      "words (default: ssh -o BatchMode=yes)")                                                     \
     X(EXPORT, "export", 0, "NAME,NAME=VALUE...",                                                   \
-      "variables that ranks on other machines get besides those named CDDP_...")                   \
+      "variables that ranks on other machines get, besides yours that begin with CDDP_")           \
     X(NETWORK_INTERFACE, "network-interface", 0, "NAMES",                                          \
-      "interfaces for what goes to other machines, given to the ranks as CDDP_SOCKET_IFNAME "      \
-      "(see --env): eth0, or ib0,ib1")                                                             \
+      "network interfaces to use between machines: eth0, or ib0,ib1; ranks get them as "           \
+      "CDDP_SOCKET_IFNAME (see --env)")                                                            \
     X(TAG_OUTPUT, "tag-output", 0, NULL,                                                           \
       "put \"[rank] \" before the lines of every rank, not only of those above 0")                 \
-    X(NO_TAG, "no-tag", 0, NULL, "put it before none of the lines")                                \
+    X(NO_TAG, "no-tag", 0, NULL, "never put \"[rank] \" before a line")                            \
     X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
-      "start nothing: print the resolved configuration or the command, and one line a rank")       \
+      "start nothing: print the resolved configuration or the command, and a line for each "       \
+      "rank")                                                                                      \
     X(AGENT, "agent", 0, NULL,                                                                     \
-      "for cddp-run --hosts alone, which starts others with it: read the token from standard "     \
-      "input, and end when that ends")                                                             \
+      "internal: --hosts starts cddp-run on each host with it; reads the token from "              \
+      "standard input, and ends when that ends")                                                   \
     X(CHECK, "check", 0, NULL,                                                                     \
-      "print what was found on this machine: libraries, GPUs, cores, memory, limits, launchers")   \
+      "print what this machine has: libraries, GPUs, cores, memory, limits, launchers")            \
     X(ENV, "env", 0, NULL, "print every environment variable that cddp reads")                     \
     X(KEYS, "keys", 0, "[=NAME]",                                                                  \
-      "print what each key of train.conf does, or only those that NAMEs name, as cddp-train "      \
-      "--keys does")                                                                               \
+      "print what each key of train.conf does, or only the keys that NAME names, like "            \
+      "cddp-train --keys")                                                                         \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
@@ -394,19 +394,20 @@ void cddpi_launch_options_fini(struct cddpi_launch_options *options)
 
 void cddpi_launch_options_help(FILE *to)
 {
-    fputs("usage: cddp-run [OPTIONS] train.conf [key=value ...]   train what train.conf says\n"
-          "       cddp-run [OPTIONS] -- PROGRAM [ARGUMENTS]       start any program once per rank\n"
-          "\nStarts the ranks of a job and owns them: when one fails the others are told and "
-          "ended, and\n"
-          "when cddp-run dies they die. Ranks are on this machine, or on several: either start "
-          "cddp-run\n"
-          "on each with --nnodes and --rdzv, or on one with --hosts.\n\n",
-          to);
-    cddpi_options_print(&table, HELP_COLUMN, to);
     fputs(
-        "\nThe exit status is 0 when every rank ended with 0, else that of the rank that failed "
-        "first\n"
-        "(128 + the signal's number if a signal ended it), 2 for a wrong command line, 127 if the\n"
-        "program does not exist. More: man cddp-run.\n",
+        "usage: cddp-run [OPTIONS] train.conf [key=value ...]   train what train.conf says\n"
+        "       cddp-run [OPTIONS] -- PROGRAM [ARGUMENTS]       start any program once per rank\n"
+        "\nStarts the ranks of a job, and ends them: if one fails, cddp-run stops the others, and "
+        "if\n"
+        "cddp-run dies, all ranks die. For several machines, either start cddp-run on each, with\n"
+        "--nnodes and --rdzv, or on one of them, with --hosts.\n\n",
         to);
+    cddpi_options_print(&table, HELP_COLUMN, to);
+    fputs("\nThe exit status is 0 if every rank ended with 0, else that of the rank that failed "
+          "first\n"
+          "(128 plus the signal's number if a signal ended it), 2 if the command line is wrong, 3 "
+          "if\n"
+          "a signal stopped the job after a checkpoint, 127 if the program does not exist. More:\n"
+          "man cddp-run.\n",
+          to);
 }

@@ -115,7 +115,7 @@ void cddpi_head_take_signal(struct cddpi_head *head, int number)
         wait_patiently(head, head->options->grace_ms * 3 + MARGIN_MS);
         if (head->nodes.asked_signal == 0) {
             cddpi_output_say(head->output,
-                             "SIG%s: asking all ranks on %d hosts to end; in %g s, or at a second "
+                             "SIG%s: stopping all ranks on %d hosts; after %g s, or at a second "
                              "signal, they are killed",
                              sigabbrev_np(number), head->hosts.count,
                              (double)head->options->grace_ms * 3 / 1000);
@@ -135,12 +135,12 @@ static void lose_beginner(struct cddpi_head *head, int i, const char *text)
 
     if (agent->status == 0) {
         cddpi_output_say(head->output,
-                         "%s did not begin: %.200s ended with status 0 without starting cddp-run "
+                         "%s did not start: %.200s ended with status 0 without starting cddp-run "
                          "there (a forced command, a wrapper or a login script that ends?)",
                          cddpi_node_name(&head->nodes, i), agent->argv[0]);
     } else if (WIFSIGNALED(agent->status) || WEXITSTATUS(agent->status) > 127 ||
                !agent->err.has_come) { /* otherwise it has printed why */
-        cddpi_output_say(head->output, "%s did not begin: %s", cddpi_node_name(&head->nodes, i),
+        cddpi_output_say(head->output, "%s did not start: %s", cddpi_node_name(&head->nodes, i),
                          text);
     }
     end_within(head, SETTLE_MS);
@@ -162,7 +162,7 @@ static void lose_agent(struct cddpi_head *head, int i)
     if (is_over && agent->status == 0) {
         return; /* as expected */
     }
-    snprintf(text, 512, "cddp-run there, or %.200s on the way to it, %s %d", agent->argv[0],
+    snprintf(text, 512, "%.200s, or cddp-run there, %s %d", agent->argv[0],
              WIFSIGNALED(agent->status) ? "was killed by signal" : "ended with status",
              WIFSIGNALED(agent->status) ? WTERMSIG(agent->status) : WEXITSTATUS(agent->status));
     if (head->exit_status == 0) {
@@ -259,7 +259,7 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
     if (is_first && head->nodes.failure.kind != CDDPI_EVENT_NONE && head->alive > 0 &&
         head->steps == 0) {
         cddpi_output_say(head->output,
-                         "asking the other ranks on %d hosts to end; in %g s they are killed",
+                         "stopping the other ranks on %d hosts; after %g s they are killed",
                          head->hosts.count, (double)head->options->grace_ms / 1000);
     }
 }
@@ -322,8 +322,8 @@ void cddpi_head_await(struct cddpi_head *head)
         cddpi_output_say(head->output,
                          missing[0] != '\0'
                              ? "of %d hosts these did not come within %g s: %s. Does %.200s reach "
-                               "them, and start there what it is told to?%s%s"
-                             : "%d hosts have come within %g s, but the job did not begin%s",
+                               "them, and run the command that it is given?%s%s"
+                             : "%d hosts have come within %g s, but the job did not start%s",
                          head->hosts.count, head->timeout_ms / 1000.0, missing, head->options->ssh,
                          refused[0] != '\0' ? " The job's store has refused " : "", refused);
         head->exit_status = head->exit_status != 0 ? head->exit_status : 1;

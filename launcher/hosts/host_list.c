@@ -210,7 +210,7 @@ static cddp_status parse_line(struct host_list_span line, struct cddpi_hosts *ho
     struct host_list_span word;
 
     if (memchr(line.at, '\0', line.bytes) != NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "a NUL byte: this is no text");
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "a NUL byte: this is not text");
     }
     line.bytes = comment != NULL ? (size_t)(comment - line.at) : line.bytes;
     word = next_word(&line);

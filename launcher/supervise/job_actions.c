@@ -136,7 +136,7 @@ static void say_stopping(const struct job_deed *deed)
     int alive = deed->run->state.alive;
 
     cddpi_output_say(deed->run->output,
-                     "SIG%s: asking %d rank%s to end; in %g s, or at a second signal, they are "
+                     "SIG%s: stopping %d rank%s; after %g s, or at a second signal, they are "
                      "killed",
                      signal_name(deed->action->number), alive, plural(alive),
                      (double)deed->action->limit_ms / 1000);
@@ -147,8 +147,8 @@ static void say_ending(const struct job_deed *deed)
     int alive = deed->run->state.alive;
 
     cddpi_output_say(deed->run->output,
-                     "asking the other %d rank%s%s to end; in %g s they are killed", alive,
-                     plural(alive), deed->run->job->nodes != NULL ? " of this machine" : "",
+                     "stopping the other %d rank%s%s; after %g s they are killed", alive,
+                     plural(alive), deed->run->job->nodes != NULL ? " on this machine" : "",
                      (double)deed->action->limit_ms / 1000);
 }
 

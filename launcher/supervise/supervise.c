@@ -306,7 +306,7 @@ static void finish_generation(struct cddpi_supervision *run)
         cddpi_worker_close(&run->workers[i]);
     }
     if (run->deduplicator.ranks > 0) {
-        cddpi_output_say(run->output, "%d other rank%s said the same (--tag-output shows all)",
+        cddpi_output_say(run->output, "%d other rank%s printed the same (--tag-output shows all)",
                          run->deduplicator.ranks, run->deduplicator.ranks == 1 ? "" : "s");
     }
 }

@@ -221,7 +221,7 @@ static void values_that_do_not_fit_are_refused_at_their_place(void **state)
     refused("x,y\n1,a\nNA,b\n", &classes, "a.csv:3: column 1 (x): the value is missing");
     refused("x,y\n1,a\n2,b\n3,?\n", &classes, "a.csv:4: column 2 (y): the target is missing");
     refused("x,y\n1,a\n2x,b\n", &classes,
-            "a.csv:3: column 1 (x): \"2x\" is no number, but the "
+            "a.csv:3: column 1 (x): \"2x\" is not a number, but the "
             "column begins with one");
     refused("x,y\n1,a\n1e39,b\n", &classes, "a.csv:3: column 1 (x): 1e39 does not fit");
     refused("x,y\n\"3,14\",a\n2,b\n", &classes, "a.csv:2: column 1 (x): 3,14 has a decimal comma");
@@ -229,12 +229,13 @@ static void values_that_do_not_fit_are_refused_at_their_place(void **state)
             "a.csv:2: column 2 (y): 0.5 is no whole number, so no "
             "class");
     refused("x,y\n1,a\n2,a\n", &classes, "column y, the target, is \"a\" in all rows");
-    refused("x,y\n1,2\n2,b\n", &real, "a.csv:3: column 2 (y): \"b\" is no number, but targets are");
+    refused("x,y\n1,2\n2,b\n", &real,
+            "a.csv:3: column 2 (y): \"b\" is not a number, but targets are");
     refused("x,y\n\xE9,1\n", &real, "a.csv:2: column 1 (x): the text is not UTF-8");
     refused("\xE9,y\n1,1\n", &real, "a.csv:1: column 1: the name is not UTF-8");
     refused("x,q,y\n,1,1\n,2,1\n", &real, "column x has no value in any row");
     refused("x,y\n-,1\n2,1\n3,1\n", &real,
-            "a.csv: column x: \"-\" is no number, but 2 of its 3 "
+            "a.csv: column x: \"-\" is not a number, but 2 of its 3 "
             "different values are");
     refused("y\n1\n", &real, "a sample is made of 0 numbers");
 }

@@ -74,7 +74,7 @@ static void the_processor_refuses_to_record_and_has_no_streams(void **state)
 
     (void)state;
     assert_int_equal(cpu->ops->capture_begin(cpu), CDDP_ERR_UNAVAILABLE);
-    assert_true(last_error_has("the processor cannot record work"));
+    assert_true(last_error_has("the CPU cannot record work"));
     assert_int_equal(cpu->ops->capture_end(cpu, &captured), CDDP_ERR_UNAVAILABLE);
     assert_null(captured);
     assert_int_equal(cpu->ops->replay(cpu, captured), CDDP_ERR_UNAVAILABLE);

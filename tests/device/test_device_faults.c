@@ -218,7 +218,7 @@ static void the_local_rank_chooses_the_device(void **state)
         {"cuda:1", 0, 2, false, CDDP_OK, "Fake GPU 1"},
         {"cuda", 3, 4, true, CDDP_OK, "Fake GPU 1"},
         {"cuda", 0, 4, false, CDDP_ERR_UNAVAILABLE,
-         "4 ranks on this machine, but 2 CUDA devices: start one rank a device"},
+         "4 ranks on this machine, but 2 CUDA devices: start one rank per device"},
         {"cuda:2", 0, 1, false, CDDP_ERR_ARGUMENT, "this process sees 2 CUDA devices"},
     };
     struct opening last = {"cuda", 0, 1, false, CDDP_OK, "Fake GPU 2"};

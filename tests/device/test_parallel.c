@@ -47,7 +47,7 @@ static void processors_count_on_a_machine_with_more_than_1024(void **state)
     cddp_devices_destroy(devices);
     assert_true(failure_is(cddp_devices_create((const char *const[]){"cpu:2"}, 1, &devices),
                            CDDP_ERR_UNAVAILABLE, -1, -1, ""));
-    assert_true(last_error_has("may use 2 processors"));
+    assert_true(last_error_has("may use 2 cores"));
     is_large = false;
 }
 
@@ -457,7 +457,7 @@ static void what_cannot_be_done_is_refused(void **state)
         char text[200];
 
         snprintf(text, sizeof text,
-                 "devices: %s: the devices of a program's own DataParallel are processors: start a "
+                 "devices: %s: the devices of a program's own DataParallel are CPU cores: start a "
                  "rank for each GPU",
                  gpus[i][1]);
         assert_true(failure_is(cddp_devices_create(gpus[i], 2, &devices), CDDP_ERR_UNAVAILABLE, -1,
@@ -543,10 +543,10 @@ static void a_thread_that_cannot_be_bound_is_an_error(void **state)
     devices->cores[1].cpu = CPU_SETSIZE - 1;
     assert_true(failure_is(cddp_parallel_apply(devices, 2, do_nothing, NULL), CDDP_ERR_UNAVAILABLE,
                            -1, -1, ""));
-    assert_true(last_error_has(": its thread cannot be bound to processor 1023: "));
+    assert_true(last_error_has(": its thread cannot be bound to CPU 1023: "));
     assert_true(
         failure_is(cddpi_workers_create(devices, &workers), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
-    assert_true(last_error_has(": its thread cannot be bound to processor 1023: "));
+    assert_true(last_error_has(": its thread cannot be bound to CPU 1023: "));
     cddp_devices_destroy(devices);
 }
 

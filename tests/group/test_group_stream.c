@@ -73,7 +73,7 @@ static int give_streams(int rank, int n, void *argument)
     CHECK(cuda.stream_destroy(mine) == 0 && cuda.stream_destroy(wrong) == 0);
     CHECK(join("cpu", NULL, &group) == CDDP_OK);
     CHECK(group_info(group).device == -1 && group_info(group).stream == NULL);
-    CHECK_FAILS(cddp_group_set_stream(group, &group), CDDP_ERR_ARGUMENT, "on the processor");
+    CHECK_FAILS(cddp_group_set_stream(group, &group), CDDP_ERR_ARGUMENT, "on the CPU");
     cddp_group_destroy(group);
     return 0;
 }

@@ -55,8 +55,8 @@ static void what_is_no_model_is_not_opened(void **state)
     expect_closed(NULL, NULL, CDDP_ERR_ARGUMENT, "path is NULL");
     expect_told(cddp_model_open(in_work("good"), NULL, NULL), CDDP_ERR_ARGUMENT, "out is NULL");
     expect_closed(in_work("none"), NULL, CDDP_ERR_NOT_FOUND, in_work("none: No such file"));
-    expect_closed(in_work("small.conf"), NULL, CDDP_ERR_CONFIG, "small.conf is no run folder");
-    expect_closed(in_work("."), NULL, CDDP_ERR_CONFIG, "is no run folder");
+    expect_closed(in_work("small.conf"), NULL, CDDP_ERR_CONFIG, "small.conf is not a run folder");
+    expect_closed(in_work("."), NULL, CDDP_ERR_CONFIG, "is not a run folder");
     assert_int_equal(mkdir(in_work("new"), 0755), 0);
     support_write_file(in_work("new/train.conf"), "", 0);
     expect_closed(in_work("new"), NULL, CDDP_ERR_NOT_FOUND, "has no checkpoint yet");
@@ -240,7 +240,7 @@ static void text_that_cannot_be_written_is_told(void **state)
 
     (void)state;
     expect_told(cddp_model_generate(model, "x", NULL, no_text, NULL), CDDP_ERR_UNAVAILABLE,
-                "only models of tokens write text");
+                "only language models write text");
     run_well(&options);
     assert_int_equal(cddp_model_open(in_work("words"), NULL, &words), CDDP_OK);
     /* as many numbers, but another model */

@@ -223,7 +223,7 @@ static void rows_of_numpy_get_what_the_model_gives(void **state)
                   "y.npy: samples are 1 x 1 x 1, but the model takes 2 x 1 x 1");
     support_write_npy(in_work("bad.npy"), "<f8", "(1, 2)", bad, sizeof bad);
     predict_badly(words("bad.npy", "npy", ""), "bad.npy: number 1 of sample 0 is NaN");
-    predict_badly(words("table.conf", "npy", ""), "table.conf: byte 0: this is no .npy file");
+    predict_badly(words("table.conf", "npy", ""), "table.conf: byte 0: this is not a .npy file");
 }
 
 #define IN_WORK(test) cmocka_unit_test_setup_teardown(test, make_work, remove_work)

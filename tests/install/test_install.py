@@ -101,7 +101,7 @@ def model_with_pkg_config(folder):
     needed = run(READELF, "-d", os.path.join(lib, "libcddp.so")).stdout
     expect("libcddp.so needs nothing of the trainer's", "dnnl" not in needed and "libconfig" not in needed, needed)
     said = run(program, folder, "no.png", ok=False).stderr
-    expect("it says what it misses", "is no run folder, so config_path or config_text must say" in said, said)
+    expect("it says what it misses", "is not a run folder, so set options.config_path or options.config_text" in said, said)
 
 
 def static_with_pkg_config(folder):

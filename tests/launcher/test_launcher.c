@@ -128,7 +128,7 @@ static void the_first_failure_is_named_with_its_last_lines(void **state)
     assert_err(&job, "rank 1 (pid ");
     assert_err(&job, "last lines of rank 1's stderr:\n[1] line 10\n");
     assert_err(&job,
-               "[1] line 29\ncddp-run: asking the other 2 ranks to end; in 10 s they are killed\n");
+               "[1] line 29\ncddp-run: stopping the other 2 ranks; after 10 s they are killed\n");
     assert_no_err(&job, "rank 0 (pid");
     assert_no_err(&job, "rank 2 (pid");
     launcher_end(&job);
@@ -364,7 +364,7 @@ static void ranks_that_obey_sigterm_give_success(void **state)
                      SIGTERM);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
-    assert_err(&job, "cddp-run: SIGTERM: asking 2 ranks to end; in 3000 s, or at a second signal, "
+    assert_err(&job, "cddp-run: SIGTERM: stopping 2 ranks; after 3000 s, or at a second signal, "
                      "they are killed\n");
     assert_out(&job, "[1] saved\n");
     assert_int_equal(launcher_count(job.out, "saved"), 2);
@@ -419,7 +419,7 @@ static void a_second_signal_kills_but_two_at_once_are_one(void **state)
     kill(job.pid, SIGTERM);
     launcher_wait(&job); /* much less than the 3000 s */
     assert_int_equal(job.exit_status, 128 + SIGTERM);
-    assert_err(&job, "cddp-run: SIGHUP: asking 2 ranks to end; in 3000 s, or at a second signal");
+    assert_err(&job, "cddp-run: SIGHUP: stopping 2 ranks; after 3000 s, or at a second signal");
     assert_err(&job, "cddp-run: SIGTERM: killing 2 ranks\n");
     launcher_end(&job);
 }

@@ -282,7 +282,7 @@ static void the_informing_options_say_what_they_must(void **state)
         {"--version", {"cddp-run 0."}},
         {"--keys", {"optimizer.lr\n    real"}},
         {"--env",
-         {"\nTime limits\n\nCDDP_TIMEOUT_MS = 300000 (default)\n    deadline of",
+         {"\nTime limits\n\nCDDP_TIMEOUT_MS = 300000 (default)\n    deadline for",
           "\nSpeed\n\nCDDP_THREADS (not set)\n", "CDDP_LOG = "}},
         {"--check",
          {"cddp 0.", "SIMD:", "this process may use", "/dev/shm", "memlock", "somaxconn",

@@ -98,9 +98,9 @@ static void a_command_that_starts_nothing_and_says_0_is_a_failure(void **state)
     START(&job, "a:1,b:1", "--", "true");
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "cddp-run: node 0 (a) did not begin: ./reach ended with status 0 without "
+    assert_err(&job, "cddp-run: node 0 (a) did not start: ./reach ended with status 0 without "
                      "starting cddp-run there");
-    assert_err(&job, "cddp-run: node 1 (b) did not begin: ");
+    assert_err(&job, "cddp-run: node 1 (b) did not start: ");
     end(&job);
 }
 
@@ -114,7 +114,7 @@ static void one_such_command_ends_the_job_at_once(void **state)
     START(&job, "a:1,b:1", "--timeout", "100000", "--", "true");
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "cddp-run: node 1 (b) did not begin: ./reach ended with status 0 without ");
+    assert_err(&job, "cddp-run: node 1 (b) did not start: ./reach ended with status 0 without ");
     end(&job);
 }
 
@@ -127,8 +127,8 @@ static void a_command_that_fails_without_a_word_is_named(void **state)
     START(&job, "a:1", "--", "true");
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 5);
-    assert_err(&job, "cddp-run: node 0 (a) did not begin: cddp-run there, or ./reach on the way "
-                     "to it, ended with status 5");
+    assert_err(&job, "cddp-run: node 0 (a) did not start: ./reach, or cddp-run there, ended with "
+                     "status 5");
     end(&job);
 }
 
@@ -163,7 +163,7 @@ static void a_host_whose_cddp_run_fails_after_the_job_is_no_success(void **state
     START(&job, "a:1,b:1", "--", "true");
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 9);
-    assert_err(&job, "cddp-run: node 1 (b): cddp-run there, or ./reach on the way to it, ended "
+    assert_err(&job, "cddp-run: node 1 (b): ./reach, or cddp-run there, ended "
                      "with status 9 after the job's end");
     end(&job);
 }

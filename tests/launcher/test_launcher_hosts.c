@@ -184,8 +184,9 @@ static void a_host_that_cannot_be_reached_ends_the_others(void **state)
     RUN(&job, "alpha:1,away:1", "--", "sh", "-c", "exec sleep 1000");
     assert_int_equal(job.exit_status, 255);
     assert_err(&job, "ssh: connect to host away: No route to host\n");
-    assert_err(&job, "cddp-run: node 1 (away) did not begin: cddp-run there, or ./reach on the way "
-                     "to it, ended with status 255\n");
+    assert_err(&job,
+               "cddp-run: node 1 (away) did not start: ./reach, or cddp-run there, ended with "
+               "status 255\n");
     launcher_end(&job);
 }
 
@@ -262,9 +263,8 @@ static void signals_reach_the_ranks_of_all_hosts(void **state)
     kill(job.pid, SIGINT);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 128 + SIGINT);
-    assert_err(&job,
-               "cddp-run: SIGINT: asking all ranks on 2 hosts to end; in 30 s, or at a second "
-               "signal, they are killed\n");
+    assert_err(&job, "cddp-run: SIGINT: stopping all ranks on 2 hosts; after 30 s, or at a second "
+                     "signal, they are killed\n");
     assert_int_equal(launcher_count(job.err, "SIGINT"), 1);
     launcher_end(&job);
 }

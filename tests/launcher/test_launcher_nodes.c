@@ -20,7 +20,7 @@ static void ranks_of_a_later_node_write_to_stderr_like_those_of_the_first(void *
     assert_err(&fleet.nodes[1], "[2] up 2\n");
     assert_err(&fleet.nodes[1], "[3] up 3\n");
     assert_int_equal(launcher_count(fleet.nodes[1].err, "] the disk\n"), 1);
-    assert_err(&fleet.nodes[1], "1 other rank said the same");
+    assert_err(&fleet.nodes[1], "1 other rank printed the same");
     fleet_end(&fleet);
 }
 
@@ -253,8 +253,8 @@ static void a_signal_to_one_node_reaches_the_ranks_of_all(void **state)
         }
         kill(fleet.nodes[asked].pid, SIGINT);
         fleet_ends_with(&fleet, 2, 128 + SIGINT);
-        assert_err(&fleet.nodes[0], "cddp-run: SIGINT: asking 2 ranks to end;");
-        assert_err(&fleet.nodes[1], "cddp-run: SIGINT: asking 2 ranks to end;");
+        assert_err(&fleet.nodes[0], "cddp-run: SIGINT: stopping 2 ranks;");
+        assert_err(&fleet.nodes[1], "cddp-run: SIGINT: stopping 2 ranks;");
         fleet_end(&fleet);
     }
 }

@@ -157,7 +157,7 @@ static void a_failure_that_ranks_report_is_shown_once(void **state)
     assert_int_equal(launcher_count(job.err, "  at all\n"), 2);
     assert_int_equal(launcher_count(job.err, "between\n"), 3);
     assert_int_equal(launcher_count(job.err, "who 2: bad\n"), 1);
-    assert_err(&job, "cddp-run: 1 other rank said the same (--tag-output shows all)\n");
+    assert_err(&job, "cddp-run: 1 other rank printed the same (--tag-output shows all)\n");
     launcher_end(&job);
 }
 
@@ -340,7 +340,7 @@ static void a_terminal_shows_progress_and_passes_control_c(void **state)
     }
     read_terminal(fd, text, sizeof text, "\rstep 1 tty\r\033[0K[1] line none\r\n");
     assert_int_equal(write(fd, "\003", 1), 1);
-    read_terminal(fd, text, sizeof text, "SIGINT: asking 2 ranks");
+    read_terminal(fd, text, sizeof text, "SIGINT: stopping 2 ranks");
     read_terminal(fd, text, sizeof text, "[1] got 1\r\n");
     assert_null(strstr(text, "got 2"));
     assert_int_equal(waitpid(pid, &status, 0), pid);

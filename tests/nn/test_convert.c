@@ -253,7 +253,8 @@ static void help_and_version_are_printed(void **state)
 {
     (void)state;
     assert_converts("--help", "usage: cddp-convert --to hf|llmc|cddp");
-    assert_says("out.txt", "\n  --heads N       attention heads, where IN does not tell\n");
+    assert_says("out.txt",
+                "\n  --heads N       number of attention heads, if IN does not say it\n");
     assert_converts("-h --to onnx", "usage: cddp-convert");
     assert_converts("--version", "cddp-convert 0.");
     assert_int_equal(run_convert("--help > /dev/full; exit $? ;:"), 1);

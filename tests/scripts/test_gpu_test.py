@@ -81,7 +81,7 @@ class FakeRuns(unittest.TestCase):
         self.assertEqual(fallbacks(line, emulated=True), [])
         self.assertEqual(len(fallbacks(line)), 1)
         self.assertEqual(len(fallbacks(SLOWER, emulated=True)), 1)
-        self.assertEqual(len(fallbacks("cddp rank 0 warn: steps are not replayed: they cannot be captured: x")), 1)
+        self.assertEqual(len(fallbacks("cddp rank 0 warn: CUDA graphs are not used: they cannot be captured: x")), 1)
         self.assertEqual(fallbacks("step 8/40  loss 4.1  1000 tokens/s"), [])
 
     def test_nothing_large_is_written_and_reports_are_rare_in_a_measured_run(self):

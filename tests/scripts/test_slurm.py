@@ -204,7 +204,7 @@ class Started(unittest.TestCase):
         self.cluster.wait(self.started(job), "completed job")
         with open(out) as file:
             text = file.read()
-        self.assertIn("going on from ", text)
+        self.assertIn("continuing from ", text)
         self.assertIn(f"after {stopped + 9} steps", text)
         self.assertTrue(self.checkpoint("requeued", stopped + 9))
 

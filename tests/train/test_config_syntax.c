@@ -44,7 +44,7 @@ static void a_syntax_error_shows_its_line_and_the_place(void **state)
         {"model = { };\n}\n", "train.conf:2: syntax error: there is no { that this one ends\n"
                               "    }\n"
                               "    ^"},
-        {"train = { lr = 0.1.2; };\n", "train.conf:1: syntax error: 0.1.2 is no number\n"
+        {"train = { lr = 0.1.2; };\n", "train.conf:1: syntax error: 0.1.2 is not a number\n"
                                        "    train = { lr = 0.1.2; };\n"
                                        "                   ^"},
         {"model = { hidden = [1, 2; };\n",

@@ -23,7 +23,7 @@ static const char *make_whole(unsigned long long steps)
 static char *stop_in_the_middle(struct launched *job, const char *run_dir, int number,
                                 unsigned long long *out_step)
 {
-    static const char words[] = "; to go on: ";
+    static const char words[] = "; to continue: ";
     char *command;
 
     JOB_START(job, "--nproc=2", "--log-dir", "a folder of logs", LONG_RUN,
@@ -49,7 +49,7 @@ static void run_command(struct launched *job, const char *command, unsigned long
     if (job->exit_status != 0) {
         fail_msg("%s: exit status %d: %s", command, job->exit_status, job->err);
     }
-    assert_err(job, "going on from ");
+    assert_err(job, "continuing from ");
     assert_out(job, argument("after %llu steps", steps));
 }
 
@@ -141,7 +141,7 @@ static void a_job_whose_worker_dies_once_is_restarted_and_finishes(void **state)
     step = stop(&job, "again", SIGTERM);
     assert_err(&job, argument("rank 1 (pid %d) was killed by signal 9 (SIGKILL)\n", (int)pid));
     assert_err(&job, "cddp-run: restarting (1 of 1)");
-    assert_err(&job, "going on from ");
+    assert_err(&job, "continuing from ");
     assert_same_checkpoint(make_whole(step), "again", (int)step);
     launcher_end(&job);
 }
@@ -159,7 +159,7 @@ static void a_restart_goes_on_with_its_own_job_and_no_earlier_one(void **state)
                  argument("test $TORCHELASTIC_RESTART_COUNT = 1 && exec %s %s %s train.max_steps=3",
                           launcher_path("src/cddp-train"), in_work("small.conf"),
                           run_dir_argument("mine")));
-    assert_null(strstr(job.err, "going on from"));
+    assert_null(strstr(job.err, "continuing from"));
     assert_int_equal(access(in_work("mine/earlier-1/checkpoints/step-%08d", 7), F_OK), 0);
     launcher_end(&job);
     JOB_START(&job, "--nproc", "2", "--max-restarts", "1", LONG_RUN, run_dir_argument("own"),

@@ -188,7 +188,7 @@ static void assert_goes_on(const char *run_dir)
     struct launched job = {0};
 
     JOB_RUN_WELL(&job, "--nproc", "2", LONG_JOB(run_dir), "train.resume=auto", "train.max_steps=1");
-    assert_err(&job, "going on from ");
+    assert_err(&job, "continuing from ");
     assert_no_err(&job, "passed over");
     launcher_end(&job);
 }

@@ -23,7 +23,7 @@ static const char *warning(int ranks, const char *model, const char *batch, cons
                                             run_dir_argument("run"), more}});
     static char said[1024];
     char *text = output(&run, "err", 0);
-    const char *found = strstr(text, "batch_norm \"n\" has one value a channel in a sample");
+    const char *found = strstr(text, "batch_norm \"n\" has one value per channel in a sample");
 
     snprintf(said, sizeof said, "%.*s", found != NULL ? (int)strcspn(found, "\n") : 0,
              found != NULL ? found : "");
@@ -38,7 +38,8 @@ static void a_micro_batch_of_one_sample_is_warned_of(void **state)
     (void)state;
     assert_non_null(said);
     assert_non_null(strstr(said, "each step has micro-batches of one sample"));
-    assert_non_null(strstr(said, "and what is before learns nothing (PyTorch refuses them)"));
+    assert_non_null(
+        strstr(said, "so the layers before learn nothing from them (PyTorch refuses them)"));
     assert_non_null(warning(2, MODEL, "train.batch_size=3", NULL));
     assert_non_null(warning(1, MODEL, "train.batch_size=3", "train.accumulate=2"));
     said = warning(1, MODEL, "train.batch_size=599", NULL); /* 600 samples */

@@ -243,7 +243,7 @@ static void what_cannot_be_trained_is_named(void **state)
     badly("classes.conf", argument("data.train_targets=%s", in_work("none.npy")), NULL,
           "data.train_targets: ");
     badly("regression.conf", "model.type=layers", "model.layers=({type=\"linear\";units=3;})",
-          "but there are 2 real targets: it should be 2 flat");
+          "but there are 2 real targets: end with a linear layer of units = 2");
     badly("regression.conf", "model.type=dcgan", "model.loss=cross_entropy",
           "\"dcgan\" takes images, but data.type = \"npy\" has none");
     badly("regression.conf", "model.type=lstm_lm", NULL,

@@ -273,10 +273,9 @@ static void what_gpus_cannot_do_so_is_refused_in_one_sentence(void **state)
         TWO, "train.offload_optimizer=true", NULL,
         "train.offload_optimizer: where a rank has several devices the optimizer is in ");
     expect_refused("parallel.placement=fc1=cuda:x, fc2=cpu, fc3=cpu", NULL, NULL,
-                   "parallel.placement: devices: \"cuda:x\" is no device: cuda or cuda:N");
+                   "parallel.placement: devices: \"cuda:x\" is not a device: use cuda or cuda:N");
     expect_refused("parallel.placement=fc1=cpu, fc2=cuda, fc3=cuda", "parallel.micro_batches=2",
-                   "parallel.schedule=zero_bubble",
-                   "parallel.schedule: zero_bubble is for processors");
+                   "parallel.schedule=zero_bubble", "parallel.schedule: zero_bubble is for CPUs");
     setenv("CDDP_CUDA_MODULE", "nowhere/libcddp-cuda.so", 1);
     expect_refused("parallel.placement=fc1=cpu, fc2=cuda:0, fc3=cpu", NULL, NULL,
                    "parallel.placement: $CDDP_CUDA_MODULE: the CUDA module cannot be opened: "
@@ -320,8 +319,8 @@ static void statistics_over_ranks_are_not_taken_on_several_gpus(void **state)
 /* The table of a gpt2 is its last layer's weight, too. */
 static void a_weight_that_goes_from_a_gpu_to_the_processor_is_refused(void **state)
 {
-    static const char words[] = "the weight wte.weight is read on a GPU first, and behind that on "
-                                "the processor: place both layers on one of them";
+    static const char words[] = "the weight wte.weight is read first on a GPU, and later on the "
+                                "CPU: place both layers on the same kind of device";
 
     (void)state;
     NEEDS_EMULATED_MODULE();
@@ -332,8 +331,8 @@ static void a_weight_that_goes_from_a_gpu_to_the_processor_is_refused(void **sta
          "train.devices=[\"cuda:0\",\"cpu:0\"]", "parallel.stages=[\"h.1\"]", "model.blocks=2",
          "train.generate_steps=0", "parallel.micro_batches=2");
     SAYS("text.conf",
-         "parallel.layers: the weight wte.weight is read before the layers with copies and behind "
-         "them, which GPUs do not do yet: copy all layers",
+         "parallel.layers: the weight wte.weight is read before and after the layers that have "
+         "copies, which GPUs do not support yet: copy all layers",
          COPIED, "parallel.devices=[\"cuda:0\",\"cuda:1\"]", "parallel.layers=[\"h.0\"]",
          "train.generate_steps=0");
 }
@@ -345,12 +344,11 @@ static void an_optimizer_is_not_offloaded_where_it_is_said_why(void **state)
     (void)state;
     NEEDS_EMULATED_MODULE();
     SAYS("small.conf",
-         "train.offload_optimizer: where a rank has several devices the optimizer is in the "
-         "processor's memory always: leave this out",
+         "train.offload_optimizer: if a rank has several devices, the optimizer is always in CPU "
+         "memory: leave this out",
          offload, COPIED, "parallel.devices=[\"cuda:0\",\"cuda:1\"]");
-    SAYS("small.conf",
-         "train.offload_optimizer: stages over ranks are on processors: leave this out", offload,
-         "parallel.pipeline=2");
+    SAYS("small.conf", "train.offload_optimizer: stages over ranks are on CPUs: leave this out",
+         offload, "parallel.pipeline=2");
     SAYS("small.conf",
          "train.offload_optimizer: is for ranks with a GPU each: it needs train.device = \"cuda\"",
          offload);
@@ -365,9 +363,8 @@ static void an_optimizer_is_not_offloaded_where_it_is_said_why(void **state)
          "leave this out",
          offload, CUDA, "model.type=resnet20", "model.sync_batch_norm=true");
     SAYS("text.conf",
-         "train.generate_steps: text cannot be generated on the way by a model on several devices, "
-         "or whose optimizer is not on its GPU; from a checkpoint of it it can: cddp-train "
-         "--generate",
+         "train.generate_steps: a model on several devices, or with its optimizer not on its GPU, "
+         "cannot generate text during training. Use cddp-train --generate with a checkpoint",
          offload, CUDA);
 }
 

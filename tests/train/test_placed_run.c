@@ -302,7 +302,7 @@ static void what_cannot_be_placed_so_is_refused_in_one_sentence(void **state)
     expect_refused("parallel.placement=fc1=cpu, fc9=cpu", NULL, NULL,
                    "parallel.placement: no layer is called \"fc9\"");
     expect_refused("parallel.placement=fc1 on cpu", NULL, NULL,
-                   "parallel.placement: \"fc1 on cpu\" is no LAYER=DEVICE");
+                   "parallel.placement: \"fc1 on cpu\" is not LAYER=DEVICE");
     expect_refused("parallel.placement=fc1=cpu:0, fc2=cpu, fc3=cpu", "train.devices=[\"cpu:0\"]",
                    NULL,
                    "parallel.placement: cpu, the device of \"fc2\", is not one of train.devices");
@@ -311,7 +311,7 @@ static void what_cannot_be_placed_so_is_refused_in_one_sentence(void **state)
     expect_refused("train.devices=[\"cpu:0\",\"cpu:9999\"]", NULL, NULL,
                    ": for several devices, use --nproc 1");
     expect_refused("train.devices=[\"cpu\",\"tpu:1\"]", NULL, NULL,
-                   "train.devices: devices: \"tpu:1\" is no device: cpu or cpu:N");
+                   "train.devices: devices: \"tpu:1\" is not a device: use cpu or cpu:N");
     expect_refused(
         "train.devices=[\"cpu\",\"cpu\",\"cpu\",\"cpu\",\"cpu\",\"cpu\",\"cpu\",\"cpu\"]", NULL,
         NULL, "train.devices: parallel: 8 stages are more than the model's ");

@@ -330,7 +330,7 @@ static void assert_noticed(struct run_options *options, const char *says)
     options->arguments[1] = "train.max_steps=3";
     run = run_badly(options);
     assert_says(&run, "err", 0, says);
-    assert_says(&run, "err", 0, "with train.resume_data = \"any\" with these");
+    assert_says(&run, "err", 0, "set train.resume_data = \"any\" to continue with these");
     options->arguments[4] = "train.resume_data=any";
     run = run_well(options);
     assert_says(&run, "err", 0, says);
@@ -438,9 +438,9 @@ static void a_run_that_is_through_says_so(void **state)
         free(text);
         assert_says(&run, "err", 0,
                     i == 0 ? "step-00000002: step 2: the run is already complete; a larger "
-                             "train.max_steps (now 2) would train on"
+                             "train.max_steps (now 2) would train longer"
                            : "step-00000030: step 30: the run is already complete; a larger "
-                             "train.epochs (now 3) would train on");
+                             "train.epochs (now 3) would train longer");
         options.arguments[1] = "train.epochs=3";
     }
 }
@@ -488,8 +488,9 @@ static const struct {
     {NULL, "not-there", {"not-there: No such file or directory"}},
     {"hf/model.safetensors",
      "hf",
-     {"/hf holds the weights of a model (model.safetensors), and no checkpoint: ",
-      "model.weights is the key for weights that a new run begins with"}},
+     {"/hf holds the weights of a model (model.safetensors), but no checkpoint, so a run cannot "
+      "continue ",
+      "To begin a new run with these weights, set model.weights"}},
     {"hf/config.json", "hf/", {"/hf holds the weights of a model (model.safetensors), "}},
     {NULL, "hf/model.safetensors", {"/hf/model.safetensors is a file of weights", "model.weights"}},
     {NULL, "hf/config.json", {"must be the folder of a checkpoint or of a run"}},
@@ -510,8 +511,8 @@ static const struct {
      {"is a file of a run: name its folder, ", "/begun/checkpoints"}},
     {"cut/checkpoints/step-00000002/model.safetensors",
      "cut",
-     {"no checkpoint is whole", "state.json"}},
-    {NULL, "cut/checkpoints/step-00000002", {"is not whole: it lacks state.json"}},
+     {"no checkpoint is complete", "state.json"}},
+    {NULL, "cut/checkpoints/step-00000002", {"is incomplete: it lacks state.json"}},
     {"many/a/checkpoints/", "many", {"holds the folder of 1 run: name", "/many/a"}},
     {"many/b/checkpoints/", "many", {"holds the folders of 2 runs: name", "/many/a"}},
     {NULL, "odd/train.conf", {"is a file of a run: name its folder, ", "/odd"}},

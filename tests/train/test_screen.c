@@ -379,15 +379,15 @@ static void a_run_begins_with_five_lines_and_ends_with_where_to_go(void **state)
     const char *folder = argument("%s", in_work("told"));
     const char *const lines[] = {
         "model   mlp: 1,108 parameters, f32\n",
-        "ranks   2, each on cpu (processor), joined by host\n",
-        "data    idx: 600 samples to train on, 150 to test\n",
-        "batch   64 samples a step, over 2 replicas with 2 micro-batches"
-        " of up to 16\n",
+        "ranks   2, each on cpu (processor); backend: host\n",
+        "data    idx: 600 samples for training, 150 for evaluation\n",
+        "batch   64 samples per step, on 2 replicas, each with 2 micro-batches"
+        " of at most 16\n",
         argument("folder  %s\n", folder),
         "epoch 1/3  step 1/30  ",
         "the run took ",
         argument("report: %s/report.html\n", folder),
-        argument("to train on: %s --nproc 2 ", launcher_path("launcher/cddp-run")),
+        argument("to train longer: %s --nproc 2 ", launcher_path("launcher/cddp-run")),
         NULL};
     char *again;
 
@@ -395,7 +395,7 @@ static void a_run_begins_with_five_lines_and_ends_with_where_to_go(void **state)
     JOB_RUN_WELL(&job, "--nproc", "2", in_work("small.conf"), run_dir_argument("told"),
                  "train.accumulate=2", "train.epochs=3");
     assert_lines(job.err, lines);
-    again = strdup(strstr(job.err, "to train on: ") + strlen("to train on: "));
+    again = strdup(strstr(job.err, "to train longer: ") + strlen("to train longer: "));
     launcher_end(&job);
     again[strcspn(again, "\n")] = '\0';
     assert_non_null(strstr(again, " train.epochs=6 train.resume=auto"));
@@ -435,7 +435,7 @@ static void seconds_of_a_resumed_run_count_from_its_first_start(void **state)
     launcher_end(&job);
     JOB_RUN_WELL(&job, "--nproc", "1", in_work("small.conf"), run_dir_argument("twice"),
                  "train.max_steps=20", "train.resume=auto");
-    assert_non_null(strstr(job.err, " of them before it went on\n"));
+    assert_non_null(strstr(job.err, " of them before it was resumed\n"));
     launcher_end(&job);
     first = end_number("twice", 0, "seconds");
     second = end_number("twice", 1, "seconds");

@@ -262,9 +262,9 @@ static void what_cannot_be_divided_so_is_refused_in_one_sentence(void **state)
                    "of 2 ranks");
     expect_refused(2, "parallel.pipeline=2", "parallel.stages=[\"nowhere\"]",
                    "parallel.stages: no layer is called \"nowhere\"");
-    expect_refused(2, "parallel.pipeline=2", "parallel.stages=[\"fc2\",\"fc3\"]",
-                   "parallel.stages: names 2 layers that begin a stage, but behind the first of 2 "
-                   "stages there are 1");
+    expect_refused(
+        2, "parallel.pipeline=2", "parallel.stages=[\"fc2\",\"fc3\"]",
+        "parallel.stages: names 2 layers that begin a stage, but 2 stages need 1 of them");
     expect_refused(2, "parallel.pipeline=2", "parallel.chunks=2",
                    "parallel.chunks: only parallel.schedule = \"interleaved\" has several chunks a "
                    "rank");

@@ -294,7 +294,7 @@ static void what_cannot_be_generated_is_told(void **state)
         "nothing/checkpoints has no checkpoint, and model.weights names no file: "
         "there is no model to use");
     assert_generate_says(argument("--generate x %s", in_work("small.conf")), 2,
-                         "data.type (its default): only models of tokens write text, but the data "
+                         "data.type (its default): only language models write text, but the data "
                          "are images");
     assert_generate_says(argument("--generate x %s %s train.generate_top_k=258",
                                   in_work("text.conf"), run_dir_argument("spoken")),

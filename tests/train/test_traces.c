@@ -300,7 +300,7 @@ static void traced_steps_of_a_run_are_merged(void **state)
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);
     assert_out(&job, "2 of 2 ranks");
-    assert_out(&job, "which a perfect overlap would have hidden");
+    assert_out(&job, "which perfect overlap would have hidden");
     assert_out(&job, "rank 1 called ");
     trace = json_load_file(in_folder("run/trace.json"), 0, NULL);
     assert_non_null(trace);

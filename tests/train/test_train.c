@@ -79,7 +79,7 @@ static void stopping_and_going_on_changes_nothing(void **state)
         struct run run = run_well(&part);
 
         if (i == 1) {
-            assert_says(&run, "err", 0, "going on from");
+            assert_says(&run, "err", 0, "continuing from");
         }
     }
     assert_same_checkpoint("whole", "parts", 30);
@@ -180,8 +180,8 @@ static void a_signal_to_one_rank_stops_all_after_the_same_step(void **state)
     assert_int_equal(kill(run.pids[1], SIGTERM), 0);
     finish_stopped(&run);
     text = output(&run, "out", 0);
-    assert_int_equal(sscanf(text, "stopped after step %llu; to go on: cddp-run --nproc 3 ", &step),
-                     1);
+    assert_int_equal(
+        sscanf(text, "stopped after step %llu; to continue: cddp-run --nproc 3 ", &step), 1);
     assert_non_null(strstr(text, "train.resume=auto\n"));
     free(text);
     for (int rank = 0; rank < 3; rank++) {
@@ -433,9 +433,9 @@ static void options_that_print_do_not_train(void **state)
     text = get_file(in_work("dry"), NULL);
     assert_non_null(strstr(text, "batch_size = 64;"));
     assert_non_null(strstr(text, "fc1"));
-    assert_non_null(strstr(text, "steps: 10 an epoch, 30 in 3 epochs"));
-    assert_non_null(strstr(text, "expected of a step of 64 samples on one core"));
-    assert_non_null(strstr(text, "600 samples of 1 x 8 x 8 in 4 classes, 150 to test"));
+    assert_non_null(strstr(text, "steps: 10 per epoch, 30 in 3 epochs"));
+    assert_non_null(strstr(text, "expected time of a step of 64 samples on one core"));
+    assert_non_null(strstr(text, "600 samples of 1 x 8 x 8 in 4 classes, 150 for evaluation"));
     free(text);
     assert_int_not_equal(access(in_work("runs"), F_OK), 0);
     assert_int_equal(system(argument("cd %s && taskset -c 0 %s --print-nproc small.conf > nproc",

@@ -320,7 +320,7 @@ static void what_cannot_be_recorded_is_an_error_or_left(void **state)
 
     (void)state;
     NEEDS_EMULATED_MODULE();
-    assert_refused("no-device", CPU, "nothing can be captured on the processor");
+    assert_refused("no-device", CPU, "the CPU has no CUDA graphs");
     setenv("CDDP_BACKEND", "ipc", 1);
     assert_refused("no-transport", CUDA, "operations of backend ipc cannot be captured");
     run_graphs("small.conf", 2, "no-graphs", AUTO, arguments);
@@ -359,7 +359,7 @@ static void a_rank_that_cannot_record_has_all_go_on_without(void **state)
         struct run run = run_with_fault(name, AUTO, faults[i], true);
 
         assert_says(&run, "err", 0,
-                    "warning: steps are not replayed: they cannot be captured: rank 2: ");
+                    "warning: CUDA graphs are not used: they cannot be captured: rank 2: ");
         assert_in_range(replayed(name, 20), 0, 4); /* behind an epoch's end places change roles */
         assert_same_run("well", name, 20);
     }

@@ -247,7 +247,7 @@ static void nccl_that_fails_in_a_recording_has_all_go_on_without(void **state)
 
         run = run_with_refusal(name, AUTO, calls[i], true);
         assert_says(&run, "err", 0,
-                    "warning: steps are not replayed: they cannot be captured: rank 2: ");
+                    "warning: CUDA graphs are not used: they cannot be captured: rank 2: ");
         assert_says(&run, "err", 0, "unhandled cuda error");
         assert_same_run("captured", name, 12);
     }

@@ -20,108 +20,111 @@
       "where ranks meet: tcp://host:port or file:///path; set by cddp-run, or by you for rank 0 "  \
       "of a Slurm step on several nodes or of an indexed Job")                                     \
     X(TOKEN, "CDDP_TOKEN", "",                                                                     \
-      "the job's secret: whoever joins the store must know it; set by cddp-run")                   \
+      "the job's secret, which every rank must prove that it knows; set by cddp-run")              \
     X(JOB, "CDDP_JOB", "", "the job's id, part of every key in the store; set by cddp-run")        \
     X(GENERATION, "CDDP_GENERATION", "0",                                                          \
-      "grows with each restart of the job, so that nothing stale is read; set by cddp-run")        \
+      "number of restarts of the job, so that no rank reads old keys; set by cddp-run")            \
     X(HOST_ID, "CDDP_HOST_ID", "",                                                                 \
-      "which host this rank is on: ranks with the same one share memory; unset: told by the "      \
-      "kernel's boot id, the host name and the process namespace")                                 \
+      "the host of this rank: ranks with the same host share memory; unset: the kernel's boot "    \
+      "id, the host name and the process namespace")                                               \
     X(DEVICE, "CDDP_DEVICE", "cpu",                                                                \
       "where process groups have their memory: cpu, cuda (the local rank's device) or cuda:N")     \
     X(BACKEND, "CDDP_BACKEND", "",                                                                 \
-      "process group backend: host or solo, on a CUDA device also nccl, ipc or staged; "           \
-      "unset: the best here")                                                                      \
+      "backend of process groups: host or solo, on a CUDA device also nccl, ipc or staged; "       \
+      "unset: the best one here")                                                                  \
     X(CUDA_MODULE, "CDDP_CUDA_MODULE", "",                                                         \
       "file of the CUDA module; unset: libcddp-cuda.so beside the program or the library")         \
     X(MPI_MODULE, "CDDP_MPI_MODULE", "",                                                           \
       "file of the MPI module; unset: libcddp-mpi.so beside the program or the library")           \
     X(MIXED_LIBRARIES, "CDDP_MIXED_LIBRARIES", "0",                                                \
-      "1: cuBLASLt, cuDNN and NCCL may come some from the system and some from Python's wheels; "  \
-      "else that is an error")                                                                     \
+      "1: of cuBLASLt, cuDNN and NCCL, some may come from the system and others from Python's "    \
+      "wheels; 0: that is an error")                                                               \
     X(TIMEOUT_MS, "CDDP_TIMEOUT_MS", "300000",                                                     \
-      "deadline of joining and of each collective, in milliseconds")                               \
+      "deadline for joining and for each collective, in milliseconds")                             \
     X(HEARTBEAT_MS, "CDDP_HEARTBEAT_MS", "10000",                                                  \
-      "another host that does not answer for so many milliseconds, and up to two seconds more, "   \
-      "is lost; for cddp-run at least 1000")                                                       \
+      "a host that has not answered for this many milliseconds is lost, within two seconds "       \
+      "more; for cddp-run at least 1000")                                                          \
     X(STRAGGLER_MS, "CDDP_STRAGGLER_MS", "5000",                                                   \
-      "a warning names the ranks for which a collective has waited so long; 0: never")             \
+      "after a collective has waited this many milliseconds, a warning names the ranks that "      \
+      "it waits for; 0: never")                                                                    \
     X(SOCKET_IFNAME, "CDDP_SOCKET_IFNAME", "",                                                     \
-      "network interfaces for traffic between hosts, in NCCL_SOCKET_IFNAME's syntax: prefixes "    \
-      "with commas, behind ^ those to leave out, behind = exact names; unset: all")                \
+      "network interfaces to use between hosts, as in NCCL_SOCKET_IFNAME: beginnings of names "    \
+      "with commas between them; after ^: those not to use; after =: whole names; unset: all")     \
     X(CARRIER, "CDDP_CARRIER", "",                                                                 \
-      "what carries data between machines: tcp or mpi; unset: mpi where the module is there and "  \
-      "mpirun started the ranks, else tcp")                                                        \
+      "what carries data between machines: tcp or mpi; unset: mpi if mpirun started the ranks "    \
+      "and the MPI module is there, else tcp")                                                     \
     X(SOCKETS, "CDDP_SOCKETS", "2",                                                                \
-      "TCP connections between two hosts for each kind of traffic, the same on all ranks")         \
+      "number of TCP connections between two hosts for each kind of traffic; the same on all "     \
+      "ranks")                                                                                     \
     X(LEADERS, "CDDP_LEADERS", "",                                                                 \
-      "how many ranks of each machine exchange data with other machines, 1 to 4, the same on all " \
-      "ranks; unset: 1, or more where that is measured to be faster")                              \
+      "how many ranks of each machine exchange data with other machines, 1 to 4; the same on "     \
+      "all ranks; unset: 1, or more if that is measured to be faster")                             \
     X(CONGESTION, "CDDP_CONGESTION", "",                                                           \
-      "the kernel's congestion control for TCP connections that data go by, or system: this "      \
-      "host's default; unset: the default, but towards near hosts reno in the place of bbr")       \
+      "the kernel's congestion control for TCP connections that carry data; system: this "         \
+      "host's default; unset: the default, but reno instead of bbr between near hosts")            \
     X(ENCRYPT, "CDDP_ENCRYPT", "0",                                                                \
-      "1: data between hosts are encrypted too, and go by TCP only, unless CDDP_CARRIER or "       \
-      "CDDP_BACKEND names what cannot do that; 0: only connections to the store and control "      \
-      "connections are; the same on all ranks")                                                    \
+      "1: also encrypt data between hosts, and use TCP only, unless CDDP_CARRIER or "              \
+      "CDDP_BACKEND names MPI or NCCL, which cannot encrypt; 0: encrypt only connections to "      \
+      "the store and control connections; the same on all ranks")                                  \
     X(CIPHER, "CDDP_CIPHER", "",                                                                   \
-      "the one cipher that may be used: aes256gcm or chacha20; unset: the first where both "       \
-      "processors have instructions for it, else the second")                                      \
+      "the only cipher allowed: aes256gcm or chacha20; unset: aes256gcm if both CPUs have "        \
+      "instructions for it, else chacha20")                                                        \
     X(THREADS, "CDDP_THREADS", "",                                                                 \
-      "compute threads of a rank; unset: 1, but the first values of parameters are made by as "    \
-      "many as the rank has processors")                                                           \
+      "compute threads of a rank; unset: 1, except that initial parameters are drawn by as "       \
+      "many threads as the rank has cores")                                                        \
     X(MAX_ISA, "CDDP_MAX_ISA", "",                                                                 \
-      "the newest instructions of an x86 processor that may be used: generic, avx2, avx512 or "    \
-      "amx; unset: all that it has")                                                               \
+      "the newest x86 instructions to use: generic, avx2, avx512 or amx; unset: all that the "     \
+      "CPU has")                                                                                   \
     X(SPIN_US, "CDDP_SPIN_US", "",                                                                 \
-      "microseconds a waiting rank spins before it sleeps; unset: 50, or 0 when ranks outnumber "  \
-      "cores")                                                                                     \
+      "for how many microseconds a waiting rank spins before it sleeps; unset: 50, or 0 if "       \
+      "ranks outnumber cores")                                                                     \
     X(COMM_THREAD, "CDDP_COMM_THREAD", "",                                                         \
-      "1: collectives that overlap run on a thread of their own, 0: the compute thread advances "  \
-      "them; unset: 1 if the rank has a core to spare, else, over several machines by TCP, the "   \
-      "thread in turn with the compute thread, which runs them while it waits")                    \
+      "1: a thread of its own advances collectives that overlap with compute; 0: the compute "     \
+      "thread does; unset: 1 if the rank has a core to spare, else 0, except between machines "    \
+      "by TCP, where both threads do it in turn")                                                  \
     X(SHARE_GRADS, "CDDP_SHARE_GRADS", "",                                                         \
-      "0: a gradient block of the caller's (flat_grads) is copied at each step, also where the "   \
-      "caller lets ranks share its pages (share_flat_grads); unset or 1: as the caller says")      \
+      "0: copy the caller's gradient block (flat_grads) at each step, even if the caller lets "    \
+      "ranks share its pages (share_flat_grads); unset or 1: as the caller says")                  \
     X(PRODUCTS, "CDDP_PRODUCTS", "",                                                               \
-      "how products on a CUDA device are chosen: first (the library's own choice), same (the "     \
-      "fastest that gives the same bits as that one) or fast (the fastest: bits may differ "       \
-      "between runs); unset: same, or fast without ddp.deterministic")                             \
+      "how to choose an algorithm for products on a CUDA device: first (the library's "            \
+      "choice), same (the fastest with the same bits as that one) or fast (the fastest; bits "     \
+      "may differ between runs); unset: same, or fast without ddp.deterministic")                  \
     X(TF32, "CDDP_TF32", "0",                                                                      \
-      "1: float32 products and convolutions on a CUDA device round their factors to TF32, which "  \
-      "is faster")                                                                                 \
+      "1: float32 products and convolutions on a CUDA device round their factors to TF32, "        \
+      "which is faster")                                                                           \
     X(LOG, "CDDP_LOG", "warn", "what the library prints: off, error, warn, info or debug")         \
     X(PROGRESS, "CDDP_PROGRESS", "",                                                               \
-      "how rank 0 shows progress: tty (one line, redrawn), plain or off; unset: what stderr is")   \
+      "how rank 0 shows progress: tty (one line, redrawn), plain (a line every few seconds) "      \
+      "or off; unset: tty if stderr is a terminal, else plain")                                    \
     X(RUN_DIR, "CDDP_RUN_DIR", "", "folder of this run's files; set by cddp-run --run-dir")        \
     X(DUMP_DIR, "CDDP_DUMP_DIR", "",                                                               \
-      "folder below which each rank writes its group's last 1000 operations when it fails, as "    \
-      "collectives/rank-R.json; unset: CDDP_RUN_DIR, and without that none but cddp-train's own "  \
-      "run folder")                                                                                \
+      "when a group fails, each rank writes its last 1000 operations to "                          \
+      "collectives/rank-R.json in this folder; unset: CDDP_RUN_DIR, or for cddp-train the "        \
+      "run's folder; without either, nothing is written")                                          \
     X(DUMP_SIGNAL, "CDDP_DUMP_SIGNAL", "",                                                         \
-      "USR1 or USR2: the library handles that signal, if the program does not, and each rank "     \
-      "that gets it writes the same files; unset: none (cddp-train has its own for SIGUSR1)")      \
+      "USR1 or USR2: a rank that gets this signal writes the same file, unless the program "       \
+      "handles the signal itself; unset: none (cddp-train does it for SIGUSR1)")                   \
     X(TRACE, "CDDP_TRACE", "",                                                                     \
-      "steps that each rank traces, as 10-20 or 10, counted from 1: it writes trace/rank-R.json "  \
-      "below the same folder, for cddp-trace; unset: none")                                        \
+      "steps to trace, such as 10-20 or 10, counted from 1: each rank writes "                     \
+      "trace/rank-R.json in the folder of CDDP_DUMP_DIR, for cddp-trace; unset: none")             \
     X(PROFILE, "CDDP_PROFILE", "",                                                                 \
-      "file for a profile: every kernel of a step on a CUDA device with its time, bytes and "      \
-      "operations, one JSON line each; ranks from 1 on add their number to the name")              \
+      "file for a profile: the time, bytes and operations of every kernel of a step on a CUDA "    \
+      "device, a JSON object per line; ranks above 0 add their number to the name")                \
     X(ARRIVALS, "CDDP_ARRIVALS", "",                                                               \
-      "file to which rank 0 of cddp-train writes when the gradients of a step become ready, one "  \
-      "JSON line each, medians over the last steps; on the processor only")                        \
+      "file to which rank 0 of cddp-train writes when the gradients of a step become ready "       \
+      "(medians over the last steps), a JSON object per line; on the CPU only")                    \
     X(AVAILABLE_CORES, "CDDP_AVAILABLE_CORES", "",                                                 \
-      "cores that cddp-run --nproc auto has found, when it asks cddp-train how many ranks make "   \
-      "sense; set by cddp-run")                                                                    \
+      "how many cores cddp-run --nproc auto has found, when it asks cddp-train how many ranks "    \
+      "make sense; set by cddp-run")                                                               \
     X(LAUNCH, "CDDP_LAUNCH", "",                                                                   \
-      "the words before the train.conf on cddp-run's command line, as a stopped run shows them "   \
-      "again; set by cddp-run")                                                                    \
+      "the words before train.conf on cddp-run's command line, for the command that continues "    \
+      "a stopped run; set by cddp-run")                                                            \
     X(INHERITED, "CDDP_INHERITED", "",                                                             \
-      "other launchers whose variables ranks have through cddp-run, with a digest of each, "       \
-      "so that they are not taken for the ranks' own; set by cddp-run")                            \
+      "variables of other launchers that ranks inherited through cddp-run, as digests, so "        \
+      "that ranks ignore them; set by cddp-run")                                                   \
     X(REPORT_FD, "CDDP_REPORT_FD", "",                                                             \
-      "a pipe to cddp-run, in which a rank that was asked to end says that it is still saving; "   \
-      "set by cddp-run")
+      "a pipe to cddp-run, through which a rank that was asked to end reports that it is "         \
+      "still saving; set by cddp-run")
 
 /* The id of the first row of each subject, and its name */
 #define CDDPI_ENV_SUBJECT_MAP(X)                                                                   \

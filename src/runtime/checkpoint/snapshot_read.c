@@ -157,7 +157,7 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
         CDDPI_TRY(note_skipped(skipped));
     }
     if (*skipped != NULL) {
-        return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: no checkpoint is whole:\n%s", dir, *skipped);
+        return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: no checkpoint is complete:\n%s", dir, *skipped);
     }
     return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: there are no checkpoints", dir);
 }

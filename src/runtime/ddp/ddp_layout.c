@@ -143,7 +143,7 @@ void cddpi_sizes_tell(const cddp_ddp *ddp, bool measured)
         "%zu%s%s",
         plan->bytes, plan->bucket_count, ddp->planning.rule.first_bytes,
         ddp->planning.rule.bucket_bytes, large,
-        ddp->planning.chooses_sizes ? "" : " (not chosen: given, or no link was measured)");
+        ddp->planning.chooses_sizes ? "" : " (given, or defaults)");
     if (ddp->planning.chooses_sizes && measured) {
         snprintf(usually, sizeof usually, " (%.2f ms with the usual sizes)",
                  ddp->planning.sizes.usual_tail_s * 1e3);

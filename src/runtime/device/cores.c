@@ -73,12 +73,13 @@ static cddp_status open_gpu(const struct gpus *gpus, const char *name, struct cd
 
     if (place == NULL) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "devices: %s: the devices of a program's own DataParallel are "
-                          "processors: start a rank for each GPU",
+                          "devices: %s: the devices of a program's own DataParallel are CPU cores: "
+                          "start a rank for each GPU",
                           name);
     }
     if (index < 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is no device: cuda or cuda:N", name);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is not a device: use cuda or cuda:N",
+                          name);
     }
     if (gpus->first > 0) {
         cddpi_log(CDDPI_LOG_INFO,
@@ -101,7 +102,7 @@ static cddp_status find_core(const int *allowed, int count, const struct gpus *g
     out->cpu = -1;
     out->device = cddpi_device_cpu();
     if (name == NULL || strlen(name) >= sizeof out->name) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%.40s\" is no device: cpu or cpu:N",
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%.40s\" is not a device: use cpu or cpu:N",
                           name != NULL ? name : "NULL");
     }
     snprintf(out->name, sizeof out->name, "%s", name);
@@ -113,17 +114,18 @@ static cddp_status find_core(const int *allowed, int count, const struct gpus *g
     }
     index = strncmp(name, "cpu:", 4) == 0 ? read_index(name + 4) : -1;
     if (index < 0) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is no device: cpu or cpu:N", name);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "devices: \"%s\" is not a device: use cpu or cpu:N",
+                          name);
     }
     if (index < count) {
         out->cpu = allowed[index];
         return CDDP_OK;
     }
-    return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                      "devices: there is no %s: this process may use %d processor%s, which count "
-                      "from cpu:0. Ranks of a machine divide its processors: for several devices, "
-                      "use --nproc 1",
-                      name, count, count == 1 ? "" : "s");
+    return cddpi_fail(
+        CDDP_ERR_UNAVAILABLE,
+        "devices: there is no %s: this process may use %d core%s, numbered from cpu:0. The ranks "
+        "of a machine share its cores: for several devices, use --nproc 1",
+        name, count, count == 1 ? "" : "s");
 }
 
 cddp_status cddpi_core_bind(const struct cddpi_core *core)
@@ -137,7 +139,7 @@ cddp_status cddpi_core_bind(const struct cddpi_core *core)
     return sched_setaffinity(0, sizeof own, own) == 0
                ? CDDP_OK
                : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
-                                  "its thread cannot be bound to processor %d", core->cpu);
+                                  "its thread cannot be bound to CPU %d", core->cpu);
 }
 
 static cddp_status open_all(const char *const *names, int count, struct gpus *gpus,
@@ -159,7 +161,7 @@ static cddp_status open_all(const char *const *names, int count, struct gpus *gp
     allowed_count = cddpi_allowed_cpus(&allowed);
     status = allowed_count > 0 ? divide_gpus(names, count, gpus)
                                : cddpi_fail_errno(CDDP_ERR_UNAVAILABLE, errno,
-                                                  "devices: which processors this process may use");
+                                                  "devices: which cores this process may use");
     for (; devices->count < count && status == CDDP_OK; devices->count++) {
         status = find_core(allowed, allowed_count, gpus, names[devices->count],
                            &devices->cores[devices->count]);

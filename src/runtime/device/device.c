@@ -36,10 +36,11 @@ static cddp_status choose(const char *name, int local_rank, int local_world_size
         return CDDP_OK;
     }
     if (!shared && local_world_size > count) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "%d ranks on this machine, but %d CUDA device%s: start one rank a device "
-                          "(cddp-run --nproc gpu), or let ranks share devices: CDDP_BACKEND=host",
-                          local_world_size, count, count == 1 ? "" : "s");
+        return cddpi_fail(
+            CDDP_ERR_UNAVAILABLE,
+            "%d ranks on this machine, but %d CUDA device%s: start one rank per device "
+            "(cddp-run --nproc gpu), or let ranks share devices: CDDP_BACKEND=host",
+            local_world_size, count, count == 1 ? "" : "s");
     }
     *out = local_rank % count;
     return CDDP_OK;

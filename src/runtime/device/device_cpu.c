@@ -168,8 +168,8 @@ static cddp_status cpu_finish(struct cddpi_device *device, uint32_t timeout_ms)
 static cddp_status refuse_capture(void)
 {
     return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                      "the processor cannot record work: it does it at once; that is for CUDA "
-                      "devices");
+                      "the CPU cannot record work, because it does it at once; only CUDA "
+                      "devices can");
 }
 
 static cddp_status cpu_capture_begin(struct cddpi_device *device)

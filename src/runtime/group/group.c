@@ -220,8 +220,8 @@ cddp_status cddp_group_set_stream(cddp_group *group, void *stream)
     }
     if (!cddpi_group_has_device(group)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "set_stream: rank %d's group is on the processor, which has no streams: "
-                          "ask for options.device = \"cuda\"",
+                          "set_stream: rank %d's group is on the CPU, which has no streams: set "
+                          "options.device = \"cuda\"",
                           group->rank);
     }
     device = cddpi_group_on_device(group);

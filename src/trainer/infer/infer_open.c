@@ -173,8 +173,8 @@ static cddp_status read_config(const char *path, const cddp_model_options *optio
 
     if (file == NULL && options->config_text == NULL) {
         return cddpi_fail(CDDP_ERR_CONFIG,
-                          "model_open: %s is no run folder, so config_path or config_text must say "
-                          "what the model is",
+                          "model_open: %s is not a run folder, so set options.config_path or "
+                          "options.config_text to say what the model is",
                           path);
     }
     return cddpi_config_load_model(file, options->config_text, out);

@@ -155,7 +155,7 @@ cddp_status cddp_model_generate(cddp_model *model, const char *prompt,
     }
     if (model->kind != CDDPI_INFER_TOKENS) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "model_generate: only models of tokens write text, but this one's data "
+                          "model_generate: only language models write text, but this one's data "
                           "are images");
     }
     CDDPI_TRY(read_options(model, options, &read));

@@ -88,9 +88,8 @@ static cddp_status check_kind(const struct cddpi_model_spec *spec,
                               const struct cddpi_model_ops *ops)
 {
     if (spec->precision == CDDPI_PRECISION_FP16 && !ops->takes_fp16) {
-        return cddpi_fail(CDDP_ERR_CONFIG,
-                          "model: fp16 is for CUDA devices; the processor computes "
-                          "in f32 or bf16");
+        return cddpi_fail(CDDP_ERR_CONFIG, "model: fp16 is for CUDA devices; the CPU computes "
+                                           "in f32 or bf16");
     }
     if (spec->split && spec->device->ops->kind != CDDPI_DEVICE_CPU) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,

@@ -226,10 +226,10 @@ cddp_status cddpi_stages_from_names(const struct cddpi_model_spec *spec, char *c
 
         CDDPI_TRY(cddpi_model_find_layer(spec, names[i], &layer, &layers));
         if (layer <= last) {
-            return cddpi_fail(CDDP_ERR_CONFIG,
-                              "a stage cannot begin with \"%s\": it does not come behind where the "
-                              "stage before begins",
-                              names[i]);
+            return cddpi_fail(
+                CDDP_ERR_CONFIG,
+                "a stage cannot begin with \"%s\": the stage before begins there or later",
+                names[i]);
         }
         out[i].end = layer;
         out[i + 1] = (struct cddpi_layer_range){layer, layers};

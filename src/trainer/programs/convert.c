@@ -19,14 +19,14 @@
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
     X(TO, "to", 0, "hf|llmc|cddp",                                                                 \
-      "hf: for Hugging Face's GPT2LMHeadModel, OUT is a file if its name ends in .safetensors, "   \
-      "else a folder that gets model.safetensors, config.json and the files of the tokenizer; "    \
-      "llmc: a model file; cddp: a "                                                               \
-      "safetensors file, for model.weights")                                                       \
+      "the format to write. hf: for Hugging Face's GPT2LMHeadModel; OUT is a safetensors "         \
+      "file if its name says so, else a folder with model.safetensors, config.json and the "       \
+      "files of the tokenizer. llmc: a model file of llm.c. cddp: a safetensors file for "         \
+      "model.weights")                                                                             \
     X(TYPE, "type", 0, "f32|bf16|f16",                                                             \
-      "of the elements: f32 (the default), bf16 or f16; llmc holds f32 and bf16, cddp f32")        \
-    X(HEADS, "heads", 0, "N", "attention heads, where IN does not tell")                           \
-    X(INFO, "info", 0, NULL, "print what IN is, and end")                                          \
+      "type of the elements (default f32); llmc allows f32 and bf16, cddp f32")                    \
+    X(HEADS, "heads", 0, "N", "number of attention heads, if IN does not say it")                  \
+    X(INFO, "info", 0, NULL, "print format, type and sizes of IN, and exit")                       \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
@@ -288,13 +288,11 @@ int main(int argc, char **argv)
             "usage: cddp-convert --to hf|llmc|cddp [--type f32|bf16|f16] [--heads N] IN OUT\n"
             "       cddp-convert --info IN\n"
             "       cddp-convert --help | --version\n"
-            "\nConverts the weights of a GPT-2. What IN is shows in its contents: a safetensors "
-            "file\n"
-            "of cddp's or of Hugging Face's, the index of one in shards, a model file of llm.c's\n"
-            "(version 3 or 5), a folder with a model.safetensors or a "
-            "model.safetensors.index.json, "
-            "or\n"
-            "a run's folder: then its newest whole checkpoint.\n\n",
+            "\nConverts the weights of a GPT-2. IN is a safetensors file of cddp or Hugging Face,\n"
+            "a model.safetensors.index.json with its shards beside it, a model file of llm.c\n"
+            "(version 3 or 5), a folder with a model.safetensors or such an index, or a run's "
+            "folder\n"
+            "(its newest complete checkpoint). Its contents show which of these it is.\n\n",
         .run = run};
 
     return cddpi_program_main(&program, argc, argv);

@@ -10,11 +10,10 @@
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
     X(OUTPUT, "output", 'o', "FILE",                                                               \
-      "write the page there (default: report.html in the run's folder; for several runs in the "   \
-      "current folder)")                                                                           \
+      "write the page to FILE (default: report.html in the run's folder; for several runs, "       \
+      "in the current folder)")                                                                    \
     X(FOLLOW, "follow", 'f', NULL,                                                                 \
-      "write no page: show in this terminal how a run goes on, until it ends; waits for a run "    \
-      "that has not begun")                                                                        \
+      "write no page: show the run in this terminal until it ends; wait if it has not begun")      \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 

@@ -13,9 +13,10 @@
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
     X(OUTPUT, "output", 'o', "FILE",                                                               \
-      "write the merged trace there (default: trace.json in the run's folder; for files: none)")   \
+      "write the merged trace to FILE (default: trace.json in the run's folder; if FILEs "         \
+      "are given: none)")                                                                          \
     X(SVG, "svg", 0, "FILE", "also draw one step of all ranks as a picture")                       \
-    X(STEP, "step", 0, "N", "the step to draw (default: the one that took the median time)")       \
+    X(STEP, "step", 0, "N", "the step to draw (default: the one with the median time)")            \
     X(QUIET, "quiet", 'q', NULL, "do not print which ranks were late")                             \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
@@ -114,12 +115,14 @@ int main(int argc, char **argv)
     static const struct cddpi_program program = {
         .options = &table,
         .column = 22,
-        .usage = "usage: cddp-trace [options] RUN_DIR\n"
-                 "       cddp-trace [options] FILE...\n\n"
-                 "Merges what the ranks of a run have traced (train.trace, CDDP_TRACE), or dumped "
-                 "when it\n"
-                 "failed, for chrome://tracing and ui.perfetto.dev, and prints which ranks were "
-                 "late.\n\n",
+        .usage =
+            "usage: cddp-trace [options] RUN_DIR\n"
+            "       cddp-trace [options] FILE...\n\n"
+            "Merges the traces of a run's ranks (train.trace, CDDP_TRACE), or what they wrote "
+            "when the\n"
+            "run failed, into one trace for chrome://tracing and ui.perfetto.dev. Prints which "
+            "ranks\n"
+            "were late.\n\n",
         .run = run};
 
     return cddpi_program_main(&program, argc, argv);

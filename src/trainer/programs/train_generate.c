@@ -64,7 +64,7 @@ static cddp_status check_text(const struct cddpi_config *config)
     return config->data.type == CDDPI_DATA_TOKENS || config->data.type == CDDPI_DATA_TEXT
                ? CDDP_OK
                : cddpi_config_fail(
-                     config, "data.type", "only models of tokens write text, but the data are %s",
+                     config, "data.type", "only language models write text, but the data are %s",
                      config->data.type == CDDPI_DATA_SYNTHETIC ? "synthetic"
                      : config->data.type == CDDPI_DATA_CSV || config->data.type == CDDPI_DATA_NPY
                          ? "numbers"

@@ -30,20 +30,21 @@ enum { EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_STOPPED = 3 };
  * mode. */
 #define OPTION_MAP(X)                                                                              \
     X(DRY_RUN, "dry-run", 0, NULL,                                                                 \
-      "print the resolved configuration, the model and sizes, and end")                            \
-    X(VALIDATE, "validate", 0, NULL,                                                               \
-      "say what is wrong with the configuration, if anything is, and end")                         \
+      "train nothing: print the resolved configuration, the model, memory, data files and "        \
+      "number of steps")                                                                           \
+    X(VALIDATE, "validate", 0, NULL, "check the configuration and exit")                           \
     X(GENERATE, "generate", 0, "PROMPT",                                                           \
-      "print PROMPT and what the model of the run's newest checkpoint adds to it")                 \
+      "print PROMPT, and the text that the run's newest checkpoint adds to it")                    \
     X(PREDICT, "predict", 0, "PATH",                                                               \
-      "print the class or targets of each sample of PATH, by that model: images (an IDX file, an " \
-      "image or a folder), or rows of a CSV or .npy file")                                         \
+      "print the class or the targets of each sample in PATH, by the same model. PATH is an "      \
+      "IDX file, an image, a folder of images, or rows in a .csv or .npy file")                    \
     X(OUTPUT, "output", 0, "FILE",                                                                 \
-      "with --predict: write all outputs of each sample to FILE, which ends in .npy or .csv")      \
+      "with --predict: write all outputs of each sample to FILE (.npy or .csv), and print only "   \
+      "the number of samples")                                                                     \
     X(PRINT_NPROC, "print-nproc", 0, NULL,                                                         \
-      "print how many ranks make sense on this machine, and end")                                  \
+      "print how many ranks make sense on this machine, and exit")                                 \
     X(KEYS, "keys", 0, "[=NAME]",                                                                  \
-      "print what each key of train.conf does, or only those that NAME names: a key "              \
+      "print what each key of train.conf does, or only the keys that NAME names: a key "           \
       "(optimizer.lr), the beginning of keys (optimizer) or a last word (lr)")                     \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
@@ -63,8 +64,8 @@ static int own_rank(const struct cddpi_trainer *trainer)
 }
 
 /* Print "cddp-train: rank 1: ..." with the rank only once, because many error texts name it
- * themselves. Before that, report the line to the launcher, and where in it the part begins that
- * other ranks may also print. */
+ * themselves. Before that, report the line to the launcher, and where in it the part begins
+ * that other ranks may also print. */
 static void print_failure(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_failure *failure = cddpi_last_failure();
@@ -107,8 +108,9 @@ struct run_limit {
 
 enum { LIMITS = 2 };
 
-/* Whether a word of this command line must not be in the one that resumes the run: the new one
- * names the checkpoint itself, its ranks meet as cddp-run arranges it, and it may set @p longer. */
+/* Whether a word of this command line must not be in the one that resumes the run: the new
+ * one names the checkpoint itself, its ranks meet as cddp-run arranges it, and it may set @p
+ * longer. */
 static bool is_dropped(const char *word, const struct run_limit *longer)
 {
     static const char *const keys[] = {
@@ -127,8 +129,8 @@ static bool is_dropped(const char *word, const struct run_limit *longer)
     return dropped;
 }
 
-/* Print a command line for copying, which resumes the run. Its first part comes from cddp-run. @p
- * longer: what makes a complete run longer; NULL: the run is not complete. */
+/* Print a command line for copying, which resumes the run. Its first part comes from
+ * cddp-run. @p longer: what makes a complete run longer; NULL: the run is not complete. */
 static void print_command(FILE *to, const struct cddpi_trainer *trainer, char *const *words,
                           int count, const struct run_limit *longer)
 {
@@ -160,7 +162,8 @@ static void print_command(FILE *to, const struct cddpi_trainer *trainer, char *c
     fputc('\n', to);
 }
 
-/* For a run that is complete: the same with twice as many epochs, or steps, or both: what ended it.
+/* For a run that is complete: the same with twice as many epochs, or steps, or both: what
+ * ended it.
  */
 static void print_how_to_train_on(const struct cddpi_trainer *trainer, char *const *words,
                                   int count)
@@ -182,7 +185,7 @@ static void print_how_to_train_on(const struct cddpi_trainer *trainer, char *con
         (to = open_memstream(&text, &bytes)) == NULL) {
         return;
     }
-    fputs("to train on: ", to);
+    fputs("to train longer: ", to);
     print_command(to, trainer, words, count, longer);
     if (fclose(to) == 0) {
         cddpi_print(text);
@@ -190,8 +193,8 @@ static void print_how_to_train_on(const struct cddpi_trainer *trainer, char *con
     free(text);
 }
 
-/* Until there is something to save, a signal just kills. Slurm sends SIGUSR1 before the time limit;
- * it also requests dumps of the ranks' most recent operations. */
+/* Until there is something to save, a signal just kills. Slurm sends SIGUSR1 before the time
+ * limit; it also requests dumps of the ranks' most recent operations. */
 static cddp_status stop_on_signals(void)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1};
@@ -216,7 +219,8 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     } else if (trainer->step.stopped) {
         result = EXIT_STOPPED;
         if (trainer->rank == 0) {
-            printf("stopped after step %llu; to go on: ", (unsigned long long)trainer->cursor.step);
+            printf("stopped after step %llu; to continue: ",
+                   (unsigned long long)trainer->cursor.step);
             print_command(stdout, trainer, words, count, NULL);
         }
     } else if (trainer->rank == 0) {
@@ -227,8 +231,9 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     return result;
 }
 
-/* Print the number of ranks to start: one per core, but not more than samples in a batch. cddp-run
- * has counted the cores: hardware threads of one core count once, and quotas apply. */
+/* Print the number of ranks to start: one per core, but not more than samples in a batch.
+ * cddp-run has counted the cores: hardware threads of one core count once, and quotas apply.
+ */
 static int print_nproc(const struct cddpi_config *config)
 {
     int64_t count = cddpi_env_integer(CDDPI_ENV_AVAILABLE_CORES, 1, INT32_MAX, 0);
@@ -295,12 +300,14 @@ static int print_keys(const char *value, char *const *words, int count)
 
 static void print_help(void)
 {
-    fputs("usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value ...]\n"
+    fputs("usage: cddp-train [--dry-run | --validate | --print-nproc] train.conf [key=value "
+          "...]\n"
           "       cddp-train --generate PROMPT train.conf [key=value ...]\n"
           "       cddp-train --predict PATH [--output FILE] train.conf [key=value ...]\n"
           "       cddp-train --keys [NAME ...] | --help | --version\n"
-          "\nTrains as train.conf says: one rank, alone or of a job that cddp-run, mpirun or srun\n"
-          "starts.\n\n",
+          "\nTrains the model that train.conf describes. Each process is one rank of a job "
+          "that\n"
+          "cddp-run, mpirun or srun starts; without a launcher, it is the only rank.\n\n",
           stdout);
     cddpi_options_print(&table, 22, stdout);
 }

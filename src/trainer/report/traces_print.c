@@ -36,9 +36,9 @@ static void print_steps(const struct cddpi_traces *traces, FILE *out)
         return;
     }
     fprintf(out,
-            "A step took %.3f ms on average. In %.3f ms of it (%.1f %%) a rank waited for "
-            "communication (exposed_comm_ms in metrics.jsonl): %.3f ms (%.1f %%) for the last rank "
-            "to come, and %.3f ms (%.1f %%) while all did, which a perfect overlap would have "
+            "A step took %.3f ms on average. For %.3f ms of it (%.1f %%), a rank waited for "
+            "communication (exposed_comm_ms in metrics.jsonl): %.3f ms (%.1f %%) until the last "
+            "rank arrived, and %.3f ms (%.1f %%) after that, which perfect overlap would have "
             "hidden.\n",
             total / (double)count * 1e-6, exposed / (double)count * 1e-6, 100 * exposed / total,
             late / (double)count * 1e-6, 100 * late / total,
@@ -97,9 +97,8 @@ static void print_rank(const struct cddpi_traces *traces, int r, size_t count,
     fprintf(out, "rank %d called %zu of %zu collectives last", traces->ranks[r].rank, late->count,
             count);
     if (late->count > 0) {
-        fprintf(out,
-                ": the others waited %.3f ms for it in all, %.3f ms at most: ", late->sum_ns * 1e-6,
-                late->most_ns * 1e-6);
+        fprintf(out, ": the others waited %.3f ms for it in total, and longest, %.3f ms, in ",
+                late->sum_ns * 1e-6, late->most_ns * 1e-6);
         print_call(late->most, out);
     }
     fprintf(out, "\n");
@@ -174,10 +173,11 @@ void cddpi_traces_print(const struct cddpi_traces *traces, FILE *out)
         const struct cddpi_traced_rank *rank = &traces->ranks[r];
 
         if (rank->uncertainty_ns > 1e18) {
-            fprintf(out,
-                    "rank %d: there is no collective by which its clock could be compared, so its "
-                    "times do not fit the others'\n",
-                    rank->rank);
+            fprintf(
+                out,
+                "rank %d: no collective shows how its clock differs, so its times do not fit those "
+                "of the others\n",
+                rank->rank);
         } else if (rank->uncertainty_ns > 0) {
             fprintf(out, "rank %d: its clock is known to %.1f us\n", rank->rank,
                     rank->uncertainty_ns * 1e-3);

@@ -101,11 +101,11 @@ static cddp_status check_contents(struct cddpi_trainer *trainer, const char *pat
             continue;
         }
         if (config->train.resume_data == CDDPI_RESUME_DATA_SAME) {
-            return cddpi_config_fail(
-                config, key,
-                "the data have other contents than those that %s was made with, though as many "
-                "samples. Go on with the old ones, or with train.resume_data = \"any\" with these",
-                path);
+            return cddpi_config_fail(config, key,
+                                     "the data have other contents than those that %s was made "
+                                     "with, but as many samples. Continue with the old data, or "
+                                     "set train.resume_data = \"any\" to continue with these",
+                                     path);
         }
         cddpi_trainer_warn(trainer,
                            "%s: the data have other contents than those that %s was made with", key,
@@ -162,8 +162,8 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
     if (state->threads != threads) {
         cddpi_trainer_warn(trainer,
                            "CDDP_THREADS is %" PRId64 ", but %s was made with %" PRId64
-                           ": products of matrices may be rounded otherwise, so the bits may "
-                           "differ from those of a run that was not stopped",
+                           ": matrix products may round differently, so the bits may differ from "
+                           "those of an uninterrupted run",
                            threads, path, state->threads);
     }
     CDDPI_TRY(check_samples(trainer, path, state));

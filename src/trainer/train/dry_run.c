@@ -92,7 +92,7 @@ static cddp_status print_all_of(const struct cddpi_config *config,
     table = cddpi_model_describe(model);
     fprintf(file, "\n%s\n", table != NULL ? table : "");
     cddp_free(table);
-    fprintf(file, "memory for activations: %s a rank, for %d samples\n",
+    fprintf(file, "memory for activations: %s per rank, for %d samples\n",
             cddpi_print_size(cddpi_model_arena_bytes(model), size), share);
     CDDPI_TRY(print_recompute(model, share, file));
     if (engine->describe != NULL) {
@@ -145,13 +145,14 @@ void cddpi_trainer_print_data(const struct cddpi_dataset *train, const struct cd
         print_sequences(train, "train on", file);
         print_sequences(test, "evaluate on", file);
     } else if (train->target_count > 0) {
-        fprintf(file,
-                "data: %llu samples of %d x %d x %d with %d real target%s each, %llu to test\n",
-                (unsigned long long)train->count, train->channels, train->height, train->width,
-                train->target_count, train->target_count == 1 ? "" : "s",
-                (unsigned long long)test->count);
+        fprintf(
+            file,
+            "data: %llu samples of %d x %d x %d with %d real target%s each, %llu for evaluation\n",
+            (unsigned long long)train->count, train->channels, train->height, train->width,
+            train->target_count, train->target_count == 1 ? "" : "s",
+            (unsigned long long)test->count);
     } else {
-        fprintf(file, "data: %llu %s of %d x %d x %d in %d classes, %llu to test\n",
+        fprintf(file, "data: %llu %s of %d x %d x %d in %d classes, %llu for evaluation\n",
                 (unsigned long long)train->count,
                 train->files != NULL ? "files, samples" : "samples", train->channels, train->height,
                 train->width, train->classes, (unsigned long long)test->count);
@@ -165,8 +166,9 @@ static void print_steps(const struct cddpi_config *config, uint64_t samples, FIL
     uint64_t epochs = (uint64_t)config->train.epochs;
     uint64_t most = (uint64_t)config->train.max_steps;
 
-    fprintf(file, "steps: %llu an epoch, %llu in %llu epochs", (unsigned long long)(total / epochs),
-            (unsigned long long)total, (unsigned long long)epochs);
+    fprintf(file, "steps: %llu per epoch, %llu in %llu epochs",
+            (unsigned long long)(total / epochs), (unsigned long long)total,
+            (unsigned long long)epochs);
     if (most > 0 && most < total) {
         fprintf(file, ", ending after %llu (train.max_steps)", (unsigned long long)most);
     }

@@ -95,10 +95,10 @@ static cddp_status find_restart(struct cddpi_trainer *trainer, bool *out)
 
     *out = found != NULL;
     if (found != NULL && strcmp(config->train.resume, "auto") != 0) {
-        cddpi_progress_line(&trainer->records.progress,
-                            "the job that began the run in %s (%s) is started again, so the run "
-                            "goes on",
-                            config->train.run_dir, found->text);
+        cddpi_progress_line(
+            &trainer->records.progress,
+            "the job that began the run in %s (%s) was restarted, so the run continues",
+            config->train.run_dir, found->text);
     }
     return status;
 }
@@ -114,14 +114,14 @@ static void say_where(struct cddpi_trainer *trainer, const char *path)
     if (left == 0 || (most > 0 && trainer->cursor.step >= most)) {
         cddpi_progress_line(
             &trainer->records.progress,
-            "going on from %s: step %llu: the run is already complete; a larger %s "
-            "(now %lld) would train on",
+            "continuing from %s: step %llu: the run is already complete; a larger %s "
+            "(now %lld) would train longer",
             path, step, left == 0 ? "train.epochs" : "train.max_steps",
             (long long)(left == 0 ? config->train.epochs : config->train.max_steps));
         return;
     }
-    cddpi_progress_line(&trainer->records.progress, "going on from %s: step %llu, epoch %llu", path,
-                        step, (unsigned long long)trainer->cursor.epoch + 1);
+    cddpi_progress_line(&trainer->records.progress, "continuing from %s: step %llu, epoch %llu",
+                        path, step, (unsigned long long)trainer->cursor.epoch + 1);
 }
 
 /* Find the checkpoint to go on from; *@p out NULL: there is none. @p out_named: train.resume names

@@ -37,9 +37,8 @@ static cddp_status explain_file_of(const char *path, const char *name, const cha
     }
     if (cddpi_weights_are_called(name)) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
-                          "%s is a file of weights, and no checkpoint: it lacks the state of a run "
-                          "that could go on; model.weights is the key for weights that a new run "
-                          "begins with",
+                          "%s is a file of weights, not a checkpoint, so a run cannot continue "
+                          "from it. To begin a new run with these weights, set model.weights",
                           path);
     }
     return cddpi_fail(CDDP_ERR_NOT_FOUND,
@@ -108,8 +107,8 @@ static cddp_status explain_contents(const char *path)
     CDDPI_TRY(look_into(path, &contents));
     if (contents.runs > 0) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
-                          "%s has no checkpoint, but holds the folder%s of %zu run%s: name the one "
-                          "that is to go on, such as %s/%s",
+                          "%s has no checkpoint, but holds the folder%s of %zu run%s: name the run "
+                          "to continue, such as %s/%s",
                           path, contents.runs > 1 ? "s" : "", contents.runs,
                           contents.runs > 1 ? "s" : "", path, contents.name);
     }
@@ -129,22 +128,21 @@ static cddp_status explain_folder(const char *path)
 
     if (strncmp(name, "step-", 5) == 0 || (cddpi_folder_holds(path, "model.safetensors") &&
                                            cddpi_folder_holds(path, "optimizer.safetensors"))) {
-        return cddpi_fail(CDDP_ERR_NOT_FOUND,
-                          "the checkpoint %s is not whole: it lacks state.json, which is written "
-                          "last",
-                          path);
+        return cddpi_fail(
+            CDDP_ERR_NOT_FOUND,
+            "the checkpoint %s is incomplete: it lacks state.json, which is written last", path);
     }
     if (is_run(path)) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
-                          "the run in %s has no checkpoint yet, so there is nothing to go on from",
+                          "the run in %s has no checkpoint yet, so there is nothing to continue",
                           path);
     }
     if (cddpi_weights_name_in(path, weights, sizeof weights)) {
-        return cddpi_fail(CDDP_ERR_NOT_FOUND,
-                          "%s holds the weights of a model (%s), and no checkpoint: they lack the "
-                          "state of a run that could go on; model.weights is the key for weights "
-                          "that a new run begins with",
-                          path, weights);
+        return cddpi_fail(
+            CDDP_ERR_NOT_FOUND,
+            "%s holds the weights of a model (%s), but no checkpoint, so a run cannot continue "
+            "from it. To begin a new run with these weights, set model.weights",
+            path, weights);
     }
     return explain_contents(path);
 }

@@ -176,7 +176,7 @@ static cddp_status open_arrivals(struct cddpi_trainer *trainer)
     if (cddpi_device_is_async(trainer->device)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "CDDP_ARRIVALS: when gradients are ready on a device is not known here; "
-                          "unset it, or train on the processor");
+                          "unset it, or train on the CPU");
     }
     if (trainer->engine->refuses_arrivals != NULL) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "CDDP_ARRIVALS: %s: unset it",
@@ -253,10 +253,10 @@ static void warn_lone_norm(struct cddpi_trainer *trainer)
         if (name != NULL) {
             cddpi_trainer_warn(
                 trainer,
-                "batch_norm \"%s\" has one value a channel in a sample, and %s micro-batches of "
-                "one sample: of these nothing is left but the bias, and what is before learns "
-                "nothing (PyTorch refuses them). Let train.batch_size give each rank two samples "
-                "at least, or normalise over all ranks (sync)",
+                "batch_norm \"%s\" has one value per channel in a sample, and %s micro-batches of "
+                "one sample: normalised, only the bias is left of them, so the layers before learn "
+                "nothing from them (PyTorch refuses them). Let train.batch_size give each rank at "
+                "least two samples, or normalise over all ranks (sync)",
                 name, always ? "each step has" : "the last step of an epoch has");
             return;
         }

@@ -165,8 +165,7 @@ cddp_status cddpi_group_device_start(cddp_group *group, const struct cddpi_group
          op->kind == CDDPI_REDUCE_SCATTER) &&
         (op->type == CDDP_I8 || op->type == CDDP_BOOL || op->op > CDDP_OP_PROD)) {
         return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, group->rank,
-                               "%s: a device does not reduce %s by %s: let u8 or i32, or memory of "
-                               "the processor, hold them",
+                               "%s: a device does not reduce %s by %s: use u8, i32 or CPU memory",
                                cddpi_kind_name(op->kind), cddp_type_name(op->type),
                                cddp_op_name(op->op));
     }
@@ -274,7 +273,7 @@ cddp_status cddpi_group_can_capture(const cddp_group *group)
     const struct cddpi_group_device *dev = group->device;
 
     if (!cddpi_group_has_device(group)) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "nothing can be captured on the processor");
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "the CPU has no CUDA graphs");
     }
     if (!dev->transport->ops->can_capture(dev->transport)) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE, "operations of backend %s cannot be captured",

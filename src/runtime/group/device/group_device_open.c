@@ -401,7 +401,7 @@ static cddp_status check_devices(struct cddpi_group_device *dev)
             if (dev->host_of[q] == dev->host_of[r] &&
                 strncmp((const char *)all + (size_t)q * bytes, theirs, bytes) == 0) {
                 status = cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                                    "ranks %d and %d are on one device (%.47s): start one rank a "
+                                    "ranks %d and %d are on one device (%.47s): start one rank per "
                                     "device, or let them share it with CDDP_BACKEND=host",
                                     q, r, theirs);
             }

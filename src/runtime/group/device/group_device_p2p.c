@@ -128,16 +128,15 @@ static cddp_status check_op(const struct cddpi_group_device *dev, const struct c
 {
     if (dev->transport->ops->message == NULL) {
         return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,
-                               "%s of memory of device %s %d (copy it to the processor's)",
+                               "%s of memory of device %s %d (copy it to CPU memory)",
                                cddpi_kind_name(op->kind), dev->device->ops->name,
                                dev->device->index);
     }
     if (!cddpi_device_is_here(dev, op->root)) {
-        return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,
-                               "%s of memory of device %s %d: rank %d is on another host (copy it "
-                               "to the processor's)",
-                               cddpi_kind_name(op->kind), dev->device->ops->name,
-                               dev->device->index, op->root);
+        return cddpi_fail_rank(
+            CDDP_ERR_UNAVAILABLE, dev->group->rank,
+            "%s of memory of device %s %d: rank %d is on another host (copy it to CPU memory)",
+            cddpi_kind_name(op->kind), dev->device->ops->name, dev->device->index, op->root);
     }
     if (dev->capturing) {
         return cddpi_fail_rank(CDDP_ERR_UNAVAILABLE, dev->group->rank,

@@ -197,7 +197,7 @@ static cddp_status use_first_node(struct cddpi_launch_env *env)
                                              "SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is set");
     }
     if (!cddpi_slurm_host(list, 0, host)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s=%.500s is no list of hosts", name, list);
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "join: %s=%.500s is not a list of hosts", name, list);
     }
     snprintf(env->store, sizeof env->store, "tcp://%s:%d", host, FIRST_PORT + (int)(port % PORTS));
     env->hosts_store = true;

@@ -56,7 +56,7 @@ cddp_status cddpi_launch_port(const char *origin, const char *name, int *out)
     }
     name_service(name, service, sizeof service);
     return cddpi_fail(CDDP_ERR_ARGUMENT,
-                      "join: %s=%.200s is no port: Kubernetes sets it so for a Service called %s. "
+                      "join: %s=%.200s is not a port: Kubernetes sets it for a Service called %s. "
                       "Put enableServiceLinks: false into the pod's spec, or give that Service "
                       "another name",
                       name, text, service);

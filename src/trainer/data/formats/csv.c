@@ -293,7 +293,7 @@ static cddp_status describe(const struct csv_job *job, struct cddpi_dataset_memo
     const struct csv_table *table = (const struct csv_table *)(const void *)file->data;
 
     if (file->bytes < sizeof *table || table->magic != MAGIC || table->bytes > file->bytes) {
-        return cddpi_fail(CDDP_ERR_STATE, "%s: what another rank made of it is no table",
+        return cddpi_fail(CDDP_ERR_STATE, "%s: what another rank made of it is not a table",
                           job->paths[TRAIN].names[0]);
     }
     for (int part = TRAIN; part < PARTS; part++) {

@@ -20,7 +20,7 @@ static cddp_status read_number(const struct cddpi_csv *csv, const struct cddpi_c
     double value;
 
     if (!cddpi_parse_real(field->text, &value)) {
-        return cddpi_csv_fail(csv, field, column->name, "\"%.60s\" is no number%s", field->text,
+        return cddpi_csv_fail(csv, field, column->name, "\"%.60s\" is not a number%s", field->text,
                               column->role == CDDPI_CSV_TARGET
                                   ? ", but targets are real numbers with this model.loss"
                                   : ", but the column begins with one: correct it, or list the "

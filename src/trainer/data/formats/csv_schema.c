@@ -340,7 +340,7 @@ static cddp_status check_categories(const char *path, const struct cddpi_csv_col
         return CDDP_OK;
     }
     return cddpi_fail(CDDP_ERR_FORMAT,
-                      "%s: column %.100s: \"%.60s\" is no number, but %zu of its %zu different "
+                      "%s: column %.100s: \"%.60s\" is not a number, but %zu of its %zu different "
                       "values are: correct it, leave it empty, or list the column in "
                       "data.categories",
                       path, column->name, odd, numbers, column->words.count);

@@ -288,7 +288,7 @@ cddp_status cddpi_npy_read(const uint8_t *data, size_t bytes, struct cddpi_npy *
     uint64_t length;
 
     if (bytes < sizeof magic || memcmp(data, magic, sizeof magic) != 0) {
-        return cddpi_fail(CDDP_ERR_FORMAT, "byte 0: this is no .npy file of NumPy%s",
+        return cddpi_fail(CDDP_ERR_FORMAT, "byte 0: this is not a .npy file of NumPy%s",
                           cddpi_foreign_words(data, bytes, words));
     }
     if (bytes < 12) {

@@ -257,7 +257,7 @@ static cddp_status check_last(const struct cddpi_model_spec *spec, const char *n
     if (spec->vocab == 0 && !(shape->flat && fits)) {
         return cddpi_fail(CDDP_ERR_CONFIG,
                           "layer \"%s\": the last layer's output is %d x %d x %d, but there are %d "
-                          "%s: it should be %d flat",
+                          "%s: end with a linear layer of units = %d",
                           name, shape->channels, shape->height, shape->width, spec->classes,
                           spec->real_targets ? "real targets" : "classes", spec->classes);
     }

@@ -163,8 +163,8 @@ static void write_rows(const struct table *table, int count)
         fprintf(table->file, "%-24s  %-32s  %-20s  %.3f\n", row->op->layer.name, row->what,
                 row->name, 1e3 * row->seconds);
     }
-    fprintf(table->file, "expected of a step of %d samples on one core: about %.3g ms\n", count,
-            1e3 * table->total);
+    fprintf(table->file, "expected time of a step of %d samples on one core: about %.3g ms\n",
+            count, 1e3 * table->total);
 }
 
 /* Warn about parts that are slower than they could be, and take enough of the step to matter. */

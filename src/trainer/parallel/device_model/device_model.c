@@ -144,8 +144,8 @@ cddp_status cddpi_device_model_share_param(struct cddpi_device_model *part, size
 
     if (part->gpu == NULL && owner->gpu != NULL) {
         return cddpi_fail(CDDP_ERR_CONFIG,
-                          "the weight %s is read on a GPU first, and behind that on the "
-                          "processor: place both layers on one of them",
+                          "the weight %s is read first on a GPU, and later on the CPU: place both "
+                          "layers on the same kind of device",
                           owner->gpu->params[owner_index].name);
     }
     if (part->gpu == NULL) {

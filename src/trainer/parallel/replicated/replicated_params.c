@@ -131,8 +131,8 @@ static cddp_status add_tail(struct cddpi_replicated *replicated)
         } else if (cddpi_device_model_is_on_gpu(replicated->tail) ||
                    (replicated->head != NULL && cddpi_device_model_is_on_gpu(replicated->head))) {
             return cddpi_fail(CDDP_ERR_CONFIG,
-                              "the weight %s is read before the layers with copies and behind "
-                              "them, which GPUs do not do yet: copy all layers",
+                              "the weight %s is read before and after the layers that have copies, "
+                              "which GPUs do not support yet: copy all layers",
                               params[i].name);
         } else if (owner < replicated->first_param) {
             replicated->tail_numbers[i] = (uint32_t)owner;

@@ -11,32 +11,37 @@
 
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
-    X(TYPE, "type", 't', "f32|f64|f16|bf16|i32|i64|u8|i8|bool", "of elements (default f32)")       \
-    X(OP, "op", 'o', "sum|mean|min|max|prod|and|or|xor", "of reductions (default sum)")            \
-    X(ROOT, "root", 'r', "RANK", "of broadcast, reduce, gather and scatter (default 0)")           \
+    X(TYPE, "type", 't', "f32|f64|f16|bf16|i32|i64|u8|i8|bool",                                    \
+      "type of the elements (default f32)")                                                        \
+    X(OP, "op", 'o', "sum|mean|min|max|prod|and|or|xor", "operation of reductions (default sum)")  \
+    X(ROOT, "root", 'r', "RANK", "root of broadcast, reduce, gather and scatter (default 0)")      \
     X(MIN, "min", 'b', "BYTES", "the smallest size: 8, 4K, 64M, 1G (default 8)")                   \
     X(MAX, "max", 'e', "BYTES", "the largest size (default 64M, or --min if that is more)")        \
     X(FACTOR, "factor", 'f', "N", "each size is N times the one before (default 2)")               \
     X(ITERATIONS, "iterations", 'n', "N",                                                          \
-      "timed calls of each size (default: 256 MiB divided by the size, from 10 to 1000)")          \
-    X(WARMUP, "warmup", 'w', "N", "calls before them (default: a tenth of those, at least 2)")     \
+      "timed calls per size (default: 256 MiB divided by the size, at least 10, at most "          \
+      "1000)")                                                                                     \
+    X(WARMUP, "warmup", 'w', "N",                                                                  \
+      "calls before the timed ones (default: a tenth as many, at least 2)")                        \
     X(CHECK, "check", 'c', NULL,                                                                   \
-      "compare a result of each size with the bits that it must have, sums with those of the "     \
-      "tree over ranks, and end with status 1 if any element is wrong")                            \
-    X(SEED, "seed", 0, "N", "of the elements that --check makes (default 1)")                      \
-    X(IN_PLACE, "in-place", 'i', NULL, "results replace what they are made of")                    \
+      "also compare one result per size, bit by bit, with the right one (for sums: the sum "       \
+      "over cddp's tree of ranks); exit with 1 if an element is wrong")                            \
+    X(SEED, "seed", 0, "N", "seed of the elements that --check makes (default 1)")                 \
+    X(IN_PLACE, "in-place", 'i', NULL, "results overwrite the input")                              \
     X(ALLOC, "alloc", 0, "group|malloc",                                                           \
-      "of memory: group (the default: what the transport reduces fastest) or malloc (any other)")  \
+      "the kind of memory. group (default): cddp_group_alloc(), the fastest for the "              \
+      "transport; malloc: any other")                                                              \
     X(TRANSPORT, "transport", 0, "NAME",                                                           \
-      "how data goes: a backend (host, nccl ...), a carrier between hosts (tcp or mpi), or both, " \
-      "as in nccl:tcp")                                                                            \
-    X(HOSTS, "hosts", 0, "LIST", "start it by cddp-run --hosts: alpha:4,beta:4")                   \
-    X(HOSTFILE, "hostfile", 0, "FILE", "start it by cddp-run --hostfile")                          \
-    X(SSH, "ssh", 0, "COMMAND", "with these, as cddp-run --ssh")                                   \
-    X(NPROC, "nproc", 0, "N", "start it by cddp-run --nproc")                                      \
-    X(BACKEND, "backend", 0, "NAME", "as CDDP_BACKEND")                                            \
-    X(DEVICE, "device", 0, "NAME", "as CDDP_DEVICE: cpu, cuda or cuda:N")                          \
-    X(JSON, "json", 'J', "FILE", "write the figures there, too; -: to stdout, instead of a table") \
+      "what carries the data: a backend (host, nccl ...), a carrier between hosts (tcp or "        \
+      "mpi), or both, such as nccl:tcp")                                                           \
+    X(HOSTS, "hosts", 0, "LIST", "start the ranks with cddp-run --hosts: alpha:4,beta:4")          \
+    X(HOSTFILE, "hostfile", 0, "FILE", "start the ranks with cddp-run --hostfile")                 \
+    X(SSH, "ssh", 0, "COMMAND", "with --hosts or --hostfile: like cddp-run --ssh")                 \
+    X(NPROC, "nproc", 0, "N", "start N ranks with cddp-run --nproc")                               \
+    X(BACKEND, "backend", 0, "NAME", "like CDDP_BACKEND")                                          \
+    X(DEVICE, "device", 0, "NAME", "like CDDP_DEVICE: cpu, cuda or cuda:N")                        \
+    X(JSON, "json", 'J', "FILE",                                                                   \
+      "also write the figures to FILE; -: to standard output, instead of the table")               \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
@@ -185,7 +190,7 @@ static cddp_status find_collective(int word_count, char **words,
     if (near != NULL && strcmp(near, words[0]) == 0) {
         return CDDP_OK;
     }
-    return cddpi_fail(CDDP_ERR_ARGUMENT, "%s is no collective%s%s%s", words[0],
+    return cddpi_fail(CDDP_ERR_ARGUMENT, "%s is not a collective%s%s%s", words[0],
                       near != NULL ? ": did you mean " : ": see cddp-bench --help",
                       near != NULL ? near : "", near != NULL ? "?" : "");
 }
@@ -228,8 +233,8 @@ static cddp_status read_transport(const char *const *values, struct cddpi_bench_
     if (colon == NULL && options->carrier == NULL) {
         bytes = strlen(text);
     } else if (options->carrier == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "--transport %s: %s is no carrier: choose tcp or mpi",
-                          text, last);
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--transport %s: %s is not a carrier: choose tcp or mpi", text, last);
     }
     if ((colon != NULL && bytes == 0) || last[0] == '\0' || bytes >= sizeof options->transport) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
@@ -295,12 +300,13 @@ static void print_collectives(void)
 const struct cddpi_program cddpi_bench_program = {
     .options = &table,
     .column = 22,
-    .usage = "usage: cddp-bench [OPTIONS] COLLECTIVE\n"
-             "       cddp-bench --help | --version\n"
-             "\nMeasures a collective as a rank of any launcher, or starts ranks by cddp-run:\n"
-             "  cddp-bench --nproc 4 all_reduce --check\n"
-             "  cddp-bench --hosts alpha:4,beta:4 --transport tcp all_reduce\n"
-             "  cddp-run --nproc 4 -- cddp-bench all_reduce --check\n"
-             "  mpirun -np 4 cddp-bench all_gather --min 4K --max 64M --factor 4\n\n",
+    .usage =
+        "usage: cddp-bench [OPTIONS] COLLECTIVE\n"
+        "       cddp-bench --help | --version\n"
+        "\nMeasures a collective. Any launcher can start the ranks, or cddp-bench starts them:\n"
+        "  cddp-bench --nproc 4 all_reduce --check\n"
+        "  cddp-bench --hosts alpha:4,beta:4 --transport tcp all_reduce\n"
+        "  cddp-run --nproc 4 -- cddp-bench all_reduce --check\n"
+        "  mpirun -np 4 cddp-bench all_gather --min 4K --max 64M --factor 4\n\n",
     .print_more = print_collectives,
     .run = cddpi_bench_run};

@@ -17,28 +17,31 @@
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
     X(TRAIN, "train", 0, "N",                                                                      \
-      "learn a vocabulary of N tokens from TEXT, bytes and end token included, and write it to "   \
-      "the file -o names, in Hugging Face's form (tokenizer.json)")                                \
+      "learn a vocabulary of N tokens from TEXT, including the 256 bytes and the end token, and "  \
+      "write "                                                                                     \
+      "it to the file that -o names, as Hugging Face's tokenizer.json")                            \
     X(WORDS, "words", 0, NULL,                                                                     \
-      "of --train: tokens are the N most frequent words between white space, <eos> at each "       \
-      "line's end and <unk> for all other words among them")                                       \
+      "with --train: tokens are words. The N most frequent words between white space are "         \
+      "kept, <eos> stands for the end of a line, and <unk> for all other words")                   \
     X(VOCABULARY, "vocabulary", 0, "PATH",                                                         \
-      "encode with this vocabulary: what --train wrote, a tokenizer.json of GPT-2's kind, "        \
-      "GPT-2's encoder.json beside vocab.bpe, or their folder; without it each byte is a token")   \
+      "encode with this vocabulary: a file that --train wrote, a tokenizer.json like "             \
+      "GPT-2's, GPT-2's encoder.json beside vocab.bpe, or their folder. Without it, each "         \
+      "byte is a token")                                                                           \
     X(OUTPUT, "output", 'o', "NAME",                                                               \
-      "write NAME_train.bin and NAME_val.bin; of --train: the vocabulary file")                    \
+      "write NAME_train.bin and NAME_val.bin; with --train, the vocabulary file NAME")             \
     X(SEPARATOR, "document-separator", 0, "LINE",                                                  \
-      "a line such as '<|endoftext|>' that stands between documents; without it each file is one " \
-      "document")                                                                                  \
+      "a line, such as '<|endoftext|>', that separates documents; without it, each file is "       \
+      "one document")                                                                              \
     X(VAL_FRACTION, "val-fraction", 0, "F",                                                        \
-      "keep the last part of all bytes, from the next line on, for validation (default 0.1; 0: "   \
-      "none)")                                                                                     \
+      "keep this part of all bytes, at the end, for validation; it begins at a new line "          \
+      "(default 0.1; 0: none)")                                                                    \
     X(SHARD_TOKENS, "shard-tokens", 0, "N",                                                        \
-      "write NAME_train_000000.bin and so on with at most N tokens each")                          \
+      "write NAME_train_000000.bin and so on, with at most N tokens each")                         \
     X(DECODE, "decode", 0, NULL,                                                                   \
-      "TEXT are .bin files: write the text of their tokens to standard output, with LINE after "   \
-      "each document if --document-separator gives one")                                           \
-    X(CHECK, "check", 0, NULL, "write nothing: encode, decode, and compare with what TEXT was")    \
+      "decode .bin files: write their text to standard output, with LINE after each "              \
+      "document if --document-separator gives one")                                                \
+    X(CHECK, "check", 0, NULL,                                                                     \
+      "write nothing: encode and decode TEXT, and compare the result with TEXT")                   \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
@@ -222,15 +225,16 @@ int main(int argc, char **argv)
     static const struct cddpi_program program = {
         .options = &table,
         .column = 24,
-        .usage = "usage: cddp-tokenize --train N [--words] -o FILE.json TEXT...\n"
-                 "       cddp-tokenize [--vocabulary PATH] -o NAME TEXT...\n"
-                 "       cddp-tokenize [--vocabulary PATH] --check TEXT...\n"
-                 "       cddp-tokenize [--vocabulary PATH] --decode FILE.bin...\n"
-                 "\nMakes tokens of texts, as llm.c's .bin files that cddp-train reads: bytes, "
-                 "byte-level\n"
-                 "BPE as GPT-2's, or words; also learns such vocabularies. TEXT are files, - is "
-                 "standard\n"
-                 "input. Each document ends with the end token.\n\n",
+        .usage =
+            "usage: cddp-tokenize --train N [--words] -o FILE.json TEXT...\n"
+            "       cddp-tokenize [--vocabulary PATH] -o NAME TEXT...\n"
+            "       cddp-tokenize [--vocabulary PATH] --check TEXT...\n"
+            "       cddp-tokenize [--vocabulary PATH] --decode FILE.bin...\n"
+            "\nTurns texts into tokens, in llm.c's .bin files, which cddp-train reads. Tokens are "
+            "bytes,\n"
+            "byte-level BPE like GPT-2's, or words; it also learns such vocabularies. TEXT is a "
+            "file;\n"
+            "- is standard input. Each document ends with the end token.\n\n",
         .run = run};
 
     return cddpi_program_main(&program, argc, argv);

@@ -241,7 +241,7 @@ static void scan_number(struct scan *scan)
 
     if (length == 0 ||
         (scan->at[length] != '\0' && strchr("0123456789.+-", scan->at[length]) != NULL)) {
-        note_fault(scan, scan->at, "%s is no number", shown_at(scan, text));
+        note_fault(scan, scan->at, "%s is not a number", shown_at(scan, text));
     }
     scan->at += length > 0 ? length : 1;
 }

@@ -66,7 +66,7 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
         if (setting == CDDPI_GRAPH_ALWAYS) {
             return cddpi_fail(CDDP_ERR_CONFIG, "train.cuda_graph = \"always\": %s", why);
         }
-        cddpi_log(CDDPI_LOG_INFO, "steps are not replayed: %s", why);
+        cddpi_log(CDDPI_LOG_INFO, "CUDA graphs are not used: %s", why);
         return CDDP_OK;
     }
     graphs = cddpi_zalloc(sizeof *graphs);
@@ -184,7 +184,7 @@ static cddp_status choose(struct cddpi_step_graphs *graphs)
     if (isfinite(ms[0]) && isfinite(ms[1])) {
         tell(graphs->trainer, !graphs->choice.off, ms);
     } else {
-        cddpi_log(CDDPI_LOG_INFO, "steps are not replayed: there was none to be timed");
+        cddpi_log(CDDPI_LOG_INFO, "CUDA graphs are not used: there was none to be timed");
     }
     if (graphs->choice.off) {
         cddpi_step_graphs_drop(graphs);
@@ -322,10 +322,11 @@ static cddp_status give_up(struct cddpi_step_graphs *graphs, cddp_status status)
     graphs->choice.off = true;
     cddpi_step_graphs_drop(graphs);
     if (trainer->rank == 0) {
-        cddpi_trainer_warn(trainer,
-                           "steps are not replayed: they cannot be captured: %s (train.cuda_graph "
-                           "= \"never\" does not try)",
-                           why);
+        cddpi_trainer_warn(
+            trainer,
+            "CUDA graphs are not used: they cannot be captured: %s (train.cuda_graph "
+            "= \"never\" does not try)",
+            why);
     }
     return cddpi_group_capture_failed(trainer->group);
 }

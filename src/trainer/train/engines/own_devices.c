@@ -25,7 +25,7 @@ cddp_status cddpi_own_devices_check(const struct cddpi_config *config)
     const char *of_stages = "is for stages over ranks (parallel.pipeline): leave this out";
     const struct cddpi_config_rule rules[] = {
         {config->train.offload_optimizer, "train.offload_optimizer",
-         "where a rank has several devices the optimizer is in the processor's memory always: "
+         "if a rank has several devices, the optimizer is always in CPU memory: "
          "leave this out"},
         {config->parallel.pipeline > 1, "parallel.pipeline",
          "is for stages over ranks, where parallel.type = \"ranks\""},
@@ -43,10 +43,10 @@ cddp_status cddpi_own_devices_check(const struct cddpi_config *config)
 cddp_status cddpi_own_devices_check_generate(const struct cddpi_config *config)
 {
     return config->train.generate_steps > 0
-               ? cddpi_config_fail(config, "train.generate_steps",
-                                   "text cannot be generated on the way by a model on several "
-                                   "devices, or whose optimizer is not on its GPU; from a "
-                                   "checkpoint of it it can: cddp-train --generate")
+               ? cddpi_config_fail(
+                     config, "train.generate_steps",
+                     "a model on several devices, or with its optimizer not on its GPU, cannot "
+                     "generate text during training. Use cddp-train --generate with a checkpoint")
                : CDDP_OK;
 }
 
@@ -129,7 +129,7 @@ cddp_status cddpi_device_place_check(const struct cddpi_config *config,
                ? CDDP_OK
                : cddpi_config_fail(
                      config, "parallel.placement",
-                     "\"%s%s%s\" is no LAYER=DEVICE, as in \"layer1=cpu:0, fc=cpu:1\"",
+                     "\"%s%s%s\" is not LAYER=DEVICE, as in \"layer1=cpu:0, fc=cpu:1\"",
                      place->layer, place->device[0] != '\0' ? "=" : "", place->device);
 }
 

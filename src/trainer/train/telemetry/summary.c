@@ -50,7 +50,7 @@ static void show_ranks(struct cddpi_trainer *trainer)
         used += (size_t)snprintf(devices + used, sizeof devices - used, "%s%s", i > 0 ? ", " : "",
                                  name);
     }
-    cddpi_progress_line(&trainer->records.progress, "ranks   %d%s on %s (%s), joined by %s",
+    cddpi_progress_line(&trainer->records.progress, "ranks   %d%s on %s (%s); backend: %s",
                         trainer->world_size, trainer->world_size > 1 ? ", each" : "", devices,
                         trainer->device->title, cddpi_group_backend(trainer->group));
 }
@@ -67,8 +67,9 @@ static void show_data(struct cddpi_trainer *trainer)
     if (cddpi_trainer_is_text(trainer)) {
         snprintf(kind, sizeof kind, "sequences of %d tokens", train->context);
     }
-    cddpi_progress_line(&trainer->records.progress, "data    %s: %s %s to train on, %s to test",
-                        type, samples, kind, tests);
+    cddpi_progress_line(&trainer->records.progress,
+                        "data    %s: %s %s for training, %s for evaluation", type, samples, kind,
+                        tests);
 }
 
 static void show_batch(struct cddpi_trainer *trainer)
@@ -78,8 +79,8 @@ static void show_batch(struct cddpi_trainer *trainer)
     long long count = (long long)cddpi_trainer_micro_batches(config);
 
     cddpi_progress_line(&trainer->records.progress,
-                        "batch   %lld samples a step, over %d %s with %lld micro-batch%s of up to "
-                        "%lld",
+                        "batch   %lld samples per step, on %d %s, each with %lld micro-batch%s of "
+                        "at most %lld",
                         (long long)config->train.batch_size, replicas,
                         replicas == 1 ? "replica" : "replicas", count, count == 1 ? "" : "es",
                         (long long)cddpi_trainer_micro_batch(config, replicas));
@@ -109,7 +110,7 @@ void cddpi_trainer_show_end(struct cddpi_trainer *trainer, double earlier, doubl
     char before[64] = "";
 
     if (earlier > 0) {
-        snprintf(before, sizeof before, ", %.1f of them before it went on", earlier);
+        snprintf(before, sizeof before, ", %.1f of them before it was resumed", earlier);
     }
     cddpi_progress_line(progress, "the run took %.1f seconds%s", earlier + seconds, before);
     if (has_page) {

@@ -244,11 +244,10 @@ static cddp_status describe(const struct cddpi_config *config, const struct cddp
 
 static cddp_status show_evaluation(struct cddpi_trainer *trainer, uint64_t epoch)
 {
-    cddpi_progress_line(&trainer->records.progress,
-                        "epoch %llu/%lld  step %llu  test images taken for real %.2f %%",
-                        (unsigned long long)epoch, (long long)trainer->config->train.epochs,
-                        (unsigned long long)trainer->cursor.step,
-                        trainer->evaluation.accuracy * 100);
+    cddpi_progress_line(
+        &trainer->records.progress, "epoch %llu/%lld  step %llu  test images judged real: %.2f %%",
+        (unsigned long long)epoch, (long long)trainer->config->train.epochs,
+        (unsigned long long)trainer->cursor.step, trainer->evaluation.accuracy * 100);
     return cddpi_gan_write_sheet(trainer);
 }
 

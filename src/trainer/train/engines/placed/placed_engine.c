@@ -44,8 +44,8 @@ static cddp_status check(const struct cddpi_config *config, int world_size)
     CDDPI_TRY(cddpi_trainer_check_pipeline_batches(config));
     if (config->parallel.micro_batches > 1 && cddpi_trainer_has_sync(config)) {
         return cddpi_config_fail(config, "parallel.micro_batches",
-                                 "several are on their way at once, but batch_norm over all ranks "
-                                 "(sync) takes statistics of one of them");
+                                 "with several micro-batches at the same time, batch_norm cannot "
+                                 "take statistics over all ranks (sync)");
     }
     return cddpi_own_devices_check_generate(config);
 }

@@ -186,9 +186,9 @@ static cddp_status check_gpus(const struct cddpi_config *config,
                                  "statistics of batch_norm over all ranks (sync)");
     }
     return placed->pipelined && config->parallel.schedule == CDDPI_PIPELINE_ZERO_BUBBLE
-               ? cddpi_config_fail(config, "parallel.schedule",
-                                   "zero_bubble is for processors: with a GPU among the devices "
-                                   "there are 1f1b and gpipe")
+               ? cddpi_config_fail(
+                     config, "parallel.schedule",
+                     "zero_bubble is for CPUs: if one device is a GPU, choose 1f1b or gpipe")
                : CDDP_OK;
 }
 

@@ -134,10 +134,10 @@ static cddp_status check_stages(const struct cddpi_config *config)
                                  "rank");
     }
     if (named > 0 && named != stages - 1) {
-        return cddpi_config_fail(config, "parallel.stages",
-                                 "names %d layers that begin a stage, but behind the first of %d "
-                                 "stages there are %d",
-                                 named, stages, stages - 1);
+        return cddpi_config_fail(
+            config, "parallel.stages",
+            "names %d layers that begin a stage, but %d stages need %d of them", named, stages,
+            stages - 1);
     }
     if (named > 0 && config->parallel.balance != 0) {
         return cddpi_config_fail(config, "parallel.balance",
@@ -158,7 +158,7 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
 {
     if (config->train.offload_optimizer) {
         return cddpi_config_fail(config, "train.offload_optimizer",
-                                 "stages over ranks are on processors: leave this out");
+                                 "stages over ranks are on CPUs: leave this out");
     }
     CDDPI_TRY(cddpi_single_check_stage_names(config));
     if (world_size % config->parallel.pipeline != 0) {
@@ -171,10 +171,10 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
     CDDPI_TRY(check_stages(config));
     return config->train.generate_steps == 0
                ? CDDP_OK
-               : cddpi_config_fail(config, "train.generate_steps",
-                                   "text cannot be generated on the way by a model that is divided "
-                                   "into stages (parallel.pipeline); a checkpoint of it can: "
-                                   "cddp-train --generate");
+               : cddpi_config_fail(
+                     config, "train.generate_steps",
+                     "a model that is divided into stages (parallel.pipeline) cannot generate text "
+                     "during training. Use cddp-train --generate with a checkpoint");
 }
 
 /* A pipeline's schedule is made for the number of micro-batches in the configuration, so each share

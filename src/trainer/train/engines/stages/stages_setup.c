@@ -17,7 +17,7 @@ static cddp_status join(struct cddpi_trainer *trainer)
 
     if (cddpi_device_is_async(trainer->device)) {
         return cddpi_config_fail(config, "parallel.pipeline",
-                                 "pipelines run on the processor only (train.device = \"cpu\")");
+                                 "pipelines run on the CPU only (train.device = \"cpu\")");
     }
     if (cddpi_env(CDDPI_ENV_ARRIVALS) != NULL) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
