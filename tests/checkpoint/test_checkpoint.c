@@ -118,7 +118,8 @@ static void senseless_tensors_are_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         cddp_tensor both[2] = {tensors[0], cases[i].tensor};
 
-        assert_int_equal(cddp_safetensors_write(path, both, 2, NULL), CDDP_ERR_ARGUMENT);
+        assert_true(
+            failure_is(cddp_safetensors_write(path, both, 2, NULL), CDDP_ERR_ARGUMENT, -1, -1, ""));
         if (!last_error_has(cases[i].text) || !last_error_has(path)) {
             fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), cases[i].text);
         }
@@ -203,7 +204,7 @@ static void load_fills_memory_or_leaves_it_alone(void **state)
     bad[1] = good[1];
     bad[1].flags = CDDP_PARAM_FROZEN | 2;
     assert_true(failure_is(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
-    assert_true(last_error_has("\"w\": flags 0x2 are not known to cddp "));
+    assert_true(last_error_has("\"w\": flags 0x2 "));
     bad[1].flags = CDDP_PARAM_FROZEN;
     bad[1].reserved2[0] = 5;
     assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE);
@@ -238,7 +239,7 @@ static void some_of_a_files_tensors_are_loaded(void **state)
     wanted.name = "b.wieght";
     assert_true(
         failure_is(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_FORMAT, -1, -1, ""));
-    assert_true(last_error_has("the nearest name in it is \"b.weight\""));
+    assert_true(last_error_has("tensor \"b.wieght\" "));
     wanted = (cddp_param){.name = "a.weight", .dims = 1, .shape = {3}};
     assert_int_equal(cddpi_safetensors_load_some(path, &wanted, 1), CDDP_ERR_ARGUMENT);
 }
@@ -255,7 +256,7 @@ static void tensors_are_listed_if_all_their_words_are_known(void **state)
     assert_string_equal(out[1].name, "b");
     params[1].flags = CDDP_PARAM_FROZEN | 2;
     assert_true(failure_is(cddp_tensors_of(params, 2, out), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
-    assert_true(last_error_has("tensors_of: param 1 (b): flags 0x2 are not known"));
+    assert_true(last_error_has("tensors_of: param 1 (b): flags 0x2 "));
     params[1].flags = 0;
     params[1].reserved2[1] = 1;
     assert_int_equal(cddp_tensors_of(params, 2, out), CDDP_ERR_UNAVAILABLE);

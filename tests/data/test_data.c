@@ -100,7 +100,7 @@ static void folder_is_refused(const struct folder *folder, int classes, cddp_sta
     struct cddpi_dataset dataset = {.count = 77};
     int descriptors = support_descriptors();
 
-    assert_int_equal(open_folder(folder, classes, &dataset), status);
+    assert_true(failure_is(open_folder(folder, classes, &dataset), status, -1, -1, ""));
     if (strncmp(cddp_last_error(), file, strlen(file)) != 0 || !last_error_has(what)) {
         fail_msg("'%s' should begin with '%s' and contain '%s'", cddp_last_error(), file, what);
     }
@@ -228,9 +228,11 @@ static void a_file_that_is_not_there_or_no_file_is_named(void **state)
 {
     const struct folder *folder = *state;
 
-    folder_is_refused(folder, 0, CDDP_ERR_NOT_FOUND, folder->images, "No such file");
+    folder_is_refused(folder, 0, CDDP_ERR_NOT_FOUND, folder->images, ": ");
+    assert_true(failure_errno_is(ENOENT));
     support_write_file(folder->images, good_images.data, good_images.count);
-    folder_is_refused(folder, 0, CDDP_ERR_NOT_FOUND, folder->labels, "No such file");
+    folder_is_refused(folder, 0, CDDP_ERR_NOT_FOUND, folder->labels, ": ");
+    assert_true(failure_errno_is(ENOENT));
     assert_int_equal(mkdir(folder->labels, 0700), 0);
     folder_is_refused(folder, 0, CDDP_ERR_IO, folder->labels, "not a regular file");
     assert_int_equal(rmdir(folder->labels), 0);
@@ -340,7 +342,7 @@ static void no_changed_bit_of_a_gzip_file_changes_what_is_read(void **state)
     }
     assert_true(ignored < 8 * 8); /* time, extra flags, system, and the padding of one byte */
     packed.data[packed.count - 8] ^= 1;
-    images_are_refused(folder, &packed, "corrupt: the gzip trailer at byte");
+    images_are_refused(folder, &packed, "corrupt: ");
 }
 
 static void bytes_after_the_end_are_refused(void **state)
@@ -387,9 +389,7 @@ static void contents_that_cannot_fit_are_not_inflated(void **state)
     write_good(folder);
     support_write_file(folder->images, packed.data, packed.count);
     support_set_memory(folder->path, 1024);
-    folder_is_refused(folder, 0, CDDP_ERR_NO_MEMORY, folder->images,
-                      "inflated: 11.7 MiB of memory are needed, but only 1.0 MiB can be had (what "
-                      "is free on this machine)");
+    folder_is_refused(folder, 0, CDDP_ERR_NO_MEMORY, folder->images, "inflated: 11.7 MiB ");
     image[0] = 1; /* no header says how much it is */
     packed = gzip(image, count);
     support_write_file(folder->images, packed.data, packed.count);

@@ -296,11 +296,11 @@ static void a_broken_file_in_the_middle_is_named(void **state)
     for (int threads = 0; threads < 3; threads++) {
         assert_true(
             failure_is(load(&data, threads, true, false, 1, epoch), CDDP_ERR_FORMAT, -1, -1, ""));
-        assert_true(last_error_has("d/c1/002.png: the PNG file is damaged"));
+        assert_true(last_error_has("d/c1/002.png: "));
     }
     assert_int_equal(unlink(in_folder("d/c1/002.png")), 0);
     assert_true(failure_is(load(&data, 1, true, false, 1, epoch), CDDP_ERR_IO, -1, -1, ""));
-    assert_true(last_error_has("d/c1/002.png: No such file"));
+    assert_true(failure_errno_is(ENOENT) && last_error_has("d/c1/002.png: "));
     free(epoch);
     cddpi_dataset_close(&data);
 }
@@ -341,7 +341,7 @@ static void data_of_which_nothing_can_be_read_are_an_error_even_if_files_are_ski
     make_dir("d"), make_dir("d/a"), make_file("d/a/1.png", "x"), make_file("d/a/2.png", "y");
     assert_int_equal(open_folder("d", NULL, &data), CDDP_OK);
     assert_true(failure_is(load(&data, 0, false, true, 1, epoch), CDDP_ERR_FORMAT, -1, -1, ""));
-    assert_true(last_error_has(".png: neither a JPEG nor a PNG file"));
+    assert_true(last_error_has(".png: "));
     free(epoch);
     cddpi_dataset_close(&data);
 }

@@ -347,10 +347,8 @@ static void no_devices_come_with_the_reason(void **state)
 {
     (void)state;
     NEEDS_EMULATED_MODULE();
-    assert_int_equal(
-        in_process(count_none, "there is no CUDA driver", WITH("CDDP_FAKE_CUDA_DRIVER=0")), 0);
-    assert_int_equal(
-        in_process(count_none, "no CUDA device is visible", WITH("CUDA_VISIBLE_DEVICES=-1")), 0);
+    assert_int_equal(in_process(count_none, "no CUDA driver", WITH("CDDP_FAKE_CUDA_DRIVER=0")), 0);
+    assert_int_equal(in_process(count_none, "no CUDA device", WITH("CUDA_VISIBLE_DEVICES=-1")), 0);
 }
 
 int main(void)

@@ -268,7 +268,7 @@ static int bad_message_rank(int rank, int n, void *seed)
     bad[1] = messages[1];
     bad[1].reserved[1] = 1;
     CHECK(failure_is(cddp_messages_start(group, bad, 2, NULL), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
-    CHECK(last_error_has("message 1: a reserved word is 0x1, which cddp "));
+    CHECK(last_error_has("message 1: a reserved word "));
     x = rank;
     CHECK(cddp_messages_start(group, messages, 2, NULL) == CDDP_OK);
     CHECK(y == 1 - rank);

@@ -89,7 +89,6 @@ static int odd_recording_rank(int rank, int n, void *argument)
     CHECK(cddpi_group_capture_end(group, &captured) == CDDP_OK);
     status = cddpi_group_replay(group, &captured);
     CHECK((status != CDDP_OK ? status : await_failure(group)) == CDDP_ERR_MISMATCH);
-    CHECK(last_error_has("ranks disagree at operation #2 on their devices"));
     CHECK(last_error_has("rank 1: replay of captured graph "));
     device->ops->graph_destroy(device, captured.work);
     cddp_group_destroy(group);

@@ -146,7 +146,7 @@ static void ipc_says_why_it_cannot(void **state)
         (struct wanted){.hosts = "aab",
                         .backend = "ipc",
                         .status = CDDP_ERR_UNAVAILABLE,
-                        .says = "the ranks are on several machines"});
+                        .says = "several machines"});
 }
 
 /* Rank 1, on a host of its own, fails while the devices of the others wait for it. */

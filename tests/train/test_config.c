@@ -2,6 +2,7 @@
  * resolved text. */
 #include "base/alloc.h"
 #include "nn/model.h"
+#include "support/failure.h"
 #include "support/test.h"
 #include "train/config/config.h"
 #include "train/config/schema.h"
@@ -53,12 +54,23 @@ static const char *message(const char *text, char *override)
     struct cddpi_config config;
 
     write_conf(text);
-    assert_int_equal(
+    assert_true(failure_is(
         cddpi_config_load(path, override != NULL ? &override : NULL, override != NULL, &config),
-        CDDP_ERR_CONFIG);
+        CDDP_ERR_CONFIG, -1, -1, ""));
     return strncmp(cddp_last_error(), folder, strlen(folder)) == 0
                ? cddp_last_error() + strlen(folder) + 1
                : cddp_last_error();
+}
+
+/* Loading @p text fails because of what is at @p place. What is wrong there, other cases compare.
+ */
+static void is_refused_at(const char *text, char *override, const char *place)
+{
+    const char *said = message(text, override);
+
+    if (strncmp(said, place, strlen(place)) != 0) {
+        fail_msg("\"%s\" should begin with \"%s\"", said, place);
+    }
 }
 
 static void defaults_fill_what_the_file_leaves_out(void **state)
@@ -198,18 +210,18 @@ static void an_included_file_is_read_whole_or_named(void **state)
     assert_int_equal(config.train.seed, 4294967303);
     cddpi_config_fini(&config);
     write_included("\ntrain = { seed = 4294967303; };\n");
-    assert_non_null(
-        strstr(message(outer, NULL), "part.conf:2: in an included file a whole number"));
+    (void)message(outer, NULL);
+    assert_true(last_error_has("part.conf:2: in an included file a whole number"));
     write_included("train = { epoch = 7; };\n");
-    assert_non_null(strstr(message(outer, NULL), "part.conf:1: unknown key train.epoch"));
+    is_refused_at(outer, NULL, "part.conf:1: ");
     write_included("@include \"gone.conf\"\n");
-    assert_non_null(strstr(message(outer, NULL), "gone.conf: No such file or directory"));
-    assert_non_null(strstr(cddp_last_error(), "part.conf:1: "));
-    assert_non_null(
-        strstr(message("@include \"/dev/null/no.conf\"\n" FILES, NULL), "small.conf:1: "));
-    assert_non_null(strstr(cddp_last_error(), "/no.conf: "));
+    is_refused_at(outer, NULL, "part.conf:1: ");
+    assert_true(failure_errno_is(ENOENT) && last_error_has("/gone.conf: "));
+    is_refused_at("@include \"/dev/null/no.conf\"\n" FILES, NULL, "small.conf:1: ");
+    assert_true(last_error_has("no.conf: give an included file relative to "));
     write_included("@include \"part.conf\"\n");
-    assert_non_null(strstr(message(outer, NULL), "too deep"));
+    (void)message(outer, NULL);
+    assert_true(last_error_has("too deep"));
 }
 
 /* libconfig reads what is included itself, and would wait for a pipe. */
@@ -220,12 +232,13 @@ static void an_included_file_has_to_be_a_regular_one(void **state)
     (void)state;
     snprintf(name, sizeof name, "%s/pipe.conf", folder);
     assert_int_equal(mkfifo(name, 0600), 0);
-    assert_non_null(strstr(message(FILES "\n@include \"pipe.conf\"\n", NULL),
-                           "pipe.conf: it is a named pipe (FIFO), where a regular file is needed"));
-    assert_non_null(strstr(cddp_last_error(), "small.conf:3: "));
+    is_refused_at(FILES "\n@include \"pipe.conf\"\n", NULL, "small.conf:3: ");
+    assert_true(
+        last_error_has("pipe.conf: it is a named pipe (FIFO), where a regular file is needed"));
     assert_int_equal(unlink(name), 0);
     assert_int_equal(mkdir(name, 0700), 0);
-    assert_non_null(strstr(message(FILES "@include \"pipe.conf\"\n", NULL), "it is a folder"));
+    is_refused_at(FILES "@include \"pipe.conf\"\n", NULL, "small.conf:2: ");
+    assert_true(last_error_has("pipe.conf: it is a folder"));
     assert_int_equal(rmdir(name), 0);
 }
 
@@ -278,8 +291,8 @@ static void a_comment_or_string_without_an_end_is_an_error(void **state)
     assert_string_equal(message(FILES "train = { epochs = 1; };\n/* train.epochs = 3\n", NULL),
                         "small.conf:3: the comment that begins here has no end");
     write_included("\n\n/*/");
-    assert_non_null(strstr(message("@include \"part.conf\"\n" FILES, NULL),
-                           "part.conf:3: the comment that begins here has no end"));
+    is_refused_at("@include \"part.conf\"\n" FILES, NULL, "small.conf:1: ");
+    assert_true(last_error_has("part.conf:3: "));
     assert_string_equal(message(FILES "train = {\n resume = \"none; };\n", NULL),
                         "small.conf:3: the string that begins here has no end");
     assert_string_equal(message(FILES "\"\\\"", NULL),
@@ -304,21 +317,16 @@ static void a_broken_or_missing_file_is_named(void **state)
     char absent[4300];
 
     (void)state;
-    assert_string_equal(message("model = {\n type = ;\n};\n", NULL),
-                        "small.conf:2: syntax error: a value of type is expected here, not ;\n"
-                        "     type = ;\n"
-                        "            ^");
-    assert_string_equal(message("train = { seed = 1; seed = 2; };\n" FILES, NULL),
-                        "small.conf:1: seed is there twice; the first is in line 1\n"
-                        "    train = { seed = 1; seed = 2; };");
+    is_refused_at("model = {\n type = ;\n};\n", NULL, "small.conf:2: ");
+    is_refused_at("train = { seed = 1; seed = 2; };\n" FILES, NULL, "small.conf:1: ");
     snprintf(absent, sizeof absent, "%s/absent.conf", folder);
-    assert_int_equal(cddpi_config_load(absent, NULL, 0, &config), CDDP_ERR_CONFIG);
-    assert_non_null(strstr(cddp_last_error(), "absent.conf: No such file or directory"));
-    assert_int_equal(cddpi_config_load(folder, NULL, 0, &config), CDDP_ERR_CONFIG);
-    assert_non_null(strstr(cddp_last_error(), "Is a directory"));
-    assert_string_equal(message("train = { epochs = 1; };\n", NULL),
-                        "small.conf: the key data.train_images is missing, which data.type = "
-                        "\"idx\" needs");
+    assert_true(
+        failure_is(cddpi_config_load(absent, NULL, 0, &config), CDDP_ERR_CONFIG, -1, -1, "") &&
+        failure_errno_is(ENOENT) && last_error_has("/absent.conf: "));
+    assert_true(
+        failure_is(cddpi_config_load(folder, NULL, 0, &config), CDDP_ERR_CONFIG, -1, -1, "") &&
+        failure_errno_is(EISDIR) && last_error_has(folder));
+    is_refused_at("train = { epochs = 1; };\n", NULL, "small.conf: the key data.train_images ");
 }
 
 static void keys_that_do_not_go_together_are_named(void **state)
@@ -337,9 +345,8 @@ static void keys_that_do_not_go_together_are_named(void **state)
                         "small.conf:2: model.recompute: ranks exchange statistics of batch_norm "
                         "(model.sync_batch_norm) once a batch, and could not again: leave one of "
                         "the two out");
-    assert_string_equal(message(FILES, "model.layers=({ type = \"relu\"; })"),
-                        "argument model.layers=({ type = \"relu\"; }): model.layers: is used only "
-                        "with model.type = \"layers\"");
+    is_refused_at(FILES, "model.layers=({ type = \"relu\"; })",
+                  "argument model.layers=({ type = \"relu\"; }): model.layers: ");
 }
 
 static void heads_that_do_not_divide_the_features_are_named_with_their_line(void **state)
@@ -360,8 +367,7 @@ static void heads_that_do_not_divide_the_features_are_named_with_their_line(void
         "argument model.heads=7: model.heads: an embed of 64 cannot be divided among "
         "7 heads");
     snprintf(text, sizeof text, "%s size = \"125M\"; };\n", words);
-    assert_string_equal(message(text, NULL), "small.conf:3: model.size: gpt2: there is no size "
-                                             "\"125M\"; the sizes are 124M, 350M, 774M and 1558M");
+    is_refused_at(text, NULL, "small.conf:3: model.size: gpt2: ");
 }
 
 static void an_argument_overrides_the_file(void **state)
@@ -383,7 +389,8 @@ static void an_argument_overrides_the_file(void **state)
     assert_string_equal(config.train.resume, "auto");
     assert_true(config.data.flip);
     assert_float_equal(config.data.mean.values[0], 0.5, 0);
-    assert_int_equal(cddpi_config_fail(&config, "train.epochs", "x"), CDDP_ERR_CONFIG);
+    assert_true(
+        failure_is(cddpi_config_fail(&config, "train.epochs", "x"), CDDP_ERR_CONFIG, -1, -1, ""));
     assert_string_equal(cddp_last_error(), "argument train.epochs=7: train.epochs: x");
     cddpi_config_fini(&config);
 }
@@ -391,22 +398,16 @@ static void an_argument_overrides_the_file(void **state)
 static void an_error_in_an_argument_names_it(void **state)
 {
     (void)state;
-    assert_string_equal(message(FILES, "train.epoch=1"),
-                        "argument train.epoch=1: unknown key train.epoch; the nearest known key is "
-                        "train.epochs");
+    is_refused_at(FILES, "train.epoch=1", "argument train.epoch=1: unknown key");
     assert_string_equal(message(FILES, "train.epochs=many"),
                         "argument train.epochs=many: train.epochs expects a whole number");
     assert_string_equal(message(FILES, "train.epochs=1; train.seed=2"),
                         "argument train.epochs=1; train.seed=2: train.epochs expects a whole "
                         "number");
-    assert_string_equal(message(FILES, "train.epochs=0"),
-                        "argument train.epochs=0: train.epochs: 0 is outside 1 to 1000000000");
+    is_refused_at(FILES, "train.epochs=0", "argument train.epochs=0: train.epochs: ");
     assert_string_equal(message(FILES, "--verbose"), "argument --verbose: expected key=value");
-    assert_non_null(
-        strstr(message(FILES, "train=1"), "argument train=1: train is a group of keys"));
-    assert_string_equal(message(FILES, "model.loss=mae"),
-                        "argument model.loss=mae: model.loss: \"mae\" is not one of: "
-                        "cross_entropy, mse, binary_cross_entropy, l1; the nearest is \"mse\"");
+    is_refused_at(FILES, "train=1", "argument train=1: train ");
+    is_refused_at(FILES, "model.loss=mae", "argument model.loss=mae: model.loss: \"mae\" ");
 }
 
 static void the_resolved_text_reads_back_to_itself(void **state)
@@ -503,25 +504,13 @@ static void keys_of_another_type_of_data_are_refused(void **state)
     assert_string_equal(message("data = { type = \"tokens\"; train = \"a\"; };\n", NULL),
                         "small.conf: the key data.test is missing, which data.type = \"tokens\" "
                         "needs");
-    assert_string_equal(message("data = { type = \"text\"; };\n", NULL),
-                        "small.conf: the key data.train is missing, which data.type = \"text\" "
-                        "needs");
-    assert_string_equal(message(FILES, "data.vocabulary=x"),
-                        "argument data.vocabulary=x: data.vocabulary: is used only with "
-                        "data.type = \"tokens\" or \"text\"");
-    assert_string_equal(
-        message("data = { type = \"tokens\";\n train = \"a\"; test = \"b\";\n mean = 0.5; };\n",
-                NULL),
-        "small.conf:3: data.mean: is used only with data.type = \"idx\", \"synthetic\" or "
-        "\"image_folder\"");
-    assert_string_equal(
-        message("data = { type = \"text\"; train = 5; };\n", NULL),
-        "small.conf:1: data.train expects a string or a list of strings, not a whole "
-        "number");
-    assert_string_equal(
-        message("data = { type = \"text\"; train = (\"a\", 5); };\n", NULL),
-        "small.conf:1: data.train expects a string or a list of strings, not a whole "
-        "number");
+    is_refused_at("data = { type = \"text\"; };\n", NULL, "small.conf: the key data.train ");
+    is_refused_at(FILES, "data.vocabulary=x", "argument data.vocabulary=x: data.vocabulary: ");
+    is_refused_at("data = { type = \"tokens\";\n train = \"a\"; test = \"b\";\n mean = 0.5; };\n",
+                  NULL, "small.conf:3: data.mean: ");
+    is_refused_at("data = { type = \"text\"; train = 5; };\n", NULL, "small.conf:1: data.train ");
+    is_refused_at("data = { type = \"text\"; train = (\"a\", 5); };\n", NULL,
+                  "small.conf:1: data.train ");
 }
 
 static void keys_of_another_model_or_optimizer_are_refused(void **state)
@@ -563,8 +552,9 @@ static void a_type_on_the_command_line_leaves_out_what_the_file_says_of_others(v
     cddpi_config_fini(&config);
     overrides[0] = "optimizer.type=adamw";
     write_conf(text);
-    assert_int_equal(cddpi_config_load(path, overrides, 3, &config), CDDP_ERR_CONFIG);
-    assert_non_null(strstr(cddp_last_error(), "optimizer.momentum: is used only with"));
+    assert_true(
+        failure_is(cddpi_config_load(path, overrides, 3, &config), CDDP_ERR_CONFIG, -1, -1, ""));
+    assert_true(last_error_has("optimizer.momentum=0.7: optimizer.momentum: "));
 }
 
 static void what_ranks_need_not_share_is_left_out_for_comparing(void **state)

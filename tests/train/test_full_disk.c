@@ -99,7 +99,6 @@ static void a_signal_ends_the_waiting_for_room(void **state)
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
     assert_err(&job, "cddp-train: rank 0: checkpoint of step 3: ");
-    assert_err(&job, "No space left on device; a checkpoint takes about ");
     end_disk(&job, "signal");
 }
 

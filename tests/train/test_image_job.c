@@ -99,8 +99,8 @@ static void a_broken_file_ends_the_run_with_its_name(void **state)
     free(file);
     run = run_badly(&options);
     said = output(&run, "err", 0);
-    if (strstr(said, "c1/010.jpg: the JPEG file is") == NULL) {
-        assert_says(&run, "err", 1, "c1/010.jpg: the JPEG file is");
+    if (strstr(said, "c1/010.jpg: ") == NULL) {
+        assert_says(&run, "err", 1, "c1/010.jpg: ");
     }
     free(said);
 }
@@ -123,7 +123,7 @@ static void skipped_files_are_counted_over_ranks_and_one_is_named(void **state)
     run = run_well(&options);
     assert_says(&run, "err", 0,
                 "3 samples to train on and 1 to evaluate on were replaced by others");
-    assert_says(&run, "err", 0, "neither a JPEG nor a PNG file");
+    assert_says(&run, "err", 0, ".png: ");
 }
 
 static void a_folder_that_is_not_there_is_an_error_with_its_key(void **state)
@@ -137,8 +137,7 @@ static void a_folder_that_is_not_there_is_an_error_with_its_key(void **state)
     make_image_folder(in_work("train"), 1, 1, 8, 1);
     make_conf("");
     run = run_badly(&options);
-    assert_says(&run, "err", 0, "data.test");
-    assert_says(&run, "err", 0, "No such file or directory");
+    assert_says(&run, "err", 0, argument("data.test: %s: ", in_work("test")));
 }
 
 /* As it stands in examples/, on other images, and for two steps of four. */

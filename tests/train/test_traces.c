@@ -2,6 +2,7 @@
  * reported about them. */
 #include "report/timeline.h"
 #include "report/traces.h"
+#include "support/failure.h"
 #include "support/launcher.h"
 
 #include <jansson.h>
@@ -230,8 +231,8 @@ static void what_is_no_trace_is_refused_by_name(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         write_text(path, texts[i]);
-        assert_int_equal(cddpi_traces_read(paths, 1, &traces), CDDP_ERR_FORMAT);
-        need(cddp_last_error(), "rank-0.json");
+        assert_true(failure_is(cddpi_traces_read(paths, 1, &traces), CDDP_ERR_FORMAT, -1, -1, "") &&
+                    last_error_has("rank-0.json"));
     }
     /* odd values are numbers of their own, and do no harm */
     write_text(path, "{\"rank\":0,\"world_size\":1,\"spans\":[3,{\"name\":7,\"step\":\"x\"},"
@@ -239,13 +240,14 @@ static void what_is_no_trace_is_refused_by_name(void **state)
                      "\"calls\":[null,{\"number\":-5},{\"operation\":\"barrier\",\"state\":"
                      "\"done\",\"enqueued_ns\":-9223372036854775808,\"started_ns\":"
                      "9223372036854775807,\"finished_ns\":9223372036854775807}]}");
-    assert_int_equal(cddpi_traces_read(paths, 2, &traces), CDDP_ERR_ARGUMENT);
-    need(cddp_last_error(), "two of the files are of rank 0");
+    assert_true(failure_is(cddpi_traces_read(paths, 2, &traces), CDDP_ERR_ARGUMENT, -1, -1, ""));
+    assert_true(last_error_has("two of the files are of rank 0"));
     assert_int_equal(cddpi_traces_read(paths, 1, &traces), CDDP_OK);
     free(printed(&traces));
     cddpi_traces_fini(&traces);
-    assert_int_equal(cddpi_traces_read((char *[]){in_folder("none.json")}, 1, &traces),
-                     CDDP_ERR_IO);
+    assert_true(failure_is(cddpi_traces_read((char *[]){in_folder("none.json")}, 1, &traces),
+                           CDDP_ERR_NOT_FOUND, -1, -1, "") &&
+                failure_errno_is(ENOENT));
 }
 
 /* What a program said; the folder stays. */

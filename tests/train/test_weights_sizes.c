@@ -80,7 +80,7 @@ static void a_model_takes_the_sizes_of_its_weights(void **state)
     expect("--generate '1 2' run/train.conf data.type=tokens data.train=x data.test=x "
            "train.generate_tokens=1",
            0, "1 2 ");
-    expect("train.conf", 1, "model.weights: open hf: No such file or directory");
+    expect("train.conf", 1, "model.weights: open hf: ");
 }
 
 static void a_key_that_disagrees_with_the_weights_is_named_with_both_sizes(void **state)
@@ -97,7 +97,7 @@ static void a_key_that_disagrees_with_the_weights_is_named_with_both_sizes(void 
                             "have only 5"},
         {"model.size=124M", "model.size: 12 blocks, but the weights in hf (model.weights) have 2: "
                             "leave model.size out"},
-        {"data.type=text data.train=train.conf", "hf: model.vocab: 131, but the vocabulary of "},
+        {"data.type=text data.train=train.conf", "hf: model.vocab: 131, "},
     };
 
     (void)state;

@@ -301,7 +301,7 @@ static void make_files(const struct cddpi_batch_maker *maker,
     for (size_t i = 0; i < (size_t)batch->count; i++) {
         uint64_t id = cddp_sampler_at(schedule->sampler, first + i);
         struct cddpi_view_key key = {maker->seed, schedule->epoch, id};
-        struct cddpi_sample_fault fault = {CDDP_OK, ""};
+        struct cddpi_sample_fault fault = {.status = CDDP_OK};
 
         batch->sample_ids[i] = id;
         if (atomic_load_explicit(stop, memory_order_relaxed)) {
@@ -312,6 +312,7 @@ static void make_files(const struct cddpi_batch_maker *maker,
                                  &fault);
         if (fault.status != CDDP_OK) {
             out_fault->status = fault.status;
+            out_fault->error_number = cddpi_last_failure()->error_number;
             snprintf(out_fault->text, sizeof out_fault->text, "%s", cddp_last_error());
             return;
         }
@@ -376,6 +377,7 @@ void cddpi_batch_make(const struct cddpi_batch_maker *maker,
     out->broken = 0;
     out_fault->status = CDDP_OK;
     out_fault->text[0] = '\0';
+    out_fault->error_number = 0;
     if (maker->dataset->kind == CDDPI_DATASET_TOKENS) {
         make_sequences(maker, schedule, part.first, stop, out, out_fault);
     } else if (maker->dataset->kind == CDDPI_DATASET_NUMBERS) {

@@ -45,6 +45,7 @@ struct cddpi_batch_maker {
 struct cddpi_sample_fault {
     cddp_status status; /* why the batch is incomplete; CDDP_OK: it is complete */
     char text[1024];    /* "": no fault */
+    int error_number;   /* the errno that caused it; 0: none */
 };
 
 /** Check the options and prepare the tables. */

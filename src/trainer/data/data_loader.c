@@ -227,7 +227,9 @@ cddp_status cddpi_data_loader_next(struct cddpi_data_loader *loader, struct cddp
     CDDPI_TRY(cddpi_dataset_check(loader->maker.dataset, false));
     slot = &loader->slots[number % loader->slot_count];
     if (slot->fault.status != CDDP_OK) {
-        return cddpi_fail(slot->fault.status, "%s", slot->fault.text);
+        (void)cddpi_fail(slot->fault.status, "%s", slot->fault.text);
+        cddpi_error_number(slot->fault.error_number);
+        return slot->fault.status;
     }
     loader->ring.taken++;
     if (loader->broken == 0 && slot->batch.broken > 0) {

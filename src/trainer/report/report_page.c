@@ -216,11 +216,7 @@ static cddp_status read_metrics(const char *dir, json_t *run)
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to read its metrics", dir);
         goto out;
     }
-    status = cddpi_file_stream(path, "r", &file);
-    if (status != CDDP_OK) {
-        status = status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status;
-        goto out;
-    }
+    CDDPI_TRY_GOTO(out, status, cddpi_file_stream(path, "r", &file));
     CDDPI_TRY_GOTO(out, status, read_lines(file, line, run, &rows));
     if (rows.count == 0 && json_is_null(json_object_get(run, "begin"))) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s has no line of metrics", path);

@@ -6,7 +6,8 @@
 
 /** Write the page of the runs in @p dirs to @p path. Several runs are drawn over each other. A run
  *  that was traced has a timeline.
- *  @return CDDP_OK, CDDP_ERR_IO (names the file), CDDP_ERR_FORMAT, CDDP_ERR_NO_MEMORY. */
+ *  @return CDDP_OK, CDDP_ERR_NOT_FOUND, CDDP_ERR_IO (both name the file), CDDP_ERR_FORMAT,
+ *          CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_report_page_write(char *const *dirs, int count, const char *path);
 
 /* page.html, compiled in as three parts: report_page.c writes the run's data between them. */

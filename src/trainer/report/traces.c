@@ -111,11 +111,9 @@ static cddp_status read_file(const char *path, struct cddpi_traced_rank *out, in
     json_error_t error;
     json_t *json;
     FILE *file = NULL;
-    cddp_status status = cddpi_file_stream(path, "r", &file);
+    cddp_status status;
 
-    if (status != CDDP_OK) {
-        return status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status;
-    }
+    CDDPI_TRY(cddpi_file_stream(path, "r", &file));
     json = json_loadf(file, 0, &error);
     fclose(file);
     if (json == NULL) {

@@ -67,7 +67,8 @@ struct cddpi_traces {
 
 /** Read the files @p paths, one for each rank.
  *  @param out  Release with cddpi_traces_fini().
- *  @return CDDP_OK, CDDP_ERR_IO, CDDP_ERR_FORMAT (names the file), CDDP_ERR_NO_MEMORY. */
+ *  @return CDDP_OK; CDDP_ERR_NOT_FOUND, CDDP_ERR_IO, CDDP_ERR_FORMAT (they name the file);
+ *          CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_traces_read(char *const *paths, int count, struct cddpi_traces *out);
 /** Read the files of the newest generation in DIR/trace, or in DIR/collectives if DIR/trace has
  *  none.

@@ -17,18 +17,21 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Put the key that named the file before an error text, but behind the rank's name if the text has
- * one. Failures of the group are nobody's. */
+/* Put the key that named the file before an error text, but after the rank's name if the text has
+ * one. The failure keeps its status and all else that is known of it. Failures of the group are
+ * nobody's. */
 static cddp_status blame(const struct cddpi_config *config, const char *key, cddp_status status)
 {
     struct cddpi_failure failure = *cddpi_last_failure();
+    const char *unnamed = failure.text + failure.unnamed;
 
     if (status != CDDP_ERR_NOT_FOUND && status != CDDP_ERR_FORMAT && status != CDDP_ERR_IO &&
         status != CDDP_ERR_ARGUMENT) {
         return status;
     }
-    (void)cddpi_config_fail(config, key, "%s", failure.text + failure.unnamed);
-    return failure.rank >= 0 ? cddpi_fail_name(status, failure.rank) : status;
+    memmove(failure.text, unnamed, strlen(unnamed) + 1);
+    (void)cddpi_fail_again(status, &failure);
+    return cddpi_fail_name(cddpi_config_prefix(config, key, status), failure.rank);
 }
 
 static cddp_status word_blame(const void *config, const char *key, cddp_status status)
@@ -64,7 +67,6 @@ static cddp_status add_source(cddp_status status, const char *path)
 static cddp_status check_readable(const struct cddpi_config *config, const char *key,
                                   const char *path)
 {
-    char text[128];
     int error_number;
     cddp_status status;
 
@@ -72,8 +74,8 @@ static cddp_status check_readable(const struct cddpi_config *config, const char 
         return CDDP_OK;
     }
     error_number = errno;
-    status = cddpi_config_fail(config, key, "%s: %s", path,
-                               strerror_r(error_number, text, sizeof text));
+    status = cddpi_config_prefix(config, key,
+                                 cddpi_fail_errno(CDDP_ERR_CONFIG, error_number, "%s", path));
     return error_number == ENOENT ? add_source(status, path) : status;
 }
 
@@ -348,7 +350,7 @@ static cddp_status check_synthetic_memory(const struct cddpi_config *config, cdd
                           (unsigned long long)synthetic_count(config, false),
                           (unsigned long long)synthetic_count(config, true), ranks,
                           ranks == 1 ? "" : "s") != CDDP_OK) {
-        status = cddpi_config_fail(config, "data.samples", "%s", cddp_last_error());
+        status = cddpi_config_prefix(config, "data.samples", CDDP_ERR_CONFIG);
     }
     return group != NULL ? cddpi_agree(group, status) : status;
 }

@@ -163,7 +163,7 @@ static cddp_status check_gpt2(const struct cddpi_config *config)
     const char *key = config->model.heads > 0 ? "model.heads" : "model.embed";
 
     if (cddpi_model_spec_complete(&spec) != CDDP_OK) {
-        return cddpi_config_fail(config, "model.size", "%s", cddp_last_error());
+        return cddpi_config_prefix(config, "model.size", CDDP_ERR_CONFIG);
     }
     if (spec.heads > 0 && spec.embed % spec.heads != 0) {
         return cddpi_config_fail(config, key, "an embed of %d cannot be divided among %d heads",

@@ -239,7 +239,7 @@ cddp_status cddpi_own_devices_open(const struct cddpi_config *config, const cddp
     }
     status = cddpi_devices_open((const char *const *)names.values, names.count, &place, out);
     if (status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_UNAVAILABLE) {
-        status = cddpi_config_fail(config, key, "%s", cddp_last_error());
+        status = cddpi_config_prefix(config, key, CDDP_ERR_CONFIG);
     }
 end:
     for (int i = 0; i < names.count; i++) {
