@@ -471,7 +471,7 @@ static void the_others_hear_of_a_failure_through_the_store(void **state)
     helper = strdup(launcher_path("tests/launcher_rank"));
     setenv("HELPER", helper, 1);
     LAUNCH(&job, "--nproc", "2", "--grace", "300", "--", "sh", "-c",
-           "if [ $RANK = 0 ]; then trap '' TERM; $HELPER failure >heard; exit 0; fi; "
+           "if [ $RANK = 0 ]; then trap '' TERM; $HELPER await failure >heard; exit 0; fi; "
            "while [ ! -s heard ]; do sleep 0.01; done; exit 11");
     assert_int_equal(job.exit_status, 11);
     free(job.out);

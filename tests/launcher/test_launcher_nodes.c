@@ -81,7 +81,7 @@ static void ranks_of_other_nodes_hear_of_a_failure_in_the_store(void **state)
     fleet_begin(&fleet);
     setenv("LAUNCHER_RANK", launcher_path("tests/launcher_rank"), 1);
     snprintf(script, sizeof script,
-             "trap '' TERM; if [ $RANK = 0 ]; then exec \"$LAUNCHER_RANK\" failure; fi; "
+             "trap '' TERM; if [ $RANK = 0 ]; then exec \"$LAUNCHER_RANK\" await failure; fi; "
              "while [ ! -e $SHARED/go ]; do sleep 0.01; done; exit 9");
     START(&fleet, 0, "2", "0", "--grace", "1000", "--nproc", "1", "--", "sh", "-c", script);
     START(&fleet, 1, "2", "1", "--grace", "1000", "--nproc", "1", "--", "sh", "-c", script);
