@@ -201,7 +201,7 @@ static void reports_that_are_none_do_no_harm(void **state)
         LAUNCH(&job, "--nproc", "2", "--grace", "1000", "--", "sh", "-c", script);
         assert_int_equal(job.exit_status, 4);
         assert_int_equal(launcher_count(job.err, "x\n") >= 1, 1);
-        assert_err(&job, ") exited with status 4\n");
+        assert_true(launcher_failures(job.err, NULL) > 0);
         launcher_end(&job);
     }
 }
