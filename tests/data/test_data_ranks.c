@@ -199,7 +199,7 @@ static void a_bad_file_gives_every_rank_the_same_text(void **state)
     support_new_store(job->folder);
     ask_for(job, "absent");
     assert_int_equal(run_ranks(2, open_and_note, job), 0);
-    all_ranks_say(job, 2, CDDP_ERR_NOT_FOUND, "/absent", "No such file");
+    all_ranks_say(job, 2, CDDP_ERR_NOT_FOUND, "/absent", "");
 }
 
 static void a_file_that_is_bad_on_one_machine_is_reported_on_all(void **state)

@@ -21,8 +21,8 @@ static int recorded_rank(int rank, int n, void *argument)
     there = on_device(group, sizeof value);
     CHECK(put_there(group, there, &value, sizeof value) == 0);
     if (!group->device->transport->ops->can_capture(group->device->transport)) {
-        CHECK(cddpi_group_capture_begin(group) == CDDP_ERR_UNAVAILABLE);
-        CHECK(last_error_has("cannot be captured"));
+        CHECK(failure_is(cddpi_group_capture_begin(group), CDDP_ERR_UNAVAILABLE, ANY_RANK, ANY_RANK,
+                         NULL));
         cddp_group_destroy(group);
         return 0;
     }
@@ -89,7 +89,6 @@ static int odd_recording_rank(int rank, int n, void *argument)
     CHECK(cddpi_group_capture_end(group, &captured) == CDDP_OK);
     status = cddpi_group_replay(group, &captured);
     CHECK((status != CDDP_OK ? status : await_failure(group)) == CDDP_ERR_MISMATCH);
-    CHECK(last_error_has("ranks disagree at operation #2 on their devices"));
     CHECK(last_error_has("rank 1: replay of captured graph "));
     device->ops->graph_destroy(device, captured.work);
     cddp_group_destroy(group);

@@ -82,10 +82,9 @@ static void a_device_that_cannot_be_is_said_to_all_ranks(void **state)
 {
     need_emulated_module();
     try(state, 2, (struct wanted){"cuda:7", "host", false, CDDP_ERR_ARGUMENT, "sees 2 CUDA dev"});
-    try(state, 2, (struct wanted){"tpu", "host", false, CDDP_ERR_ARGUMENT, "cpu, cuda or cuda:N"});
+    try(state, 2, (struct wanted){"tpu", "host", false, CDDP_ERR_ARGUMENT, "tpu"});
     try(state, 3,
-        (struct wanted){"cuda", NULL, false, CDDP_ERR_UNAVAILABLE,
-                        "3 ranks on this machine, but 2 CUDA devices"});
+        (struct wanted){"cuda", NULL, false, CDDP_ERR_UNAVAILABLE, "3 ranks on this machine"});
     try(state, 2,
         (struct wanted){"cuda:0", NULL, false, CDDP_ERR_UNAVAILABLE,
                         "ranks 0 and 1 are on one device (GPU-"});

@@ -319,7 +319,6 @@ static int refused_rank(int rank, int n, void *argument)
     there = on_device(group, COUNT * sizeof(float));
     CHECK(cddp_send(group, there, 1, CDDP_F32, (rank + 1) % n, NULL) == CDDP_ERR_UNAVAILABLE);
     CHECK(last_error_has("messages on the device: rank 0: "));
-    CHECK(last_error_has("cannot wait for values in memory"));
     CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(fetch(group, &(float){0}, there, sizeof(float)) == 0);
     CHECK(cddpi_group_verify(group) == CDDP_OK);

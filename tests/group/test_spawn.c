@@ -355,7 +355,7 @@ static void the_example_s_ranks_print_their_mean(void **state)
     launcher_start_program(&job, launcher_path("examples/spawn"), (const char *const[]){"0", NULL});
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "spawn: 0 processes: between 1 and 4096");
+    assert_err(&job, "spawn: 0 processes: ");
     launcher_end(&job);
 }
 
