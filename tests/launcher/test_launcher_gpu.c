@@ -70,7 +70,7 @@ static void check_says_that_there_is_no_module(void **state)
     setenv("CDDP_CUDA_MODULE", kept, 1);
     free(kept);
     assert_int_equal(job.exit_status, 0);
-    assert_out(&job, "\nCUDA\n  no: $CDDP_CUDA_MODULE: the CUDA module cannot be opened: nowhere");
+    assert_out(&job, "\nCUDA\n  no: $CDDP_CUDA_MODULE: ");
     launcher_end(&job);
 }
 
@@ -90,9 +90,7 @@ static void check_tells_of_the_mpi_module(void **state)
     LAUNCH(&job, "--check");
     unsetenv("CDDP_MPI_MODULE");
     assert_int_equal(job.exit_status, 0);
-    assert_out(&job,
-               "\nMPI\n  module         no: $CDDP_MPI_MODULE: the MPI module cannot be opened: "
-               "nowhere");
+    assert_out(&job, "\nMPI\n  module         no: $CDDP_MPI_MODULE: ");
     launcher_end(&job);
 }
 

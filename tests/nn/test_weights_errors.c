@@ -365,7 +365,7 @@ static void a_file_that_is_cut_off_while_it_is_read_becomes_no_other(void **stat
         assert_true(failure_is(
             cddpi_weights_write(weights, in_folder("out"), CDDPI_WEIGHTS_HF, CDDP_BF16, HEADS),
             CDDP_ERR_IO, -1, -1, ""));
-        assert_true(last_error_has(": was truncated while it was in use: it had "));
+        assert_true(last_error_has(in_folder(files[i])));
         assert_int_not_equal(access(in_folder("out"), F_OK), 0);
         cddpi_weights_close(weights);
     }
