@@ -161,18 +161,26 @@ class Follow(unittest.TestCase):
         write(self.run_dir, BEGIN, step(10))
         self.writer.close()
         said = subprocess.run([REPORT, "--follow", self.run_dir], capture_output=True, text=True, timeout=LIMIT_S)
-        if "no process runs" not in said.stderr and "nothing new" in said.stderr:
+        if "no process writes" not in said.stderr and "nothing new" in said.stderr:
             self.skipTest("locks of this file system may be another machine's, too")
         self.assertEqual(said.returncode, 1)
         waits, why = said.stderr.splitlines()
-        self.assertRegex(waits, "no process runs .*/run, and its metrics have no end: waiting [0-9]+ s for a restart")
+        self.assertRegex(waits, "no process writes to .*/run any more, and its metrics have no end: waiting [0-9]+ s for a restart")
         self.assertRegex(why, "the run in .*/run failed or was killed: .* train.resume=auto continues it")
+
+    def test_a_pipe_is_told_that_a_run_is_silent(self):
+        write(self.run_dir, BEGIN, step(10))
+        with subprocess.Popen([REPORT, "--follow", self.run_dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertRegex(process.stderr.readline(), r"nothing new in .*/run/metrics.jsonl for [0-9]+ s: waiting \(Ctrl-C ends\)")
+            write(self.run_dir, END)
+            self.assertIn("complete", process.stdout.read())
+            self.assertEqual(process.wait(LIMIT_S), 0)
 
     def test_a_killed_run_that_starts_again_is_followed(self):
         write(self.run_dir, BEGIN, step(10))
         self.writer.close()
         with subprocess.Popen([REPORT, "--follow", self.run_dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            self.assertRegex(process.stderr.readline(), "no process runs|nothing new")
+            self.assertRegex(process.stderr.readline(), "no process writes|nothing new")
             write(self.run_dir, BEGIN, step(20), END)
             self.assertIn("complete", process.stdout.read())
             self.assertEqual(process.wait(LIMIT_S), 0)

@@ -178,17 +178,18 @@ static cddp_status watch_silence(struct follow *follow)
     case CDDPI_FOLLOW_GONE:
         if (!follow->on_terminal) {
             cddpi_say(stderr,
-                      "cddp-report: no process runs %s, and its metrics have no end: waiting %d s "
-                      "for a restart\n",
+                      "cddp-report: no process writes to %s any more, and its metrics have no end: "
+                      "waiting %d s for a restart\n",
                       follow->dir, CDDPI_FOLLOW_RESTART_S);
         }
         break;
     case CDDPI_FOLLOW_GIVEN_UP:
-        return cddpi_fail(CDDP_ERR_PEER,
-                          "the run in %s failed or was killed: no process has run it for %d s, and "
-                          "its metrics have no end. Its logs and what it printed say why; "
-                          "train.resume=auto continues it",
-                          follow->dir, CDDPI_FOLLOW_RESTART_S);
+        return cddpi_fail(
+            CDDP_ERR_PEER,
+            "the run in %s failed or was killed: no process has written there for %d s, "
+            "and its metrics have no end. Its logs and what it printed say why; "
+            "train.resume=auto continues it",
+            follow->dir, CDDPI_FOLLOW_RESTART_S);
     case CDDPI_FOLLOW_NO_NEWS:
         break;
     }
