@@ -193,46 +193,6 @@ static void the_nodes_that_did_not_come_are_named(void **state)
     fleet_end(&fleet);
 }
 
-/* Each event is awaited, so that the order alone decides. */
-static void a_node_that_waits_says_for_whom_and_until_when(void **state)
-{
-    for (int is_tcp = 0; is_tcp < 2; is_tcp++) {
-        struct fleet fleet;
-        const char *waits = is_tcp ? "cddp-run: node 0 has not come yet, or cannot be reached at "
-                                   : "cddp-run: node 0 has not come to file://";
-
-        (void)state;
-        (is_tcp ? fleet_begin_tcp : fleet_begin)(&fleet);
-        START(&fleet, 1, "3", "1", "--timeout", "600", "--nproc", "1", "--", "true");
-        launcher_await_text(fleet.nodes[1].dir, "err", waits);
-        launcher_await_text(fleet.nodes[1].dir, "err", ": waiting until ");
-        launcher_await_text(fleet.nodes[1].dir, "err", " (--timeout 600)\n");
-        START(&fleet, 0, "3", "0", "--timeout", "600", "--nproc", "1", "--", "true");
-        for (int i = 0; i < 2; i++) {
-            launcher_await_text(fleet.nodes[i].dir, "err",
-                                "of 3 nodes these have not come yet: 2: ");
-        }
-        START(&fleet, 2, "3", "2", "--timeout", "600", "--nproc", "1", "--", "true");
-        fleet_ends_with(&fleet, 3, 0);
-        fleet_end(&fleet);
-    }
-}
-
-static void a_name_that_is_not_known_is_told_while_it_is_waited_for(void **state)
-{
-    struct launched job = {0};
-
-    (void)state;
-    setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
-    launcher_start(&job, (const char *const[]){"--nnodes", "2", "--node-rank", "0", "--rdzv",
-                                               "tcp://node-0.invalid:29500", "--", "true", NULL});
-    unsetenv("CDDP_TOKEN");
-    launcher_await_text(job.dir, "err", "cddp-run: the name node-0.invalid is not known yet: ");
-    kill(job.pid, SIGTERM);
-    launcher_wait(&job);
-    launcher_end(&job);
-}
-
 static void a_wrong_token_is_refused_and_does_no_harm(void **state)
 {
     struct fleet fleet;
@@ -508,8 +468,6 @@ int main(void)
         cmocka_unit_test(a_node_of_another_version_is_told_of_on_all),
         cmocka_unit_test(a_node_whose_messages_are_of_another_version_ends_the_meeting),
         cmocka_unit_test(the_nodes_that_did_not_come_are_named),
-        cmocka_unit_test(a_node_that_waits_says_for_whom_and_until_when),
-        cmocka_unit_test(a_name_that_is_not_known_is_told_while_it_is_waited_for),
         cmocka_unit_test(a_wrong_token_is_refused_and_does_no_harm),
         cmocka_unit_test(a_store_that_others_reach_needs_a_secret),
         cmocka_unit_test(a_token_file_of_ones_own_is_taken),

@@ -1,5 +1,5 @@
-/* test_launcher_nodes.c - a running job on several machines: failures, signals, restarts, and nodes
- * that are gone or stand still. Here all machines are this one. */
+/* test_launcher_nodes.c - a job on several machines: nodes that wait for others, failures, signals,
+ * restarts, and nodes that are gone or stand still. Here all machines are this one. */
 #include "support/fleet.h"
 
 /* Of a failure that ranks 2 and 3 report and write, both on node 1, one is shown. */
@@ -293,6 +293,46 @@ static void a_node_that_cannot_run_the_program_ends_all(void **state)
     fleet_end(&fleet);
 }
 
+/* Each event is awaited, so that the order alone decides. */
+static void a_node_that_waits_says_for_whom_and_until_when(void **state)
+{
+    for (int is_tcp = 0; is_tcp < 2; is_tcp++) {
+        struct fleet fleet;
+        const char *waits = is_tcp ? "cddp-run: node 0 has not come yet, or cannot be reached at "
+                                   : "cddp-run: node 0 has not come to file://";
+
+        (void)state;
+        (is_tcp ? fleet_begin_tcp : fleet_begin)(&fleet);
+        START(&fleet, 1, "3", "1", "--timeout", "600", "--nproc", "1", "--", "true");
+        launcher_await_text(fleet.nodes[1].dir, "err", waits);
+        launcher_await_text(fleet.nodes[1].dir, "err", ": waiting until ");
+        launcher_await_text(fleet.nodes[1].dir, "err", " (--timeout 600)\n");
+        START(&fleet, 0, "3", "0", "--timeout", "600", "--nproc", "1", "--", "true");
+        for (int i = 0; i < 2; i++) {
+            launcher_await_text(fleet.nodes[i].dir, "err",
+                                "of 3 nodes these have not come yet: 2: ");
+        }
+        START(&fleet, 2, "3", "2", "--timeout", "600", "--nproc", "1", "--", "true");
+        fleet_ends_with(&fleet, 3, 0);
+        fleet_end(&fleet);
+    }
+}
+
+static void a_name_that_is_not_known_is_told_while_it_is_waited_for(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
+    launcher_start(&job, (const char *const[]){"--nnodes", "2", "--node-rank", "0", "--rdzv",
+                                               "tcp://node-0.invalid:29500", "--", "true", NULL});
+    unsetenv("CDDP_TOKEN");
+    launcher_await_text(job.dir, "err", "cddp-run: the name node-0.invalid is not known yet: ");
+    kill(job.pid, SIGTERM);
+    launcher_wait(&job);
+    launcher_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +348,8 @@ int main(void)
         cmocka_unit_test(a_signal_to_one_node_reaches_the_ranks_of_all),
         cmocka_unit_test(all_nodes_restart_together),
         cmocka_unit_test(a_node_that_cannot_run_the_program_ends_all),
+        cmocka_unit_test(a_node_that_waits_says_for_whom_and_until_when),
+        cmocka_unit_test(a_name_that_is_not_known_is_told_while_it_is_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
