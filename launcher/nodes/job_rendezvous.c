@@ -231,10 +231,12 @@ void cddpi_rendezvous_tell(const struct cddpi_job_rendezvous *rendezvous, int ge
 }
 
 void cddpi_rendezvous_tell_end(const struct cddpi_job_rendezvous *rendezvous, int generation,
-                               int rank)
+                               int rank, const char *line)
 {
     char name[32];
+    char text[256];
 
     snprintf(name, sizeof name, "ended/%d", rank);
-    set_key(rendezvous, generation, name, "0");
+    snprintf(text, sizeof text, "0%s%s", line[0] != '\0' ? "\n" : "", line);
+    set_key(rendezvous, generation, name, text);
 }

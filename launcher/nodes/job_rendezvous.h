@@ -63,9 +63,9 @@ void cddpi_rendezvous_release(struct cddpi_job_rendezvous *rendezvous);
 void cddpi_rendezvous_tell(const struct cddpi_job_rendezvous *rendezvous, int generation,
                            const char *text);
 
-/** Tell ranks that wait for @p rank to join that it ended with status 0. Does not wait; an error is
- *  only logged. */
+/** Tell ranks that wait for @p rank to join that it ended with status 0, and its last line
+ *  on stderr ("": none). Does not wait; an error is only logged. */
 void cddpi_rendezvous_tell_end(const struct cddpi_job_rendezvous *rendezvous, int generation,
-                               int rank);
+                               int rank, const char *line);
 
 #endif

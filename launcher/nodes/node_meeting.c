@@ -59,14 +59,15 @@ static void describe_self(const struct cddpi_job *job, struct cddpi_node_record 
 static cddp_status learn_job(struct cddpi_place *place)
 {
     struct cddpi_job_rendezvous *rendezvous = &place->job->rendezvous;
+    char what[] = "the store has been reached, but no cddp-run has put its job there yet";
     void *id = NULL;
     cddp_status status;
 
     if (rendezvous->server != NULL) {
         return CDDP_OK;
     }
-    status = cddpi_place_await(place, place->store, CDDPI_PLACE_JOB_KEY, place->deadline_ns, NULL,
-                               NULL, &id, NULL);
+    status = cddpi_place_await(place, place->store, CDDPI_PLACE_JOB_KEY, place->deadline_ns,
+                               cddpi_place_tell_wait, what, &id, NULL);
     if (status == CDDP_ERR_NOT_FOUND) {
         return cddpi_fail(CDDP_ERR_TIMEOUT, "%s is a store, but cddp-run does not serve it",
                           rendezvous->store);
@@ -147,6 +148,23 @@ static void tell_refused(struct cddpi_place *place, void *context)
     }
 }
 
+/* Other nodes, while they wait for node 0's answer. */
+static void look_around(struct cddpi_place *place, void *told)
+{
+    char missing[CDDPI_MISSING_BYTES];
+
+    tell_refused(place, told);
+    if (!place->job->options.is_agent && cddpi_place_wait_lasts(place)) {
+        cddpi_node_list_missing(place, missing);
+        if (missing[0] == '\0') {
+            cddpi_place_say_wait(place, "all nodes have come, but node 0 has not answered yet");
+        } else {
+            cddpi_place_say_wait(place, "of %d nodes these have not come yet: %s",
+                                 place->job->options.nnodes, missing);
+        }
+    }
+}
+
 /* Other nodes: wait for node 0's answer. */
 static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan *out)
 {
@@ -161,7 +179,8 @@ static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan 
     cddp_status status;
 
     cddpi_place_key(place, "plan", -1, key);
-    status = cddpi_place_await(place, place->store, key, deadline_ns, tell_refused, &told, &value,
+    cddpi_place_wait_begins(place);
+    status = cddpi_place_await(place, place->store, key, deadline_ns, look_around, &told, &value,
                                &bytes);
     if (status == CDDP_ERR_NOT_FOUND) {
         cddpi_refused_say(&told.list, text);
@@ -240,6 +259,7 @@ cddp_status cddpi_nodes_meet(struct cddpi_job *job, struct cddpi_wait *wait,
     cddp_status status;
 
     describe_self(job, &own);
+    cddpi_place_wait_begins(&place);
     CDDPI_TRY_GOTO(out, status, cddpi_place_open(&place));
     CDDPI_TRY_GOTO(out, status, learn_job(&place));
     CDDPI_TRY_GOTO(out, status, learn_rank(&place));

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <stdarg.h>
 #include <string.h>
 
 enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, LOOK_MS = 50, ANSWER_MS = 5000 };
@@ -33,6 +34,40 @@ uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options)
 
     (void)cddpi_parse_integer(options->timeout_ms, 1, INT32_MAX, &timeout_ms);
     return (uint32_t)timeout_ms;
+}
+
+void cddpi_place_wait_begins(struct cddpi_place *place)
+{
+    cddpi_patience_begin(&place->patience,
+                         place->job->options.is_agent ? CDDPI_PATIENCE_REMOTE_MS
+                                                      : CDDPI_PATIENCE_MS,
+                         cddpi_now_ns());
+}
+
+bool cddpi_place_wait_lasts(struct cddpi_place *place)
+{
+    return cddpi_patience_ends(&place->patience, cddpi_now_ns());
+}
+
+void cddpi_place_say_wait(struct cddpi_place *place, const char *format, ...)
+{
+    char what[CDDPI_URL_BYTES];
+    char until[32];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    cddpi_patience_until(time(NULL), cddpi_left_ms(place->deadline_ns), until, sizeof until);
+    cddpi_output_say(place->wait->output, "%s: waiting until %s (--timeout %g)", what, until,
+                     cddpi_place_timeout_ms(&place->job->options) / 1000.0);
+}
+
+void cddpi_place_tell_wait(struct cddpi_place *place, void *what)
+{
+    if (cddpi_place_wait_lasts(place)) {
+        cddpi_place_say_wait(place, "%s", (const char *)what);
+    }
 }
 
 cddp_status cddpi_place_open_store(const char *url, const char *token, uint32_t timeout_ms,
@@ -130,6 +165,13 @@ static cddp_status connect_any(struct cddpi_place *place, const char *list)
         if (status == CDDP_OK || is_final) {
             return status;
         }
+        if (cddpi_place_wait_lasts(place)) {
+            cddpi_place_say_wait(place,
+                                 place->job->options.is_agent
+                                     ? "the cddp-run that started this one cannot be reached at %s"
+                                     : "node 0 has not come yet, or cannot be reached at %s",
+                                 list);
+        }
         if (cddpi_left_ms(place->deadline_ns) == 0) {
             return cddpi_fail_prefix(CDDP_ERR_TIMEOUT,
                                      "node 0 did not come, or cannot be reached, within %g s",
@@ -207,6 +249,9 @@ static cddp_status await_name(struct cddpi_place *place, const char *host)
                               "machine's own",
                               host, cddpi_place_timeout_ms(&place->job->options) / 1000.0);
         }
+        if (cddpi_place_wait_lasts(place)) {
+            cddpi_place_say_wait(place, "the name %s is not known yet", host);
+        }
         if (!cddpi_wait_for(place->wait, -1, ATTEMPT_MS)) {
             return cddpi_wait_fail(place->wait);
         }
@@ -281,12 +326,14 @@ static cddp_status serve_by_file(struct cddpi_place *place, const char *shown)
 static cddp_status follow_file(struct cddpi_place *place, const char *shown)
 {
     struct node_board board;
+    char what[CDDPI_URL_BYTES];
     void *value = NULL;
     size_t bytes = 0;
     cddp_status status;
 
-    status = cddpi_place_await(place, place->board, board_key, place->deadline_ns, NULL, NULL,
-                               &value, &bytes);
+    snprintf(what, sizeof what, "node 0 has not come to %s yet", shown);
+    status = cddpi_place_await(place, place->board, board_key, place->deadline_ns,
+                               cddpi_place_tell_wait, what, &value, &bytes);
     if (status == CDDP_ERR_NOT_FOUND) {
         return cddpi_fail(CDDP_ERR_TIMEOUT,
                           "--rdzv %s: node 0 did not come within %g s (does it see this folder?)",

@@ -3,6 +3,7 @@
 #ifndef CDDPI_LAUNCHER_NODE_PLACE_H
 #define CDDPI_LAUNCHER_NODE_PLACE_H
 
+#include "launcher/nodes/patience.h"
 #include "launcher/output/output.h"
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/monitor.h"
@@ -12,17 +13,29 @@ struct cddpi_place {
     struct cddpi_job *job;
     struct cddpi_wait *wait;
     int64_t deadline_ns;
-    int self;          /* this node's rank; -1: assigned by order of arrival */
-    cddp_store *store; /* connected to job->rendezvous.store */
+    struct cddpi_patience patience; /* until the user is told of the current wait */
+    int self;                       /* this node's rank; -1: assigned by order of arrival */
+    cddp_store *store;              /* connected to job->rendezvous.store */
     cddp_store *board; /* the file store that holds its address; NULL with --rdzv tcp:// */
 };
 
 /** How long nodes wait for each other. */
 uint32_t cddpi_place_timeout_ms(const struct cddpi_launch_options *options);
 
+/** A wait of the meeting begins: the user is told of it if it lasts. */
+void cddpi_place_wait_begins(struct cddpi_place *place);
+/** Whether it is time to tell the user of the current wait. */
+bool cddpi_place_wait_lasts(struct cddpi_place *place);
+/** Tell the user for what this node waits, and until when. */
+void cddpi_place_say_wait(struct cddpi_place *place, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/** For cddpi_place_await(): tell the user, when it is time, that @p text has not happened yet. */
+void cddpi_place_tell_wait(struct cddpi_place *place, void *text);
+
 /** Serve the store (node 0) or connect to it. Sets place->store and job->rendezvous.
- *  @param place  The caller sets the members up to deadline_ns. Release with cddpi_place_fini(),
- *                also after a failure. */
+ *  @param place  The caller sets the members up to deadline_ns, and begins the wait. Release with
+ * cddpi_place_fini(), also after a failure. */
 CDDP_CHECKED cddp_status cddpi_place_open(struct cddpi_place *place);
 void cddpi_place_fini(struct cddpi_place *place);
 

@@ -12,11 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LOOK_MS = 50,
-    FIRST_NEWS_MS = 10000, /* after this time, missing nodes are named */
-    NEWS_MS = 60000
-};
+enum { LOOK_MS = 50 };
 
 #define RECORD struct cddpi_node_record
 #define PLAN struct cddpi_node_plan
@@ -89,7 +85,6 @@ struct gathering {
     struct cddpi_node_record own;
     struct cddpi_node_plan plan;
     int came;
-    int64_t news_ns;
     struct cddpi_refused_list refused; /* clients that the store has refused */
 };
 
@@ -141,14 +136,14 @@ static cddp_status read_records(struct gathering *all)
 
 /* List the nodes that have arrived, as "1 (alpha), 3 (beta)", or (@p have_come false) have not, as
  * "1, 3". */
-static void list_nodes(const struct gathering *all, bool have_come, char *out, size_t bytes)
+static void list_nodes(const struct cddpi_node_plan *plan, bool have_come, char *out, size_t bytes)
 {
     size_t used = 0;
     int named = 0;
 
     out[0] = '\0';
-    for (int i = 0; i < all->plan.count; i++) {
-        const struct cddpi_plan_node *node = &all->plan.nodes[i];
+    for (int i = 0; i < plan->count; i++) {
+        const struct cddpi_plan_node *node = &plan->nodes[i];
 
         if ((node->nproc > 0) != have_come) {
             continue;
@@ -170,8 +165,8 @@ static void refuse_missing(struct gathering *all)
     char refused[CDDPI_REFUSED_BYTES];
 
     cddpi_refused_say(&all->refused, refused);
-    list_nodes(all, false, missing, sizeof missing);
-    list_nodes(all, true, there, sizeof there);
+    list_nodes(&all->plan, false, missing, sizeof missing);
+    list_nodes(&all->plan, true, there, sizeof there);
     snprintf(all->plan.refusal, sizeof all->plan.refusal,
              "of %d nodes these did not come within %g s: %s (these did: %s). Is cddp-run started "
              "there, with this --rdzv and this token?%s%s",
@@ -181,21 +176,43 @@ static void refuse_missing(struct gathering *all)
 
 static void tell_missing(struct gathering *all)
 {
-    char missing[512];
+    char missing[CDDPI_MISSING_BYTES];
 
-    if (cddpi_left_ms(all->news_ns) > 0) {
-        return;
+    if (cddpi_place_wait_lasts(all->place)) {
+        list_nodes(&all->plan, false, missing, sizeof missing);
+        cddpi_place_say_wait(all->place, "of %d nodes these have not come yet: %s", all->plan.count,
+                             missing);
     }
-    list_nodes(all, false, missing, sizeof missing);
-    cddpi_output_say(all->place->wait->output, "of %d nodes these have not come yet: %s",
-                     all->plan.count, missing);
-    all->news_ns = cddpi_deadline_ns(NEWS_MS);
+}
+
+void cddpi_node_list_missing(struct cddpi_place *place, char out[CDDPI_MISSING_BYTES])
+{
+    struct cddpi_node_plan plan = {.count = place->job->options.nnodes};
+    char prefix[CDDPI_PLACE_KEY_BYTES];
+    char **keys = NULL;
+    size_t count = 0;
+
+    snprintf(out, CDDPI_MISSING_BYTES, "?");
+    cddpi_place_key(place, "node/", -1, prefix);
+    plan.nodes = cddpi_zalloc_array((size_t)plan.count, sizeof *plan.nodes);
+    if (plan.nodes != NULL && cddp_store_list(place->store, prefix, &keys, &count) == CDDP_OK) {
+        for (size_t k = 0; k < count; k++) {
+            int i = atoi(keys[k] + strlen(prefix));
+
+            if (i >= 0 && i < plan.count) {
+                plan.nodes[i].nproc = 1; /* it has come */
+            }
+        }
+        list_nodes(&plan, false, out, CDDPI_MISSING_BYTES);
+    }
+    cddp_free(keys);
+    cddpi_free(plan.nodes);
 }
 
 /* Wait until all nodes have arrived, or there is a refusal. */
 static cddp_status gather_records(struct gathering *all)
 {
-    all->news_ns = cddpi_deadline_ns(FIRST_NEWS_MS);
+    cddpi_place_wait_begins(all->place);
     for (;;) {
         cddp_status status = read_records(all);
 

@@ -41,6 +41,11 @@ struct cddpi_node_plan {
 
 extern const struct cddpi_message_form cddpi_node_plan_form;
 
+enum { CDDPI_MISSING_BYTES = 512 };
+/** Other nodes: list the nodes whose records are not in the store, as "0, 2"; cut to the size of @p
+ *  out; "": all have come; "?": the store does not say. */
+void cddpi_node_list_missing(struct cddpi_place *place, char out[CDDPI_MISSING_BYTES]);
+
 enum { CDDPI_READ_MS = 3000 }; /* how long other nodes have to read a refusal */
 
 /** Node 0, whose record is @p own: wait for the records of all nodes, and answer them.

@@ -281,12 +281,10 @@ void cddpi_relay_finish(struct cddpi_relay *relay)
     cddpi_fd_close(&relay->fd);
 }
 
-void cddpi_tail_print(const struct cddpi_tail *tail, int rank, struct cddpi_output *output)
+/* Copy what is kept of the stream, without the newlines at its end. Returns its bytes. */
+static size_t copy_tail(const struct cddpi_tail *tail, char text[CDDPI_TAIL_BYTES])
 {
-    char text[CDDPI_TAIL_BYTES];
     size_t bytes = tail->total < CDDPI_TAIL_BYTES ? tail->total : CDDPI_TAIL_BYTES;
-    size_t begin;
-    int lines = 0;
 
     for (size_t i = 0; i < bytes; i++) {
         text[i] = tail->bytes[(tail->total - bytes + i) % CDDPI_TAIL_BYTES];
@@ -294,6 +292,28 @@ void cddpi_tail_print(const struct cddpi_tail *tail, int rank, struct cddpi_outp
     while (bytes > 0 && text[bytes - 1] == '\n') {
         bytes--;
     }
+    return bytes;
+}
+
+void cddpi_tail_last_line(const struct cddpi_tail *tail, char *out, size_t bytes)
+{
+    char text[CDDPI_TAIL_BYTES];
+    size_t end = copy_tail(tail, text);
+    size_t begin = end;
+
+    while (begin > 0 && text[begin - 1] != '\n') {
+        begin--;
+    }
+    snprintf(out, bytes, "%.*s", (int)(end - begin), text + begin);
+}
+
+void cddpi_tail_print(const struct cddpi_tail *tail, int rank, struct cddpi_output *output)
+{
+    char text[CDDPI_TAIL_BYTES];
+    size_t bytes = copy_tail(tail, text);
+    size_t begin;
+    int lines = 0;
+
     for (begin = bytes; begin > 0; begin--) {
         if (text[begin - 1] == '\n' && ++lines == CDDPI_TAIL_LINES) {
             break;

@@ -213,8 +213,11 @@ static void tell_failure(const struct job_deed *deed)
 
 static void tell_end(const struct job_deed *deed)
 {
-    cddpi_rendezvous_tell_end(&deed->run->job->rendezvous, deed->run->job->generation,
-                              deed->action->rank);
+    int rank = deed->action->rank;
+    char line[200];
+
+    cddpi_tail_last_line(&cddpi_supervision_worker(deed->run, rank)->tail, line, sizeof line);
+    cddpi_rendezvous_tell_end(&deed->run->job->rendezvous, deed->run->job->generation, rank, line);
 }
 
 static void publish(const struct job_deed *deed)

@@ -126,7 +126,7 @@ static void senseless_tensors_are_refused_by_name(void **state)
     }
     assert_true(failure_is(cddp_safetensors_write(path, &newer[0], 1, NULL), CDDP_ERR_UNAVAILABLE,
                            -1, -1, ""));
-    assert_true(last_error_has("\"bad\": flags 0x1 are not known to cddp "));
+    assert_true(last_error_has("\"bad\": flags 0x1 "));
     assert_int_equal(cddp_safetensors_write(path, &newer[1], 1, NULL), CDDP_ERR_UNAVAILABLE);
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, odd), CDDP_ERR_ARGUMENT);
     assert_int_equal(cddp_safetensors_write(path, tensors, 1, twice), CDDP_ERR_ARGUMENT);

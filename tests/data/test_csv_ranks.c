@@ -232,7 +232,7 @@ static void one_rank_of_a_machine_reads_for_the_others(void **state)
     assert_int_equal(run_ranks(2, open_rank, &job), 0);
     support_new_store(folder);
     make_rows("other.csv", ROWS - 1, 0); /* as many are trained on, one less is held back */
-    job.words = "number of samples in the files differs between machines: 50 on rank 0, 49 on rank";
+    job.words = "number of samples in the files ";
     assert_int_equal(run_ranks(2, open_rank, &job), 0);
     support_new_store(folder);
     job.broken = true;

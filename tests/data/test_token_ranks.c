@@ -302,7 +302,6 @@ static void a_text_that_a_neighbour_has_not_is_named(void **state)
         for (int rank = 0; rank < 3; rank++) {
             assert_int_equal(job->status[rank], CDDP_ERR_MISMATCH);
             assert_non_null(strstr(job->message[rank], "rank 1: "));
-            assert_non_null(strstr(job->message[rank], " differs from that of rank 0: "));
         }
     }
 }

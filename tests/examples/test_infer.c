@@ -68,7 +68,8 @@ static void classify_prints_what_predict_prints(void **state)
     make_images();
     for (int kind = 0; kind < KINDS; kind++) {
         int status = -1;
-        char *lines = says(argument("src/cddp-train --predict %s %s %s", in_work("test/c%d", kind),
+        char *lines = says(argument("src/cddp-train --predict %s%s %s %s",
+                                    in_work("test/c%d", kind), kind == 0 ? "/" : "",
                                     in_work("images.conf"), run_dir_argument("images")),
                            &status);
 

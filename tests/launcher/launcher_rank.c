@@ -1,6 +1,6 @@
 /* launcher_rank.c - programs that test_launcher starts and that a shell script cannot replace.
  *
- *     launcher_rank failure          wait for a failure's text in the job's store, and print it
+ *     launcher_rank await KEY        wait for a key of the job's store, and print its value
  *     launcher_rank no-pidfd CMD...    run CMD as on a kernel without pidfd_open()
  *     launcher_rank no-prctl CMD...    run CMD where no process can die with its parent
  *     launcher_rank no-signalfd CMD... run CMD without signalfd() */
@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int print_failure(void)
+static int print_key(const char *key)
 {
     cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
     cddp_store *store = NULL;
@@ -35,7 +35,7 @@ static int print_failure(void)
 
         puts("waiting");
         fflush(stdout);
-        status = cddp_store_get(store, "failure", 0, &text, &bytes);
+        status = cddp_store_get(store, key, 0, &text, &bytes);
     }
     if (status == CDDP_OK) {
         printf("heard: %s\n", (char *)text);
@@ -73,8 +73,8 @@ static int run_without(char **command, unsigned number, long first, unsigned err
 
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "failure") == 0) {
-        int status = print_failure();
+    if (argc == 3 && strcmp(argv[1], "await") == 0) {
+        int status = print_key(argv[2]);
 
         /* The launcher's SIGCONT may come just now, and LeakSanitizer, which traces the process
          * when it ends, then waits forever. */

@@ -110,9 +110,8 @@ static void a_rank_that_the_kernel_kills_for_memory_says_so(void **state)
         skip();
     }
     assert_int_equal(job.exit_status, 137);
-    assert_err(&job, "cddp-run: rank 1 (pid ");
-    assert_err(&job, ") was killed by signal 9 (SIGKILL): memory ran out, so the kernel killed it "
-                     "(oom_kill in /sys/fs/cgroup/");
+    assert_failed_rank(&job, 1);
+    assert_err(&job, ": memory ran out, so the kernel killed it (oom_kill in /sys/fs/cgroup/");
     launcher_end(&job);
 }
 
@@ -125,12 +124,10 @@ static void the_first_failure_is_named_with_its_last_lines(void **state)
            "if [ $RANK = 1 ]; then i=0; while [ $i -lt 30 ]; do echo line $i >&2; i=$((i+1)); "
            "done; exit 3; fi; sleep 1000");
     assert_int_equal(job.exit_status, 3);
-    assert_err(&job, "rank 1 (pid ");
+    assert_failed_rank(&job, 1);
     assert_err(&job, "last lines of rank 1's stderr:\n[1] line 10\n");
     assert_err(&job,
                "[1] line 29\ncddp-run: stopping the other 2 ranks; after 10 s they are killed\n");
-    assert_no_err(&job, "rank 0 (pid");
-    assert_no_err(&job, "rank 2 (pid");
     launcher_end(&job);
 }
 
@@ -148,8 +145,8 @@ static void the_rank_that_is_the_cause_is_named_not_the_first_that_follows(void 
            "for r in 1 2; do while [ ! -s pid$r ] || kill -0 $(cat pid$r) 2>&-; do sleep 0.01; "
            "done; done; exit 6");
     assert_int_equal(job.exit_status, 6);
-    assert_err(&job, "cddp-run: rank 0 (pid ");
-    assert_int_equal(launcher_count(job.err, "exited with status"), 1);
+    assert_failed_rank(&job, 0);
+    assert_int_equal(launcher_failures(job.err, NULL), 1);
     launcher_end(&job);
 }
 
@@ -169,7 +166,7 @@ static void a_rank_that_blames_another_wrongly_is_named_itself(void **state)
                  rests[i]);
         LAUNCH(&job, "--nproc", "2", "--grace", "0.5", "--", "sh", "-c", script);
         assert_int_equal(job.exit_status, 4);
-        assert_err(&job, "cddp-run: rank 1 (pid ");
+        assert_failed_rank(&job, 1);
         launcher_end(&job);
     }
 }
@@ -205,8 +202,8 @@ static void ends_are_blamed_in_the_order_in_which_they_happened(void **state)
     kill((pid_t)supervisor, SIGCONT);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 128 + SIGUSR1);
-    assert_err(&job, ") was killed by signal 10 (SIGUSR1)\n");
-    assert_int_equal(launcher_count(job.err, "was killed by"), 1);
+    assert_failed_rank(&job, 2);
+    assert_int_equal(launcher_failures(job.err, NULL), 1);
     launcher_end(&job);
 }
 
@@ -219,8 +216,7 @@ static void survivors_that_ignore_sigterm_are_killed_after_the_grace(void **stat
            "trap '' TERM; echo $$ >pid$RANK; if [ $RANK = 0 ]; then while [ ! -s pid1 ]; do sleep "
            "0.01; done; exit 5; fi; while :; do sleep 1; done");
     assert_int_equal(job.exit_status, 5);
-    assert_err(&job, "rank 0 (pid ");
-    assert_err(&job, ") exited with status 5\n");
+    assert_failed_rank(&job, 0);
     assert_err(&job, ") did not end within 0.3 s: killing it\n");
     assert_true(launcher_is_gone((pid_t)launcher_number(&job, "pid1")));
     launcher_end(&job);
@@ -308,7 +304,7 @@ static void killing_a_rank_leaves_no_process(void **state)
     kill(pids[3], SIGKILL);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 137);
-    assert_err(&job, "rank 1 (pid ");
+    assert_failed_rank(&job, 1);
     for (int i = 0; i < 6; i++) { /* at once: they are reaped before cddp-run exits */
         assert_int_equal(kill(pids[i], 0), -1);
     }
@@ -379,7 +375,7 @@ static void ranks_that_die_of_the_signal_are_not_blamed(void **state)
     start_and_signal(&job, "echo $$ >pid$RANK; exec sleep 1000", SIGINT);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 130);
-    assert_no_err(&job, "was killed");
+    assert_int_equal(launcher_failures(job.err, NULL), 0);
     launcher_end(&job);
 }
 
@@ -394,7 +390,7 @@ static void a_failure_after_sigterm_is_still_named(void **state)
                      SIGTERM);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 9);
-    assert_err(&job, "cddp-run: rank 1 (pid ");
+    assert_failed_rank(&job, 1);
     launcher_end(&job);
 }
 
@@ -419,7 +415,7 @@ static void a_second_signal_kills_but_two_at_once_are_one(void **state)
     kill(job.pid, SIGTERM);
     launcher_wait(&job); /* much less than the 3000 s */
     assert_int_equal(job.exit_status, 128 + SIGTERM);
-    assert_err(&job, "cddp-run: SIGHUP: stopping 2 ranks; after 3000 s, or at a second signal");
+    assert_err(&job, "cddp-run: SIGHUP: ");
     assert_err(&job, "cddp-run: SIGTERM: killing 2 ranks\n");
     launcher_end(&job);
 }
@@ -448,7 +444,7 @@ static void restarts_are_counted_and_get_a_new_generation(void **state)
     assert_int_equal(job.exit_status, 6);
     assert_err(&job, "cddp-run: restarting (1 of 2) under generation 1\n");
     assert_err(&job, "cddp-run: restarting (2 of 2) under generation 2\n");
-    assert_int_equal(launcher_count(job.err, "exited with status 6"), 3);
+    assert_int_equal(launcher_failures(job.err, NULL), 3);
     free(job.out);
     job.out = launcher_read(job.dir, "ran1");
     assert_out(&job, "0 0 2 ");
@@ -458,7 +454,6 @@ static void restarts_are_counted_and_get_a_new_generation(void **state)
     LAUNCH(&job, "--nproc", "2", "--max-restarts", "3", "--", "sh", "-c",
            "[ $CDDP_GENERATION = 1 ] || exit 1");
     assert_int_equal(job.exit_status, 0);
-    assert_int_equal(launcher_count(job.err, "restarting"), 1);
     launcher_end(&job);
 }
 
@@ -471,13 +466,13 @@ static void the_others_hear_of_a_failure_through_the_store(void **state)
     helper = strdup(launcher_path("tests/launcher_rank"));
     setenv("HELPER", helper, 1);
     LAUNCH(&job, "--nproc", "2", "--grace", "300", "--", "sh", "-c",
-           "if [ $RANK = 0 ]; then trap '' TERM; $HELPER failure >heard; exit 0; fi; "
+           "if [ $RANK = 0 ]; then trap '' TERM; $HELPER await failure >heard; exit 0; fi; "
            "while [ ! -s heard ]; do sleep 0.01; done; exit 11");
     assert_int_equal(job.exit_status, 11);
     free(job.out);
     job.out = launcher_read(job.dir, "heard");
-    assert_out(&job, "heard: rank 1 (pid ");
-    assert_out(&job, ") exited with status 11\n");
+    assert_out(&job, "heard: ");
+    launcher_need_rank(job.out, 1);
     free(helper);
     launcher_end(&job);
 }
@@ -503,7 +498,7 @@ static void a_kernel_without_pidfd_will_do(void **state)
         skip();
     }
     assert_int_equal(job.exit_status, 8);
-    assert_err(&job, "rank 1 (pid ");
+    assert_failed_rank(&job, 1);
     assert_err(&job, "[1] bad\n");
     assert_no_err(&job, "last lines"); /* which were shown a moment ago */
     launcher_end(&job);

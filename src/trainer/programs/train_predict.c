@@ -193,6 +193,7 @@ static int compare_names(const void *a, const void *b)
 
 static cddp_status list_folder(struct predictor *all, const char *path)
 {
+    const char *slash = path[0] != '\0' && path[strlen(path) - 1] == '/' ? "" : "/";
     const char *name = "";
     DIR *dir;
     cddp_status status;
@@ -200,7 +201,7 @@ static cddp_status list_folder(struct predictor *all, const char *path)
     CDDPI_TRY(cddpi_folder_open(path, &dir));
     while ((status = cddpi_folder_next(dir, path, &name)) == CDDP_OK && name != NULL) {
         if (is_image_name(name)) {
-            status = add_name(all, cddpi_format("%s/%s", path, name));
+            status = add_name(all, cddpi_format("%s%s%s", path, slash, name));
         }
         if (status != CDDP_OK) {
             break;

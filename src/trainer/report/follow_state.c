@@ -287,7 +287,7 @@ static void print_line(const char *title, const struct text_line *line, int colu
 }
 
 void cddpi_follow_draw(const struct cddpi_follow_state *state, const char *dir, int columns,
-                       double silent_s, bool is_utf8, FILE *out)
+                       double silent_s, bool is_gone, bool is_utf8, FILE *out)
 {
     enum { TITLE_COLUMNS = 6, MOST_BARS = 120 };
     struct text_line lines[CDDPI_FOLLOW_LINES];
@@ -296,6 +296,8 @@ void cddpi_follow_draw(const struct cddpi_follow_state *state, const char *dir, 
     memset(lines, 0, sizeof lines);
     if (state->has_ended) {
         word_end(state, &lines[0]);
+    } else if (is_gone) {
+        add(&lines[0], "no process: waiting for a restart");
     } else if (silent_s >= SILENT_S) {
         add(&lines[0], "nothing new for %.0f s", silent_s);
     } else {

@@ -38,8 +38,9 @@ void cddpi_follow_print(const struct cddpi_follow_state *state, enum cddpi_follo
                         FILE *out);
 enum { CDDPI_FOLLOW_LINES = 6 };
 /** Print the view, CDDPI_FOLLOW_LINES lines, each shorter than @p columns (0: any length) and drawn
- *  over what is there. @p silent_s: for how long no line of metrics has come. */
+ *  over what is there. @p silent_s: for how long no line of metrics has come.
+ *  @p is_gone: no process runs it. */
 void cddpi_follow_draw(const struct cddpi_follow_state *state, const char *dir, int columns,
-                       double silent_s, bool is_utf8, FILE *out);
+                       double silent_s, bool is_gone, bool is_utf8, FILE *out);
 
 #endif

@@ -194,30 +194,37 @@ static cddp_status check_failure(struct cddpi_rendezvous *rendezvous)
     return status;
 }
 
-static cddp_status fail_ended(const struct cddpi_rendezvous *rendezvous, int rank)
+/* @p told: what the launcher wrote: "0" or, if the rank wrote to stderr, "0\nits last line". */
+static cddp_status fail_ended(const struct cddpi_rendezvous *rendezvous, int rank, const char *told)
 {
-    return cddpi_fail(CDDP_ERR_PEER,
-                      "joining job %s: rank %d ended, with status 0, before it joined",
-                      rendezvous->env->job, rank);
+    const char *line = strchr(told, '\n');
+
+    return cddpi_fail(
+        CDDP_ERR_PEER, "joining job %s: rank %d ended, with status 0, before it joined%s%.200s",
+        rendezvous->env->job, rank, line != NULL ? "; the last line of its stderr: " : "",
+        line != NULL ? line + 1 : "");
 }
 
 /* The same; also fails if @p rank ended without writing @p key. */
 static cddp_status check_launcher(struct cddpi_rendezvous *rendezvous, const char *key, int rank)
 {
     char ended[32];
+    void *told;
     void *value;
+    cddp_status status = CDDP_OK;
 
     CDDPI_TRY(check_failure(rendezvous));
     snprintf(ended, sizeof ended, ENDED "%d", rank);
-    if (cddp_store_try_get(rendezvous->store, ended, &value, NULL) != CDDP_OK) {
+    if (cddp_store_try_get(rendezvous->store, ended, &told, NULL) != CDDP_OK) {
         return CDDP_OK;
     }
-    cddp_free(value);
     if (cddp_store_try_get(rendezvous->store, key, &value, NULL) == CDDP_OK) {
         cddp_free(value); /* the rank had written the key before it ended */
-        return CDDP_OK;
+    } else {
+        status = fail_ended(rendezvous, rank, told);
     }
-    return fail_ended(rendezvous, rank);
+    cddp_free(told);
+    return status;
 }
 
 /* How long a rank waits between two checks of the launcher's keys. */
@@ -343,7 +350,7 @@ static cddp_status look_again(struct cddpi_rendezvous *rendezvous,
         /* if the rank had written its key before it ended, it would be among the members, which
          * were read later */
         if (rank >= 0 && values->of[rank] == NULL) {
-            status = fail_ended(rendezvous, rank);
+            status = fail_ended(rendezvous, rank, ended[i].value);
         }
     }
     cddpi_free(ended);
