@@ -16,6 +16,7 @@ MADE = {
     "cddp_config.h",  # made by Meson
     "cuda.h", "cuda_profiler_api.h",  # CUDA's
     "llm.c",  # a project
+    "same_bits.c",  # what examples/embed/same_bits.patch makes of it
     "trainer.cu",  # what examples/embed_cuda/cddp.patch makes of trainer_alone.cu
     "some_torchrun_script.py", "train.py",  # users' programs
 }

@@ -12,7 +12,7 @@ module cddp
 
     public :: cddp_group_create, cddp_group_destroy, cddp_group_rank, cddp_group_world_size
     public :: cddp_all_reduce, cddp_broadcast, cddp_all_gather, cddp_barrier
-    public :: cddp_param_of, cddp_ddp_create, cddp_ddp_begin, cddp_ddp_grad_ready, cddp_ddp_wait
+    public :: cddp_param_of, cddp_ddp_create, cddp_ddp_begin, cddp_ddp_begin_micro_batch, cddp_ddp_grad_ready, cddp_ddp_wait
     public :: cddp_ddp_grads_ready, cddp_ddp_broadcast, cddp_ddp_follow
     public :: cddp_ddp_destroy, cddp_share_of, cddp_last_error, cddp_must
     public :: cddp_sampler_create, cddp_sampler_destroy, cddp_sampler_set_epoch, cddp_sampler_at
@@ -325,6 +325,19 @@ contains
         type(c_step) :: how
 
         how = c_step(c_sizeof(how), int(step, c_int64_t), int(samples, c_int64_t), 0, 0, 0, 0)
+        status = c_ddp_begin(ddp, how)
+    end function
+
+    ! Begin the backward of a micro-batch, from 0, of so many that all ranks together have in this
+    ! step. cddp adds up their gradients, in the same order on any number of ranks.
+    integer(c_int) function cddp_ddp_begin_micro_batch(ddp, step, micro_batch, micro_batches) result(status)
+        type(c_ptr), intent(in) :: ddp
+        integer, intent(in) :: step, micro_batch, micro_batches
+        integer(c_int), parameter :: by_micro_batches = 3 ! CDDP_STEP_BY_MICRO_BATCHES
+        type(c_step) :: how
+
+        how = c_step(c_sizeof(how), int(step, c_int64_t), 0_c_int64_t, by_micro_batches, 0, &
+                     int(micro_batch, c_int64_t), int(micro_batches, c_int64_t))
         status = c_ddp_begin(ddp, how)
     end function
 

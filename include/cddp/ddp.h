@@ -18,7 +18,8 @@
  *  a rank's last one synchronises; the others return at once. The caller sets its gradients to zero
  *  (or lets the backward overwrite them) before its first micro-batch of a step, and adds to them
  *  in the others. cddp never sets them to zero, and divides by no number of micro-batches. See
- *  cddp_step.
+ *  cddp_step. With CDDP_STEP_BY_MICRO_BATCHES, cddp adds them up instead, so that results do not
+ *  depend on the number of ranks.
  *
  *  A rank that has samples but none in this step, in a short last batch, may also begin the step
  *  with 0 samples and call wait: in a mean over samples it needs no backward.
@@ -73,6 +74,18 @@ typedef enum cddp_step_kind {
      *  number of samples of all ranks. This is fastest if the network does the sums (NCCL with
      *  NVLink switches). */
     CDDP_STEP_SUM = 2,
+    /** The sum over the step's micro-batches, as one binary tree in their order: the result has the
+     *  same bits on any number of ranks. The loss of each micro-batch was already divided by the
+     *  number of samples of the whole step. The backward of each one overwrites the gradients
+     *  (or adds to zeros), and cddp adds them up, in memory of its own: a rank whose micro-batches
+     *  are not one needs up to log2 of their number times the memory of the gradients. A gradient
+     *  that does not come in a micro-batch is zero there.
+     *
+     *  If each rank has as many micro-batches, and these are a power of two, the ranks' sums are
+     *  reduced like those of CDDP_STEP_SUM. Otherwise ranks exchange the sums that the tree needs,
+     *  which takes up to about twice as many bytes. Gradients are of f32 or f64 (on a device, of
+     *  f32), and the hook is cddp_hook_identity(). On a device, the group is deterministic. */
+    CDDP_STEP_BY_MICRO_BATCHES = 3,
     CDDP_STEP_KIND_MAX_ENUM_ = 0x7fffffff
 
 } cddp_step_kind;
@@ -280,7 +293,7 @@ typedef struct cddp_step {
     /** CDDP_STEP_BY_SAMPLES: this rank's gradients are a mean over this many samples (or tokens, if
      *  the loss is a mean over tokens). With micro-batches: the samples of all of this rank's
      *  micro-batches of the step, read at its last one. 0: this rank contributes nothing. If every
-     *  rank has 0, wait returns CDDP_ERR_STATE. */
+     *  rank has 0, wait returns CDDP_ERR_STATE. Other kinds do not read it. */
     uint64_t samples;
     /** The same on all ranks. */
     cddp_step_kind kind;
@@ -292,7 +305,9 @@ typedef struct cddp_step {
     uint64_t micro_batch;
     /** How many micro-batches the step has, those of all ranks together; the same on all ranks.
      *  0: the step is not divided, so each rank has one backward. If there are fewer than ranks,
-     *  the last ranks have none, and call cddp_ddp_follow() instead. */
+     *  the last ranks have none, and call cddp_ddp_follow() instead. With
+     *  CDDP_STEP_BY_MICRO_BATCHES it is not 0, and a rank without any begins the step (its
+     *  micro_batch is not read) and waits. */
     uint64_t micro_batches;
 
 } cddp_step;
@@ -328,8 +343,10 @@ CDDP_NO_TAIL(cddp_step, micro_batches);
  *  @param step  Borrowed for the call.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL; there is no such kind; micro_batch is not the rank's
  *          next one, or the rank has none); CDDP_ERR_UNAVAILABLE (a field that this version does
- *          not know is not 0); CDDP_ERR_INCOMPLETE (in the middle of a backward); CDDP_ERR_BROKEN
- *          (an earlier call failed); or an error of the group, with a sharded optimizer.
+ *          not know is not 0; a sum over micro-batches with a hook or 16-bit gradients);
+ *          CDDP_ERR_NO_MEMORY (for sums of micro-batches: the handle has ended);
+ * CDDP_ERR_INCOMPLETE (in the middle of a backward); CDDP_ERR_BROKEN (an earlier call failed); or
+ * an error of the group, with a sharded optimizer.
  *
  *  Collective: no; with a sharded optimizer it waits for what cddp_ddp_params_start() has started.
  */
@@ -379,7 +396,8 @@ CDDP_CHECKED cddp_status cddp_ddp_wait(cddp_ddp *ddp);
 /** Take part in one step of the other ranks without a backward: for a rank that has no more batches
  *  while other ranks still train (PyTorch's Join), or that has none of a step's micro-batches.
  *  Afterwards this rank has the same gradients as the others, so it updates its parameters as they
- *  do, and all replicas stay equal:
+ *  do, and all replicas stay equal (not with CDDP_STEP_BY_MICRO_BATCHES, see
+ *  cddp_step.micro_batches):
  *
  *      while (next_batch()) { begin; forward; backward; wait; update }
  *      while (cddp_ddp_follow(ddp, &all) == CDDP_OK && !all) { update }

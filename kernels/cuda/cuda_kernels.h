@@ -258,7 +258,7 @@ struct cddpi_cuda_kernels {
     cddp_status (*pointwise_grad)(struct cddpi_device *device, cddp_type type,
                                   enum cddpi_pointwise function, float slope, const void *dy,
                                   const void *saved, size_t count, void *dx);
-    /* out = a + b, then optionally the relu. */
+    /* out = a + b, then optionally the relu. Pointers may be aligned to their elements only. */
     cddp_status (*add)(struct cddpi_device *device, cddp_type type, const void *a, const void *b,
                        bool relu, size_t count, void *out);
     /* y = x + bias (float32), then optionally the relu; used after a convolution. */

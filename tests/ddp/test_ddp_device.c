@@ -92,6 +92,20 @@ static void sharded_updates_are_the_processors(void **state)
         .memory = MIXED, .many_types = true, .bucket_bytes = 100, .shard = true, .weighted = true});
 }
 
+static void sums_over_micro_batches_are_the_processors(void **state)
+{
+    static const int counts[] = {1, 4, 7};
+
+    (void)state;
+    for (size_t c = 0; c < 3; c++) {
+        assert_same((struct scene){.bucket_bytes = 2000, .micro_batches = counts[c]});
+        assert_same((struct scene){
+            .memory = MIXED, .bucket_bytes = 2000, .micro_batches = counts[c], .unused = true});
+        assert_same((struct scene){
+            .memory = OWNED, .bucket_bytes = 2000, .micro_batches = counts[c], .shard = true});
+    }
+}
+
 static void the_module_gives_the_processors_numbers(void **state)
 {
     static const struct scene scenes[] = {
@@ -100,6 +114,9 @@ static void the_module_gives_the_processors_numbers(void **state)
         {.memory = MIXED, .bucket_bytes = 2000, .accumulates = true, .unused = true},
         {.memory = MIXED, .many_types = true, .bucket_bytes = 300, .hook = cddp_hook_bf16},
         {.memory = OWNED, .bucket_bytes = 2000, .hook = cddp_hook_fp16, .weighted = true},
+        {.memory = MIXED, .bucket_bytes = 2000, .micro_batches = 7},
+        {.memory = FLAT, .bucket_bytes = 2000, .micro_batches = 5},
+        {.memory = OWNED, .bucket_bytes = 2000, .micro_batches = 7, .shard = true},
         {.memory = MIXED, .many_types = true, .bucket_bytes = 300, .shard = true, .weighted = true},
     };
 
@@ -249,6 +266,7 @@ int main(void)
         cmocka_unit_test(unused_gradients_are_the_processors),
         cmocka_unit_test(narrow_hooks_cast_on_the_device),
         cmocka_unit_test(sharded_updates_are_the_processors),
+        cmocka_unit_test(sums_over_micro_batches_are_the_processors),
         cmocka_unit_test(the_module_gives_the_processors_numbers),
         cmocka_unit_test(costs_are_known_a_step_later),
         cmocka_unit_test(the_host_may_be_many_steps_ahead),

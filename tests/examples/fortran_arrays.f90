@@ -18,6 +18,7 @@ program fortran_arrays
     call begin()
     call train([cddp_param_of("a", a, g)], "an array of two dimensions")
     call expect(all(nint(2 * a) == 0), "an array of two dimensions is trained")
+    call sum_micro_batches()
     call begin()
     p(1:size(a)) => a
     q(1:size(g)) => g
@@ -61,6 +62,22 @@ contains
         call cddp_must(cddp_ddp_broadcast(ddp, 1))
         call cddp_must(cddp_ddp_follow(ddp, all_joined))
         call expect(logical(all_joined), "both have joined")
+        call cddp_ddp_destroy(ddp)
+    end subroutine
+
+    ! Three micro-batches on two ranks, whose gradients cddp adds up.
+    subroutine sum_micro_batches()
+        type(c_ptr) :: ddp
+        integer :: m
+
+        call cddp_must(cddp_ddp_create(group, [cddp_param_of("a", a, g)], ddp))
+        do m = 2 * cddp_group_rank(group), min(2 * cddp_group_rank(group) + 1, 2)
+            call cddp_must(cddp_ddp_begin_micro_batch(ddp, 1, m, 3))
+            g = 10.0 ** m
+            call cddp_must(cddp_ddp_grads_ready(ddp, 0, 1))
+            call cddp_must(cddp_ddp_wait(ddp))
+        end do
+        call expect(all(nint(g) == 111), "the sum over three micro-batches")
         call cddp_ddp_destroy(ddp)
     end subroutine
 

@@ -87,6 +87,31 @@ static void two_runs_give_the_same_bits(void **state)
     assert_same_losses(&first, &second, 0);
 }
 
+/* Its second patch: a step is a sum over micro-batches. */
+static void any_number_of_ranks_ends_with_the_same_weights(void **state)
+{
+    static const int more[] = {2, 3, 5, 7, 10};
+    struct trainer *trainer = *state;
+    struct place same = trainer->patched;
+    struct run alone;
+    struct run one;
+    char program[4200];
+
+    snprintf(program, sizeof program, "%s/examples/embed_same_bits", getenv("CDDP_TEST_BUILD"));
+    need_programs(trainer->alone_program, program);
+    same.program = program;
+    run_trainer(&trainer->alone, 1, &alone);
+    run_trainer(&same, 1, &one);
+    assert_same_losses(&alone, &one, 1e-5);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        struct run run;
+
+        run_trainer(&same, more[i], &run);
+        assert_true(run.weights[0] == one.weights[0]);
+        assert_same_losses(&run, &one, 1e-8); /* the printed loss is a sum over ranks */
+    }
+}
+
 static void the_patch_is_short(void **state)
 {
     struct trainer *trainer = *state;
@@ -141,13 +166,15 @@ static void buckets_travel_while_backward_computes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CASES(c),
-                                       CASES(cpp),
-                                       CASES(fortran),
-                                       CASES(gpt2),
-                                       {"gpt2: buckets_travel_while_backward_computes",
-                                        buckets_travel_while_backward_computes, set_up, end,
-                                        (void *)&gpt2}};
+    const struct CMUnitTest tests[] = {
+        CASES(c),
+        CASES(cpp),
+        CASES(fortran),
+        CASES(gpt2),
+        {"c: any_number_of_ranks_ends_with_the_same_weights",
+         any_number_of_ranks_ends_with_the_same_weights, set_up, end, (void *)&c},
+        {"gpt2: buckets_travel_while_backward_computes", buckets_travel_while_backward_computes,
+         set_up, end, (void *)&gpt2}};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,8 +110,8 @@ static int local_rank(int rank, int size, void *argument)
     CHECK(enter(&model, argument, rank, size, NULL) == 0);
     data = misuse_memory(model.group, 64);
     CHECK(misuse_gives(cddp_ddp_begin(model.ddp, NULL), CDDP_ERR_ARGUMENT, ".samples = "));
-    step.kind = (cddp_step_kind)3;
-    CHECK(misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_ARGUMENT, "no kind 3"));
+    step.kind = (cddp_step_kind)4;
+    CHECK(misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_ARGUMENT, "no kind 4"));
     step = (cddp_step){.struct_size = sizeof step, .reserved = 1};
     CHECK(misuse_gives(cddp_ddp_begin(model.ddp, &step), CDDP_ERR_UNAVAILABLE, "reserved"));
     CHECK(misuse_gives(cddp_ddp_grad_ready(model.ddp, 0), CDDP_ERR_STATE, ".samples = "));

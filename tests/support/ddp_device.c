@@ -1,7 +1,9 @@
 /* ddp_device.c - models whose gradients become ready on a device late and in any order, compared
  * with the same models on the CPU. */
 #include "support/ddp_device.h"
+
 #include "ddp/copies.h"
+#include <cddp/sampler.h>
 
 /* Many tiny parameters and one that is larger than all of them. */
 static const size_t sizes[SIZES] = {1, 30000, 3, 17, 64, 2, 9, 5000, 16, 300, 0, 12};
@@ -174,7 +176,26 @@ static int update(struct world *world, int rank)
     return 0;
 }
 
-int run_step(struct world *world, const struct scene *scene, int rank, int step)
+/* A sum over micro-batches, of which each has gradients of its own. */
+static int run_tree(struct world *world, const struct scene *scene, int rank, int step)
+{
+    uint64_t all = (uint64_t)scene->micro_batches;
+    cddp_share run = cddp_share_of(0, all, rank, cddp_group_world_size(world->group));
+    cddp_step how = CDDP_STEP_INIT;
+
+    how.number = (uint64_t)step;
+    how.kind = CDDP_STEP_BY_MICRO_BATCHES;
+    how.micro_batches = all;
+    how.micro_batch = run.first;
+    do {
+        CHECK(cddp_ddp_begin(world->ddp, &how) == CDDP_OK);
+        CHECK(run.count == 0 || backward(world, scene, (int)how.micro_batch, step, 0) == 0);
+        CHECK(cddp_ddp_wait(world->ddp) == CDDP_OK);
+    } while (++how.micro_batch < run.first + run.count);
+    return 0;
+}
+
+static int run_ways(struct world *world, const struct scene *scene, int rank, int step)
 {
     int micros = scene->accumulates ? 2 : 1;
     int world_size = cddp_group_world_size(world->group);
@@ -193,6 +214,13 @@ int run_step(struct world *world, const struct scene *scene, int rank, int step)
         CHECK(backward(world, scene, rank, step, micro) == 0);
         CHECK(cddp_ddp_wait(world->ddp) == CDDP_OK);
     }
+    return 0;
+}
+
+int run_step(struct world *world, const struct scene *scene, int rank, int step)
+{
+    CHECK((scene->micro_batches > 0 ? run_tree(world, scene, rank, step)
+                                    : run_ways(world, scene, rank, step)) == 0);
     if (scene->shard) {
         return update(world, rank);
     }

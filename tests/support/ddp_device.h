@@ -15,6 +15,7 @@ struct scene {
     size_t bucket_bytes;
     cddp_hook_fn hook;
     bool shard, weighted, accumulates, unused;
+    int micro_batches; /* a step is a sum over so many; 0: it is not */
 };
 
 struct play {

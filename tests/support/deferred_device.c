@@ -21,6 +21,7 @@ struct deferred_item {
     int stage;
     size_t done; /* elements */
     cddp_type type_from, type_to;
+    const void *other; /* of a sum */
 };
 
 struct deferred_event {
@@ -403,6 +404,36 @@ static cddp_status deferred_cast(struct cddpi_device *base, cddp_type from, cons
     return CDDP_OK;
 }
 
+static bool deferred_add_item(struct deferred *device, struct deferred_item *item)
+{
+    struct cddpi_reduce how = {item->type_from, CDDP_OP_SUM, 2, 1, NULL};
+    const void *src[] = {item->from, item->other};
+
+    (void)device;
+    cddpi_reduce(&how, &item->to, src, item->bytes);
+    return true;
+}
+
+static cddp_status deferred_add(struct cddpi_device *base, cddp_type type, const void *a,
+                                const void *b, bool relu, size_t count, void *out)
+{
+    struct deferred *device = deferred_of(base);
+    struct deferred_item *item;
+
+    if (relu) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "deferred device: no relu");
+    }
+    pthread_mutex_lock(&device->mutex);
+    item = deferred_put(device, CDDPI_STREAM_COMPUTE, deferred_add_item);
+    item->from = (void *)(uintptr_t)a;
+    item->other = b;
+    item->to = out;
+    item->bytes = count;
+    item->type_from = type;
+    pthread_mutex_unlock(&device->mutex);
+    return CDDP_OK;
+}
+
 /* --- the transport --- */
 
 static const struct cddpi_device_transport_ops deferred_transport_ops;
@@ -684,6 +715,7 @@ struct cddpi_device *deferred_open(int rank, enum deferred_bias bias, unsigned s
     device->memory = mmap(NULL, DEFERRED_MEMORY, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     device->kernels.cast = deferred_cast;
+    device->kernels.add = deferred_add;
     device->transports[0] = &deferred_transport;
     device->device.ops = &deferred_ops;
     device->device.kernels = &device->kernels;

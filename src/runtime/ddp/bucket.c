@@ -5,6 +5,7 @@
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
+#include "ddp/micro_sums.h"
 #include "group/device/group_device.h"
 
 #include <stdio.h>
@@ -105,7 +106,10 @@ cddp_status cddpi_bucket_advance(struct cddpi_bucket *bucket)
     cddp_work *work = NULL;
     cddp_status status;
 
-    if (ddp->shards != NULL && ddp->shards->deferred) {
+    if (cddpi_is_by_micro_batches(ddp) && bucket->stage == 0) {
+        CDDPI_TRY(cddpi_micro_merge_bucket(bucket));
+    }
+    if (ddp->shards != NULL && ddp->shards->deferred && !cddpi_micro_exchanges(ddp)) {
         bucket->finished = true; /* cddpi_ddp_mean() does the rest */
         bucket->end_ns = cddpi_now_ns();
         return CDDP_OK;
@@ -141,16 +145,6 @@ cddp_status cddpi_bucket_advance(struct cddpi_bucket *bucket)
     }
     bucket->stage++;
     return CDDP_OK;
-}
-
-size_t cddpi_bucket_part_of(const struct cddpi_bucket *bucket, const struct cddpi_ddp_slot *slot,
-                            size_t *out_first)
-{
-    const struct cddpi_bucket_plan_bucket *planned =
-        &bucket->ddp->layout.plan->buckets[bucket->index];
-
-    *out_first = planned->is_part ? (size_t)((unsigned char *)bucket->data - slot->slice) : 0;
-    return planned->is_part ? planned->payload : slot->bytes;
 }
 
 size_t cddpi_shard_elements(const struct cddpi_bucket *bucket)

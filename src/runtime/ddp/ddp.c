@@ -10,6 +10,7 @@
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
+#include "ddp/micro_sums.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_entry.h"
 #include "group/group_info.h"
@@ -206,6 +207,8 @@ static void dismantle(cddp_ddp *ddp)
 {
     end_works(ddp);
     cddpi_shard_release(ddp);
+    cddpi_micro_release(ddp);
+    cddpi_free(ddp->sums);
     cddpi_layout_release(ddp, &ddp->layout);
     cddp_group_free(ddp->group, ddp->adopted.pages);
     for (size_t i = 0; i < ddp->param_count; i++) {

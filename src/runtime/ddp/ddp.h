@@ -64,6 +64,7 @@ struct cddpi_layout {
 };
 
 struct cddpi_step_status; /* see ddp_step.h */
+struct cddpi_micro_sums;  /* of a step's micro-batches: see micro_sums.h */
 struct cddpi_ddp_shards;  /* of a sharded optimizer: see ddp_shard.h */
 struct cddpi_timing;      /* of steps on a device: see ddp_observe.h */
 
@@ -151,6 +152,7 @@ struct cddp_ddp {
     struct cddpi_ddp_planning planning;
     struct cddpi_layout layout;
     struct cddpi_ddp_shards *shards; /* NULL: each rank updates all parameters */
+    struct cddpi_micro_sums *sums;   /* NULL before the first sum over micro-batches */
     struct cddpi_ddp_backward backward;
     struct cddpi_ddp_step_end end;
     struct cddpi_ddp_failure failure;

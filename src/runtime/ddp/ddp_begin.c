@@ -4,6 +4,7 @@
 #include "base/types.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
+#include "ddp/micro_sums.h"
 
 #include <cddp/sampler.h>
 
@@ -18,6 +19,38 @@ cddp_status cddpi_ddp_not_open(const char *call)
                       call);
 }
 
+/* A sum over micro-batches: check what would make its bits depend on the number of ranks. */
+static cddp_status check_sum(const cddp_ddp *ddp, const cddp_step *step)
+{
+    if (step->micro_batches == 0) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "ddp_begin: step %llu is a sum over micro-batches, but micro_batches is 0",
+            (unsigned long long)step->number);
+    }
+    if (ddp->hook != cddp_hook_identity) {
+        return cddpi_fail(
+            CDDP_ERR_UNAVAILABLE,
+            "ddp_begin: step %llu is a sum over micro-batches, which has the same bits "
+            "for any number of ranks; with a hook, bits depend on that number",
+            (unsigned long long)step->number);
+    }
+    for (size_t s = 0; s < ddp->slot_count; s++) {
+        const struct cddpi_param *param = &ddp->params[ddp->slots[s].param];
+        bool is_known = param->type == CDDP_F32 ||
+                        (param->type == CDDP_F64 && !cddpi_device_is_async(ddp->device));
+
+        if (!is_known) {
+            return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                              "ddp_begin: step %llu is a sum over micro-batches, but %.200s is of "
+                              "type %s: partial sums would be rounded",
+                              (unsigned long long)step->number, param->name,
+                              cddp_type_name(param->type));
+        }
+    }
+    return CDDP_OK;
+}
+
 /* Read the step of the caller, and give micro_batches their number if the step is not divided. */
 static cddp_status read_step(const cddp_ddp *ddp, const cddp_step *step, cddp_step *out)
 {
@@ -25,7 +58,7 @@ static cddp_status read_step(const cddp_ddp *ddp, const cddp_step *step, cddp_st
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_begin: the step is NULL; write " WRITE_THIS);
     }
     CDDPI_TRY(cddpi_struct_read("step", "CDDP_STEP_INIT", step, sizeof *out, out));
-    if ((unsigned)out->kind > CDDP_STEP_SUM) {
+    if ((unsigned)out->kind > CDDP_STEP_BY_MICRO_BATCHES) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_begin: step %llu: there is no kind %d",
                           (unsigned long long)out->number, (int)out->kind);
     }
@@ -34,6 +67,9 @@ static cddp_status read_step(const cddp_ddp *ddp, const cddp_step *step, cddp_st
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "ddp_begin: step %llu: micro_batch is %llu, but micro_batches 0",
                           (unsigned long long)out->number, (unsigned long long)out->micro_batch);
+    }
+    if (out->kind == CDDP_STEP_BY_MICRO_BATCHES) {
+        return check_sum(ddp, out);
     }
     if (out->micro_batches == 0) {
         out->micro_batches = (uint64_t)ddp->world_size;
@@ -65,6 +101,10 @@ static cddp_status place(const cddp_ddp *ddp, const cddp_step *step, bool *out_l
             (int)backward->step.kind, (unsigned long long)backward->step.micro_batches,
             (unsigned long long)backward->done);
     }
+    if (share.count == 0 && step->kind == CDDP_STEP_BY_MICRO_BATCHES) {
+        *out_last = true;
+        return CDDP_OK;
+    }
     if (share.count == 0) {
         return cddpi_fail(
             CDDP_ERR_ARGUMENT,
@@ -87,6 +127,14 @@ static cddp_status place(const cddp_ddp *ddp, const cddp_step *step, bool *out_l
     return CDDP_OK;
 }
 
+/* Without memory for sums the step cannot go on, and the other ranks would wait for this one. */
+static cddp_status begin_sum(cddp_ddp *ddp)
+{
+    cddp_status status = cddpi_micro_begin(ddp);
+
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, cddpi_ddp_abort(ddp->group, status));
+}
+
 cddp_status cddpi_ddp_open(cddp_ddp *ddp, const cddp_step *step)
 {
     cddp_step read = CDDP_STEP_INIT;
@@ -99,7 +147,7 @@ cddp_status cddpi_ddp_open(cddp_ddp *ddp, const cddp_step *step)
     ddp->backward.step = read;
     ddp->backward.accumulates = !last;
     ddp->backward.opened = true;
-    return CDDP_OK;
+    return cddpi_is_by_micro_batches(ddp) ? begin_sum(ddp) : CDDP_OK;
 }
 
 void cddpi_ddp_close(cddp_ddp *ddp)
@@ -133,6 +181,12 @@ cddp_status cddp_ddp_follow(cddp_ddp *ddp, bool *out_all)
     CDDPI_TRY(out_all != NULL ? cddpi_ddp_usable(ddp)
                               : cddpi_fail(CDDP_ERR_ARGUMENT, "ddp_follow: out_all is NULL"));
     CDDPI_TRY(cddpi_ddp_between(ddp, "follow"));
+    if (cddpi_is_by_micro_batches(ddp)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp_follow: step %llu is a sum over micro-batches: a rank without any "
+                          "begins it and waits",
+                          (unsigned long long)ddp->backward.step.number);
+    }
     if (ddp->backward.done > 0) {
         return cddpi_fail(CDDP_ERR_INCOMPLETE,
                           "ddp: follow in the middle of step %llu: this rank has begun %llu of its "

@@ -8,6 +8,7 @@
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
+#include "ddp/micro_sums.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -255,6 +256,7 @@ cddp_status cddpi_layout_install(cddp_ddp *ddp, struct cddpi_layout *layout)
     layout->block = block;
     place_buckets(ddp, layout);
     status = move_slots(ddp, layout);
+    cddpi_micro_release(ddp);
     cddpi_layout_release(ddp, &ddp->layout);
     ddp->layout = *layout;
     *layout = (struct cddpi_layout){NULL, NULL, NULL};

@@ -11,6 +11,7 @@
 #include "ddp/copies.h"
 #include "ddp/ddp_layout.h"
 #include "ddp/ddp_step.h"
+#include "ddp/micro_sums.h"
 #include "group/device/group_device.h"
 #include "kernels/cpu/reduce.h"
 
@@ -353,20 +354,22 @@ const void *cddpi_ddp_mean(cddp_ddp *ddp, size_t index, size_t first, size_t cou
     cddp_step_kind kind;
     size_t offset;
     cddp_type type;
+    bool is_sum;
 
     if (own == NULL || check_mean(ddp, index, first, count, scratch) != CDDP_OK) {
         return NULL;
     }
     kind = cddpi_step_kind_of(&ddp->end.statuses[ddp->rank]);
+    is_sum = kind == CDDP_STEP_SUM || kind == CDDP_STEP_BY_MICRO_BATCHES;
     shards = ddp->shards;
     type = ddp->params[index].type;
     own += first * cddp_type_bytes(type);
-    if (shards == NULL || !shards->deferred) {
+    if (shards == NULL || !shards->deferred || cddpi_micro_exchanges(ddp)) {
         return own;
     }
     offset = (size_t)(own - ddp->layout.block);
-    how = (struct cddpi_reduce){type, kind == CDDP_STEP_SUM ? CDDP_OP_SUM : CDDP_OP_MEAN,
-                                ddp->world_size, 1, NULL};
+    how = (struct cddpi_reduce){type, is_sum ? CDDP_OP_SUM : CDDP_OP_MEAN, ddp->world_size, 1,
+                                NULL};
     for (int rank = 0; rank < ddp->world_size; rank++) {
         shards->weights[rank] = (double)ddp->end.statuses[rank].samples;
         shards->src[rank] = (const unsigned char *)shards->peers[rank] + offset;

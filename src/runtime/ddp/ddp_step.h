@@ -39,6 +39,17 @@ static inline double cddpi_step_weight(const cddp_ddp *ddp)
                                                            : -1;
 }
 
+/** How many bytes of @p slot are in @p bucket; the first is byte @p out_first of the slot. */
+static inline size_t cddpi_bucket_part_of(const struct cddpi_bucket *bucket,
+                                          const struct cddpi_ddp_slot *slot, size_t *out_first)
+{
+    const struct cddpi_bucket_plan *plan = bucket->ddp->layout.plan;
+    const struct cddpi_bucket_plan_bucket *planned = &plan->buckets[bucket->index];
+
+    *out_first = planned->is_part ? planned->offset - plan->offsets[slot - bucket->ddp->slots] : 0;
+    return planned->is_part ? planned->payload : slot->bytes;
+}
+
 /* ddp_begin.c */
 /** Begin a backward of @p step, which the caller gives. */
 cddp_status cddpi_ddp_open(cddp_ddp *ddp, const cddp_step *step);
@@ -68,9 +79,6 @@ const char *cddpi_bucket_member(const struct cddpi_bucket *bucket, size_t member
 cddp_status cddpi_bucket_advance(struct cddpi_bucket *bucket);
 /** Put "ddp: bucket 2 of 5 (b ... a): " before the stored text. */
 cddp_status cddpi_bucket_failed(const struct cddpi_bucket *bucket, cddp_status status);
-/** How many bytes of @p slot are in @p bucket; the first is byte @p out_first of the slot. */
-size_t cddpi_bucket_part_of(const struct cddpi_bucket *bucket, const struct cddpi_ddp_slot *slot,
-                            size_t *out_first);
 /** With a sharded optimizer: how many elements of @p bucket each rank updates, with padding. */
 size_t cddpi_shard_elements(const struct cddpi_bucket *bucket);
 

@@ -6,6 +6,7 @@
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
+#include "ddp/micro_sums.h"
 #include "group/device/group_device.h"
 
 /* Copy results to gradients outside the bucket, except zero-filled ones: whether another rank has
@@ -190,6 +191,13 @@ cddp_status cddpi_ddp_wait(cddp_ddp *ddp)
     }
     if (!ddp->backward.accumulates) {
         cddp_status status = finish_step(ddp, entered_ns);
+
+        if (status != CDDP_OK) {
+            return cddpi_ddp_break(ddp, status);
+        }
+        cddpi_micro_end(ddp);
+    } else if (cddpi_is_by_micro_batches(ddp)) {
+        cddp_status status = cddpi_micro_keep(ddp);
 
         if (status != CDDP_OK) {
             return cddpi_ddp_break(ddp, status);

@@ -1,6 +1,7 @@
 /* hooks.c - owns the built-in communication hooks: the plain mean, and 16-bit wire formats. */
 #include "base/error.h"
 #include "ddp/ddp_step.h"
+#include "ddp/micro_sums.h"
 #include "group/engine/handles.h"
 #include "group/group.h"
 #include "kernels/cpu/reduce.h"
@@ -8,7 +9,9 @@
 
 static cddp_op unweighted(const struct cddpi_bucket *bucket)
 {
-    return bucket->ddp->backward.step.kind == CDDP_STEP_SUM ? CDDP_OP_SUM : CDDP_OP_MEAN;
+    cddp_step_kind kind = bucket->ddp->backward.step.kind;
+
+    return kind == CDDP_STEP_SUM || kind == CDDP_STEP_BY_MICRO_BATCHES ? CDDP_OP_SUM : CDDP_OP_MEAN;
 }
 
 /* Start the reduction of @p data, which is the bucket converted to @p type. Each rank gets only its
@@ -102,6 +105,9 @@ cddp_status cddp_hook_identity(void *state, const cddp_bucket *bucket, int stage
     (void)state;
     CDDPI_TRY(cddpi_bucket_of(bucket, "hook_identity", &inner));
     *out_work = NULL;
+    if (cddpi_micro_exchanges(inner->ddp)) {
+        return cddpi_micro_exchange(inner, stage, out_work);
+    }
     return stage > 0 ? CDDP_OK : start_reduction(inner, inner->data, inner->type, out_work);
 }
 

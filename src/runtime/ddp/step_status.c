@@ -70,6 +70,8 @@ static const char *kind_name(cddp_step_kind kind)
         return "CDDP_STEP_BY_RANKS";
     case CDDP_STEP_SUM:
         return "CDDP_STEP_SUM";
+    case CDDP_STEP_BY_MICRO_BATCHES:
+        return "CDDP_STEP_BY_MICRO_BATCHES";
     case CDDP_STEP_KIND_MAX_ENUM_:
         break;
     }

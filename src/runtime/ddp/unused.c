@@ -3,6 +3,7 @@
  * used are restored. */
 #include "base/error.h"
 #include "ddp/ddp_step.h"
+#include "ddp/micro_sums.h"
 
 #include <stdio.h>
 
@@ -102,7 +103,8 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         zero_filling = false;
     }
     /* a rank without samples may have had no backward */
-    if (unused > 0 && !ddp->allow_unused && cddpi_step_weight(ddp) != 0 && !ddp->backward.follows) {
+    if (unused > 0 && !ddp->allow_unused && cddpi_step_weight(ddp) != 0 && !ddp->backward.follows &&
+        !cddpi_micro_is_idle(ddp)) {
         report_unused(ddp, unused);
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
@@ -112,11 +114,14 @@ void cddpi_unused_complete(cddp_ddp *ddp)
         if (slot->ready) {
             continue;
         }
-        if (slot->used && slot->copied) { /* the gradient came in an earlier micro-batch */
+        if (slot->used && cddpi_is_by_micro_batches(ddp)) { /* none came in this micro-batch */
+            status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
+        } else if (slot->used && slot->copied) { /* the gradient came in an earlier micro-batch */
             status = cddpi_ddp_copy(ddp, slot->slice, slot->grad, slot->bytes);
         } else if (!slot->used && zero_filling) {
             status = zero_fill(ddp, slot);
-        } else if (ddp->backward.follows) { /* add zeros to the gradients of the other ranks */
+        } else if (ddp->backward.follows ||
+                   cddpi_micro_is_idle(ddp)) { /* add zeros to the gradients of the other ranks */
             status = cddpi_ddp_clear(ddp, slot->slice, slot->bytes);
         }
         if (status != CDDP_OK) {
