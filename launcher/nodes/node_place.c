@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { TIMEOUT_MS = 300000, ATTEMPT_MS = 1000, PAUSE_MS = 100, LOOK_MS = 50, ANSWER_MS = 5000 };
+enum { FIRST_NEWS_MS = 3000, NEWS_MS = 60000 };
 
 static const char board_key[] = "rendezvous";
 
@@ -54,6 +55,25 @@ void cddpi_place_key(const struct cddpi_place *place, const char *name, int node
     } else {
         snprintf(out, CDDPI_PLACE_KEY_BYTES, "%s/0/%s/%d", place->job->rendezvous.job, name, node);
     }
+}
+
+/* Say from time to time that this node waits for node 0; @p cause: what the last attempt met. */
+static void tell_waiting(struct cddpi_place *place, const char *cause)
+{
+    if (place->news_ns == 0) {
+        place->news_ns = cddpi_deadline_ns(FIRST_NEWS_MS);
+    }
+    if (cddpi_left_ms(place->news_ns) == 0) {
+        cddpi_output_say(place->wait->output, "waiting for node 0 at %s%s%s",
+                         place->job->options.rdzv, cause[0] != '\0' ? ": " : "", cause);
+        place->news_ns = cddpi_deadline_ns(NEWS_MS);
+    }
+}
+
+static void look_for_node_0(struct cddpi_place *place, void *context)
+{
+    (void)context;
+    tell_waiting(place, "it has not come yet");
 }
 
 cddp_status cddpi_place_await(struct cddpi_place *place, cddp_store *store, const char *key,
@@ -135,6 +155,7 @@ static cddp_status connect_any(struct cddpi_place *place, const char *list)
                                      "node 0 did not come, or cannot be reached, within %g s",
                                      cddpi_place_timeout_ms(&place->job->options) / 1000.0);
         }
+        tell_waiting(place, cddp_last_error());
         if (!cddpi_wait_for(place->wait, -1, PAUSE_MS)) {
             return cddpi_wait_fail(place->wait);
         }
@@ -285,8 +306,8 @@ static cddp_status follow_file(struct cddpi_place *place, const char *shown)
     size_t bytes = 0;
     cddp_status status;
 
-    status = cddpi_place_await(place, place->board, board_key, place->deadline_ns, NULL, NULL,
-                               &value, &bytes);
+    status = cddpi_place_await(place, place->board, board_key, place->deadline_ns, look_for_node_0,
+                               NULL, &value, &bytes);
     if (status == CDDP_ERR_NOT_FOUND) {
         return cddpi_fail(CDDP_ERR_TIMEOUT,
                           "--rdzv %s: node 0 did not come within %g s (does it see this folder?)",

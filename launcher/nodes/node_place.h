@@ -15,6 +15,7 @@ struct cddpi_place {
     int self;          /* this node's rank; -1: assigned by order of arrival */
     cddp_store *store; /* connected to job->rendezvous.store */
     cddp_store *board; /* the file store that holds its address; NULL with --rdzv tcp:// */
+    int64_t news_ns;   /* when to say that node 0 has not come yet; 0: in a while */
 };
 
 /** How long nodes wait for each other. */

@@ -66,6 +66,23 @@ static void nodes_without_a_rank_are_numbered_as_they_come(void **state)
     }
 }
 
+static void a_node_that_waits_for_node_0_says_so(void **state)
+{
+    (void)state;
+    for (int is_tcp = 0; is_tcp < 2; is_tcp++) {
+        struct fleet fleet;
+
+        (is_tcp ? fleet_begin_tcp : fleet_begin)(&fleet);
+        START(&fleet, 0, "2", "1", "--nproc", "1", "--", "true");
+        launcher_await_text(fleet.nodes[0].dir, "err", "waiting for node 0 at ");
+        launcher_await_text(fleet.nodes[0].dir, "err",
+                            is_tcp ? "Connection refused" : "it has not come yet");
+        START(&fleet, 1, "2", "0", "--nproc", "1", "--", "true");
+        fleet_ends_with(&fleet, 2, 0);
+        fleet_end(&fleet);
+    }
+}
+
 /* Only the node itself would know, and who refused it. */
 static void a_node_with_another_token_is_told_of_on_all(void **state)
 {
@@ -469,6 +486,7 @@ int main(void)
         cmocka_unit_test(check_says_who_this_is_and_who_says_so),
         cmocka_unit_test(every_rank_knows_its_place_with_unequal_numbers),
         cmocka_unit_test(nodes_without_a_rank_are_numbered_as_they_come),
+        cmocka_unit_test(a_node_that_waits_for_node_0_says_so),
         cmocka_unit_test(a_node_with_another_token_is_told_of_on_all),
         cmocka_unit_test(a_node_of_another_version_is_told_of_on_all),
         cmocka_unit_test(a_node_whose_messages_are_of_another_version_ends_the_meeting),

@@ -77,6 +77,18 @@ class Follow(unittest.TestCase):
             self.assertEqual(process.stdout.read(), "complete  40 steps  2.5 s\n")
             self.assertEqual(process.wait(LIMIT_S), 0)
 
+    def test_a_pipe_is_told_that_a_killed_run_says_nothing(self):
+        write(self.run_dir, BEGIN, step(10))
+        long_ago = time.time() - 3600
+        os.utime(os.path.join(self.run_dir, "metrics.jsonl"), (long_ago, long_ago))
+        with subprocess.Popen([REPORT, "--follow", self.run_dir], stdout=subprocess.PIPE, text=True) as process:
+            self.assertIn("2 ranks", process.stdout.readline())
+            self.assertIn("step 10", process.stdout.readline())
+            self.assertRegex(process.stdout.readline(), r"^no new line for 36\d\d s: the run may have been killed")
+            write(self.run_dir, step(20), END)
+            self.assertIn("step 20", process.stdout.readline())
+            self.assertEqual(process.stdout.read(), "complete  40 steps  2.5 s\n")
+
     def test_a_run_that_is_resumed_is_followed_again(self):
         write(self.run_dir, BEGIN, step(10), step(20))
         with subprocess.Popen([REPORT, "--follow", self.run_dir], stdout=subprocess.PIPE, text=True) as process:

@@ -418,6 +418,32 @@ static void a_folder_without_metrics_is_named(void **state)
     assert_int_equal(cddpi_report_page_write(dirs, 1, in_folder("page.html")), CDDP_ERR_FORMAT);
 }
 
+/* As with runs/ *, of which some ended before they began to train. */
+static void runs_without_metrics_are_left_out_of_a_comparison(void **state)
+{
+    char *dirs[] = {in_folder("none"), report_make_run("one"), in_folder("empty"),
+                    report_make_run("two")};
+    json_t *runs;
+    char *page;
+
+    (void)state;
+    assert_int_equal(mkdir(dirs[2], 0777), 0);
+    support_write_file(in_folder("empty/metrics.jsonl"), "", 0);
+    report_add_trace(dirs[3]);
+    report_make_page(dirs, 4, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    assert_int_equal(json_array_size(runs), 2);
+    assert_string_equal(text_of(json_array_get(runs, 1), "name"), "two");
+    launcher_need_text(page, "data-run=\"1\"", "the page");
+    json_decref(runs);
+    free(page);
+    unlink(in_folder("page.html"));
+    dirs[1] = dirs[2];
+    assert_int_equal(cddpi_report_page_write(dirs, 3, in_folder("page.html")), CDDP_ERR_FORMAT);
+    assert_int_equal(access(in_folder("page.html"), F_OK), -1);
+}
+
 /* The text format as promtool checks it: every sample is of a family that HELP and TYPE announced,
  * once, with a name and labels as the format has them. Returns how many samples there are. */
 static int check_prometheus(const char *text)
@@ -555,6 +581,7 @@ int main(void)
         IN_FOLDER(names_and_files_of_strangers_stay_text),
         IN_FOLDER(every_character_that_is_markup_is_escaped),
         IN_FOLDER(a_folder_without_metrics_is_named),
+        IN_FOLDER(runs_without_metrics_are_left_out_of_a_comparison),
         IN_FOLDER(prometheus_gets_a_file_in_its_format),
         IN_FOLDER(a_run_ends_with_its_page),
     };

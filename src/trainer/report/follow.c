@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { POLL_MS = 250 };
+enum { POLL_MS = 250, SILENT_S = 30 };
 
 struct follow {
     const char *dir;
@@ -29,7 +29,7 @@ struct follow {
     struct stat info;
     off_t offset; /* behind the last line that was taken */
     int64_t changed_ns;
-    bool on_terminal, is_utf8;
+    bool on_terminal, is_utf8, has_told_silence;
     int drawn_columns; /* the width of the view that is on the terminal; 0: there is none */
     struct cddpi_follow_state state;
 };
@@ -62,9 +62,37 @@ static cddp_status open_file(struct follow *follow)
     return CDDP_OK;
 }
 
+/* The last line was written when the file was: long ago, if the run was killed. */
+static void note_change(struct follow *follow)
+{
+    struct stat info;
+    int64_t age_s = fstat(fileno(follow->file), &info) == 0 ? time(NULL) - info.st_mtime : 0;
+
+    follow->changed_ns = cddpi_now_ns() - (age_s > 0 ? age_s : 0) * INT64_C(1000000000);
+    follow->has_told_silence = false;
+}
+
+/* On a pipe, which has no view: say once that no line comes. */
+static void tell_silence(struct follow *follow)
+{
+    int64_t silent_s = (cddpi_now_ns() - follow->changed_ns) / INT64_C(1000000000);
+
+    if (follow->on_terminal || follow->file == NULL || follow->has_told_silence ||
+        follow->state.has_ended || silent_s < SILENT_S) {
+        return;
+    }
+    cddpi_say(stdout,
+              "no new line for %lld s: the run may have been killed; waiting for it to go on "
+              "(Ctrl-C ends)\n",
+              (long long)silent_s);
+    follow->has_told_silence = true;
+}
+
 /* Take all complete lines. */
 static cddp_status take_lines(struct follow *follow)
 {
+    bool has_news = false;
+
     if (follow->file == NULL) {
         return CDDP_OK;
     }
@@ -80,7 +108,7 @@ static cddp_status take_lines(struct follow *follow)
             break; /* the rest of this line is still to come */
         }
         follow->offset = ftello(follow->file);
-        follow->changed_ns = cddpi_now_ns();
+        has_news = true;
         object = json_loads(follow->line, 0, NULL);
         if (object != NULL) {
             kind = cddpi_follow_take(&follow->state, object);
@@ -89,6 +117,9 @@ static cddp_status take_lines(struct follow *follow)
         if (!follow->on_terminal) {
             cddpi_follow_print(&follow->state, kind, stdout);
         }
+    }
+    if (has_news) {
+        note_change(follow);
     }
     return ferror(follow->file) ? cddpi_fail_errno(CDDP_ERR_IO, errno, "read %s", follow->path)
                                 : CDDP_OK;
@@ -124,6 +155,7 @@ static cddp_status follow_to_end(struct follow *follow)
                       follow->path);
             told = true;
         }
+        tell_silence(follow);
         CDDPI_TRY(show(follow));
         if (!follow->state.has_ended) {
             (void)nanosleep(&pause, NULL);

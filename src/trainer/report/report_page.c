@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/replace.h"
 #include "base/utf8.h"
 #include "report/conf_keys.h"
@@ -217,11 +218,7 @@ static cddp_status read_metrics(const char *dir, json_t *run)
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory to read its metrics", dir);
         goto out;
     }
-    status = cddpi_file_stream(path, "r", &file);
-    if (status != CDDP_OK) {
-        status = status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status;
-        goto out;
-    }
+    CDDPI_TRY_GOTO(out, status, cddpi_file_stream(path, "r", &file));
     CDDPI_TRY_GOTO(out, status, read_lines(file, line, run, &rows));
     if (rows.count == 0 && json_is_null(json_object_get(run, "begin"))) {
         status = cddpi_fail(CDDP_ERR_FORMAT, "%s has no line of metrics", path);
@@ -408,10 +405,27 @@ out:
 }
 
 struct report_page {
-    char *const *dirs;
+    const char **dirs; /* borrowed */
     int count;
     json_t *runs; /* an array of objects by read_run() */
 };
+
+/* Read the run in @p dir. One that ended before it began to train has no metrics, and is left out
+ * if there are others. */
+static cddp_status add_run(struct report_page *page, const char *dir, bool may_lack)
+{
+    json_t *run = NULL;
+    cddp_status status = read_run(dir, &run);
+
+    if (may_lack && (status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_FORMAT)) {
+        cddpi_log(CDDPI_LOG_WARN, "%s: it is left out", cddp_last_error());
+        return CDDP_OK;
+    }
+    CDDPI_TRY(status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status);
+    CDDPI_TRY_MEMORY(json_array_append_new(page->runs, run) == 0, "%s: no memory", dir);
+    page->dirs[page->count++] = dir;
+    return CDDP_OK;
+}
 
 static cddp_status put_page(void *context, struct cddpi_writer *writer)
 {
@@ -428,22 +442,24 @@ static cddp_status put_page(void *context, struct cddpi_writer *writer)
 
 cddp_status cddpi_report_page_write(char *const *dirs, int count, const char *path)
 {
-    struct report_page page = {dirs, count, json_array()};
+    struct report_page page = {.dirs = cddpi_zalloc_array((size_t)count + 1, sizeof *page.dirs),
+                               .runs = json_array()};
     cddp_status status = CDDP_OK;
 
+    if (page.dirs == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d runs", count);
+        goto out;
+    }
     for (int i = 0; i < count; i++) {
-        json_t *run = NULL;
+        bool may_lack = page.count > 0 || i + 1 < count;
 
-        CDDPI_TRY_GOTO(out, status, read_run(dirs[i], &run));
-        if (json_array_append_new(page.runs, run) != 0) {
-            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d runs", count);
-            goto out;
-        }
+        CDDPI_TRY_GOTO(out, status, add_run(&page, dirs[i], may_lack));
     }
     CDDPI_TRY_GOTO(out, status, compare_configs(page.runs));
     status = cddpi_file_replace(path, put_page, &page);
 
 out:
     json_decref(page.runs);
+    cddpi_free(page.dirs);
     return status;
 }
