@@ -211,7 +211,10 @@ static cddp_status list_folder(struct predictor *all, const char *path)
     }
     closedir(dir);
     if (status == CDDP_OK && all->count == 0) {
-        return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: the folder has no JPEG or PNG file", path);
+        return cddpi_fail(CDDP_ERR_NOT_FOUND,
+                          "%s: the folder has no JPEG or PNG file of its own; folders in it are "
+                          "not read, so name one of them",
+                          path);
     }
     if (status == CDDP_OK) {
         qsort(all->names, all->count, sizeof *all->names, compare_names);
