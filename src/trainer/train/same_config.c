@@ -17,7 +17,7 @@ enum { MOST_SHOWN = 8, SHOWN_VALUE = 120 };
 static const uint64_t MOST_TEXT_BYTES = 64 << 20;
 
 /* What a rank sends first. */
-struct digest {
+struct config_digest {
     unsigned char hash[crypto_generichash_BYTES];
     uint64_t bytes; /* of the text, with its NUL */
 };
@@ -118,9 +118,9 @@ static cddp_status explain(const struct cddpi_config *config, cddp_group *group,
 cddp_status cddpi_config_agree(const struct cddpi_config *config, cddp_group *group)
 {
     int world_size = cddp_group_world_size(group);
-    struct digest own = {.bytes = 0};
+    struct config_digest own = {.bytes = 0};
     void *gathered = NULL;
-    const struct digest *digests;
+    const struct config_digest *digests;
     bool differ = false;
     char *text;
     cddp_status status;
