@@ -1,34 +1,37 @@
-! cddp.f90 - a part of cddp for Fortran 2018, by ISO_C_BINDING: group, collectives of real32, real64,
-! int32 and int64, gradients, sampler, error text. Compile it with the program; link -lcddp.
+! cddp.f90 - a part of cddp for Fortran 2018, by ISO_C_BINDING: group, gradients and error text, and
+! what cddp_collectives.f90 and cddp_data.f90 have. Compile the three, in the order of their
+! modules' use, with the program; link -lcddp.
 !
 ! Functions give cddp_ok or another status; cddp_must() ends the program with the error's text.
 ! Parameter indices, ranks and positions count from 0, as in C. Parameters and gradients are declared
 ! target: cddp keeps their addresses, and calls that do not name them change them.
 module cddp
     use, intrinsic :: iso_c_binding
-    use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, real32, real64
+    use, intrinsic :: iso_fortran_env, only: error_unit, int64, real32, real64
+    use cddp_collectives
+    use cddp_data
     implicit none
     private
 
     public :: cddp_group_create, cddp_group_destroy, cddp_group_rank, cddp_group_world_size
-    public :: cddp_all_reduce, cddp_broadcast, cddp_all_gather, cddp_barrier
-    public :: cddp_param_of, cddp_ddp_create, cddp_ddp_begin, cddp_ddp_begin_micro_batch, cddp_ddp_grad_ready, cddp_ddp_wait
+    public :: cddp_param_of, cddp_ddp_create, cddp_ddp_begin, cddp_ddp_begin_micro_batch
+    public :: cddp_ddp_grad_ready, cddp_ddp_wait
     public :: cddp_ddp_grads_ready, cddp_ddp_broadcast, cddp_ddp_follow
-    public :: cddp_ddp_destroy, cddp_share_of, cddp_last_error, cddp_must
+    public :: cddp_ddp_destroy, cddp_last_error, cddp_must
+    public :: cddp_hook_bf16, cddp_hook_fp16
+    ! Of cddp_collectives.
+    public :: cddp_all_reduce, cddp_broadcast, cddp_all_gather, cddp_barrier
+    public :: cddp_f32, cddp_f64, cddp_i32, cddp_i64
+    public :: cddp_op_sum, cddp_op_mean, cddp_op_min, cddp_op_max, cddp_op_prod
+    ! Of cddp_data.
+    public :: cddp_share, cddp_share_of
     public :: cddp_sampler_create, cddp_sampler_destroy, cddp_sampler_set_epoch, cddp_sampler_at
+    public :: cddp_loader_options, cddp_loader_create, cddp_loader_destroy, cddp_loader_begin
+    public :: cddp_batch, cddp_loader_next, cddp_loader_batch_count
+    public :: cddp_order_sequential, cddp_order_random, cddp_order_torch
 
     integer(c_int), parameter, public :: cddp_ok = 0
-    integer(c_int), parameter, public :: cddp_f32 = 0, cddp_f64 = 1, cddp_i32 = 4, cddp_i64 = 5
-    integer(c_int), parameter, public :: cddp_op_sum = 0, cddp_op_mean = 1, cddp_op_min = 2
-    integer(c_int), parameter, public :: cddp_op_max = 3, cddp_op_prod = 4
-    integer(c_int), parameter, public :: cddp_order_sequential = 0, cddp_order_random = 1
-    integer(c_int), parameter, public :: cddp_order_torch = 2
     integer, parameter :: name_bytes = 512
-
-    ! A run of positions, from 0.
-    type, bind(c), public :: cddp_share
-        integer(c_int64_t) :: first, count
-    end type
 
     ! cddp_param of types.h.
     type, bind(c) :: c_param
@@ -48,6 +51,51 @@ module cddp
         integer(c_int64_t) :: micro_batch, micro_batches
     end type
 
+    ! How a process joins a group: see cddp_group_options of group.h. What is not set is the default.
+    type, public :: cddp_group_options
+        character(len=:), allocatable :: backend, rendezvous, token, job, device
+        integer :: rank = 0, world_size = 0 ! 0: the launcher says
+        integer :: local_rank = 0, local_world_size = 0, generation = 0
+        integer :: timeout_ms = 0, join_timeout_ms = 0
+        logical :: deterministic = .false.
+    end type
+
+    ! cddp_group_options of group.h.
+    type, bind(c) :: c_group_options
+        integer(c_size_t) :: struct_size
+        type(c_ptr) :: backend, rendezvous, token, job
+        integer(c_int) :: rank, world_size, local_rank, local_world_size
+        integer(c_int32_t) :: generation, timeout_ms
+        type(c_ptr) :: device
+        logical(c_bool) :: deterministic, elastic
+        integer(c_int8_t) :: reserved(2)
+        integer(c_int32_t) :: join_timeout_ms
+        type(c_ptr) :: stream
+    end type
+
+    ! How gradients are reduced: see cddp_ddp_options of ddp.h. What is not set is the default.
+    type, public :: cddp_ddp_options
+        integer(int64) :: first_bucket_bytes = 0, bucket_bytes = 0, part_bytes = 0
+        integer, allocatable :: ready_order(:) ! indices of all parameters, from 0
+        logical :: allow_unused = .false.
+        type(c_funptr) :: hook = c_null_funptr ! c_funloc(cddp_hook_bf16), say
+        type(c_ptr) :: hook_state = c_null_ptr
+        character(len=:), allocatable :: config
+    end type
+
+    ! cddp_ddp_options of ddp.h.
+    type, bind(c) :: c_ddp_options
+        integer(c_size_t) :: struct_size, first_bucket_bytes, bucket_bytes
+        type(c_ptr) :: ready_order
+        logical(c_bool) :: allow_unused
+        type(c_ptr) :: flat_grads
+        logical(c_bool) :: share_flat_grads
+        type(c_funptr) :: hook
+        type(c_ptr) :: hook_state, config
+        logical(c_bool) :: shard, may_move_grads
+        integer(c_size_t) :: part_bytes
+    end type
+
     ! A parameter, its gradient and its name: see cddp_param_of().
     type, public :: cddp_param
         character(kind=c_char) :: name(name_bytes) = c_null_char
@@ -57,21 +105,10 @@ module cddp
     interface cddp_param_of
         module procedure param_of_real32, param_of_real64
     end interface
-    interface cddp_all_reduce
-        module procedure all_reduce_real32, all_reduce_real64, all_reduce_int32, all_reduce_int64
-        module procedure all_reduce_one_real32, all_reduce_one_real64
-    end interface
-    interface cddp_broadcast
-        module procedure broadcast_real32, broadcast_real64, broadcast_int32, broadcast_int64
-    end interface
-    interface cddp_all_gather
-        module procedure all_gather_real32, all_gather_real64, all_gather_int32, all_gather_int64
-    end interface
-
     interface
         integer(c_int) function c_group_create(options, out) bind(c, name="cddp_group_create")
-            import :: c_int, c_ptr
-            type(c_ptr), value :: options
+            import :: c_group_options, c_int, c_ptr
+            type(c_group_options), intent(in) :: options
             type(c_ptr), intent(out) :: out
         end function
         subroutine cddp_group_destroy(group) bind(c, name="cddp_group_destroy")
@@ -86,36 +123,12 @@ module cddp
             import :: c_int, c_ptr
             type(c_ptr), value :: group
         end function
-        integer(c_int) function c_all_reduce(group, from, to, count, kind, op, work) &
-            bind(c, name="cddp_all_reduce")
-            import :: c_int, c_ptr, c_size_t
-            type(c_ptr), value :: group, from, to, work
-            integer(c_size_t), value :: count
-            integer(c_int), value :: kind, op
-        end function
-        integer(c_int) function c_broadcast(group, values, count, kind, root, work) &
-            bind(c, name="cddp_broadcast")
-            import :: c_int, c_ptr, c_size_t
-            type(c_ptr), value :: group, values, work
-            integer(c_size_t), value :: count
-            integer(c_int), value :: kind, root
-        end function
-        integer(c_int) function c_all_gather(group, from, to, count, kind, work) &
-            bind(c, name="cddp_all_gather")
-            import :: c_int, c_ptr, c_size_t
-            type(c_ptr), value :: group, from, to, work
-            integer(c_size_t), value :: count
-            integer(c_int), value :: kind
-        end function
-        integer(c_int) function c_barrier(group, work) bind(c, name="cddp_barrier")
-            import :: c_int, c_ptr
-            type(c_ptr), value :: group, work
-        end function
         integer(c_int) function c_ddp_create(group, params, param_count, buffers, buffer_count, &
             options, out) bind(c, name="cddp_ddp_create")
-            import :: c_int, c_ptr, c_size_t
-            type(c_ptr), value :: group, params, buffers, options
+            import :: c_ddp_options, c_int, c_ptr, c_size_t
+            type(c_ptr), value :: group, params, buffers
             integer(c_size_t), value :: param_count, buffer_count
+            type(c_ddp_options), intent(in) :: options
             type(c_ptr), intent(out) :: out
         end function
         integer(c_int) function c_ddp_begin(ddp, how) bind(c, name="cddp_ddp_begin")
@@ -152,36 +165,18 @@ module cddp
             import :: c_ptr
             type(c_ptr), value :: ddp
         end subroutine
-        ! The share of @p rank of the positions [first, first + count).
-        type(cddp_share) function cddp_share_of(first, count, rank, world_size) &
-            bind(c, name="cddp_share_of")
-            import :: c_int, c_int64_t, cddp_share
-            integer(c_int64_t), value :: first, count
-            integer(c_int), value :: rank, world_size
+        ! Buckets in 16 bits: for the option hook only.
+        integer(c_int) function cddp_hook_bf16(state, bucket, flags, work) &
+            bind(c, name="cddp_hook_bf16")
+            import :: c_int, c_ptr
+            type(c_ptr), value :: state, bucket, work
+            integer(c_int), value :: flags
         end function
-        integer(c_int) function cddp_sampler_create(order, count, seed, out) &
-            bind(c, name="cddp_sampler_create")
-            import :: c_int, c_int64_t, c_ptr
-            integer(c_int), value :: order
-            integer(c_int64_t), value :: count, seed
-            type(c_ptr), intent(out) :: out
-        end function
-        subroutine cddp_sampler_destroy(sampler) bind(c, name="cddp_sampler_destroy")
-            import :: c_ptr
-            type(c_ptr), value :: sampler
-        end subroutine
-        integer(c_int) function cddp_sampler_set_epoch(sampler, epoch) &
-            bind(c, name="cddp_sampler_set_epoch")
-            import :: c_int, c_int64_t, c_ptr
-            type(c_ptr), value :: sampler
-            integer(c_int64_t), value :: epoch
-        end function
-        ! -1: there is no such position.
-        integer(c_int64_t) function cddp_sampler_at(sampler, position) &
-            bind(c, name="cddp_sampler_at")
-            import :: c_int64_t, c_ptr
-            type(c_ptr), value :: sampler
-            integer(c_int64_t), value :: position
+        integer(c_int) function cddp_hook_fp16(state, bucket, flags, work) &
+            bind(c, name="cddp_hook_fp16")
+            import :: c_int, c_ptr
+            type(c_ptr), value :: state, bucket, work
+            integer(c_int), value :: flags
         end function
         type(c_ptr) function c_last_error() bind(c, name="cddp_last_error")
             import :: c_ptr
@@ -219,18 +214,38 @@ contains
         end if
     end subroutine
 
-    ! Join as the launcher says.
-    integer(c_int) function cddp_group_create(group) result(status)
+    ! A text as C reads it, in memory that lives as long as bytes; not allocated: NULL.
+    function c_text(text, bytes) result(at)
+        character(len=:), allocatable, intent(in) :: text
+        character(kind=c_char, len=:), allocatable, target, intent(out) :: bytes
+        type(c_ptr) :: at
+
+        at = c_null_ptr
+        if (allocated(text)) then
+            bytes = text // c_null_char
+            at = c_loc(bytes)
+        end if
+    end function
+
+    ! Join as the options say; what they leave open, as the launcher says.
+    integer(c_int) function cddp_group_create(group, options) result(status)
         type(c_ptr), intent(out) :: group
+        type(cddp_group_options), intent(in), optional :: options
+        character(kind=c_char, len=:), allocatable, target :: backend, rendezvous, token, job, device
+        type(cddp_group_options) :: given
+        type(c_group_options) :: how
 
-        status = c_group_create(c_null_ptr, group)
+        if (present(options)) given = options
+        how = c_group_options(c_sizeof(how), c_text(given%backend, backend), &
+                              c_text(given%rendezvous, rendezvous), c_text(given%token, token), &
+                              c_text(given%job, job), given%rank, given%world_size, &
+                              given%local_rank, given%local_world_size, given%generation, &
+                              given%timeout_ms, c_text(given%device, device), &
+                              logical(given%deterministic, c_bool), .false._c_bool, 0, &
+                              given%join_timeout_ms, c_null_ptr)
+        status = c_group_create(how, group)
     end function
 
-    integer(c_int) function cddp_barrier(group) result(status)
-        type(c_ptr), intent(in) :: group
-
-        status = c_barrier(group, c_null_ptr)
-    end function
 
     ! A parameter whose name, and the place of its array, C can read. What cannot be one keeps its
     ! reason in place of its name and has no place, so that cddp_ddp_create() refuses it with both.
@@ -303,28 +318,50 @@ contains
     end function
 
     ! Compare manifests, broadcast rank 0's parameters, plan the buckets.
-    integer(c_int) function cddp_ddp_create(group, params, ddp) result(status)
+    integer(c_int) function cddp_ddp_create(group, params, ddp, options) result(status)
         type(c_ptr), intent(in) :: group
         type(cddp_param), intent(in), target :: params(:)
         type(c_ptr), intent(out) :: ddp
+        type(cddp_ddp_options), intent(in), optional :: options
+        character(kind=c_char, len=:), allocatable, target :: config
+        integer(c_size_t), allocatable, target :: order(:)
         type(c_param), target :: list(size(params))
+        type(cddp_ddp_options) :: given
+        type(c_ddp_options) :: how
         integer :: i
 
         do i = 1, size(params)
             list(i) = params(i)%c
             list(i)%name = c_loc(params(i)%name)
         end do
+        if (present(options)) given = options
+        how = c_ddp_options(c_sizeof(how), given%first_bucket_bytes, given%bucket_bytes, c_null_ptr, &
+                            logical(given%allow_unused, c_bool), c_null_ptr, .false._c_bool, &
+                            given%hook, given%hook_state, c_text(given%config, config), &
+                            .false._c_bool, .false._c_bool, given%part_bytes)
+        if (allocated(given%ready_order)) then
+            if (size(given%ready_order) /= size(params)) then
+                error stop "cddp_ddp_create: ready_order has not one index for each parameter"
+            end if
+            order = int(given%ready_order, c_size_t)
+            how%ready_order = c_loc(order)
+        end if
         status = c_ddp_create(group, c_loc(list), size(params, kind=c_size_t), c_null_ptr, &
-                              0_c_size_t, c_null_ptr, ddp)
+                              0_c_size_t, how, ddp)
     end function
 
-    ! Begin the backward of this step, of which this rank has `samples` samples.
-    integer(c_int) function cddp_ddp_begin(ddp, step, samples) result(status)
+    ! Begin the backward of this step, of which this rank has `samples` samples. A step that is
+    ! divided: of micro-batch micro_batch of micro_batches, those of all ranks together.
+    integer(c_int) function cddp_ddp_begin(ddp, step, samples, micro_batch, micro_batches) &
+        result(status)
         type(c_ptr), intent(in) :: ddp
         integer, intent(in) :: step, samples
+        integer, intent(in), optional :: micro_batch, micro_batches
         type(c_step) :: how
 
         how = c_step(c_sizeof(how), int(step, c_int64_t), int(samples, c_int64_t), 0, 0, 0, 0)
+        if (present(micro_batch)) how%micro_batch = micro_batch
+        if (present(micro_batches)) how%micro_batches = micro_batches
         status = c_ddp_begin(ddp, how)
     end function
 
@@ -372,146 +409,6 @@ contains
         logical(c_bool), intent(out) :: everyone
 
         status = c_ddp_follow(ddp, everyone)
-    end function
-
-    integer(c_int) function all_reduce_real32(group, values, op) result(status)
-        type(c_ptr), intent(in) :: group
-        real(real32), intent(inout), target, contiguous :: values(:)
-        integer(c_int), intent(in) :: op
-
-        status = c_all_reduce(group, c_loc(values), c_loc(values), size(values, kind=c_size_t), &
-                              cddp_f32, op, c_null_ptr)
-    end function
-
-    integer(c_int) function broadcast_real32(group, values, root) result(status)
-        type(c_ptr), intent(in) :: group
-        real(real32), intent(inout), target, contiguous :: values(:)
-        integer, intent(in) :: root
-
-        status = c_broadcast(group, c_loc(values), size(values, kind=c_size_t), cddp_f32, &
-                             int(root, c_int), c_null_ptr)
-    end function
-
-    ! all is world_size times as long as own.
-    integer(c_int) function all_gather_real32(group, own, all) result(status)
-        type(c_ptr), intent(in) :: group
-        real(real32), intent(in), target, contiguous :: own(:)
-        real(real32), intent(inout), target, contiguous :: all(:)
-
-        if (size(all) /= size(own) * cddp_group_world_size(group)) then
-            error stop "cddp_all_gather: all has not world_size times the size of own"
-        end if
-        status = c_all_gather(group, c_loc(own), c_loc(all), size(own, kind=c_size_t), cddp_f32, &
-                              c_null_ptr)
-    end function
-
-    integer(c_int) function all_reduce_real64(group, values, op) result(status)
-        type(c_ptr), intent(in) :: group
-        real(real64), intent(inout), target, contiguous :: values(:)
-        integer(c_int), intent(in) :: op
-
-        status = c_all_reduce(group, c_loc(values), c_loc(values), size(values, kind=c_size_t), &
-                              cddp_f64, op, c_null_ptr)
-    end function
-
-    integer(c_int) function broadcast_real64(group, values, root) result(status)
-        type(c_ptr), intent(in) :: group
-        real(real64), intent(inout), target, contiguous :: values(:)
-        integer, intent(in) :: root
-
-        status = c_broadcast(group, c_loc(values), size(values, kind=c_size_t), cddp_f64, &
-                             int(root, c_int), c_null_ptr)
-    end function
-
-    ! all is world_size times as long as own.
-    integer(c_int) function all_gather_real64(group, own, all) result(status)
-        type(c_ptr), intent(in) :: group
-        real(real64), intent(in), target, contiguous :: own(:)
-        real(real64), intent(inout), target, contiguous :: all(:)
-
-        if (size(all) /= size(own) * cddp_group_world_size(group)) then
-            error stop "cddp_all_gather: all has not world_size times the size of own"
-        end if
-        status = c_all_gather(group, c_loc(own), c_loc(all), size(own, kind=c_size_t), cddp_f64, &
-                              c_null_ptr)
-    end function
-
-    integer(c_int) function all_reduce_int32(group, values, op) result(status)
-        type(c_ptr), intent(in) :: group
-        integer(int32), intent(inout), target, contiguous :: values(:)
-        integer(c_int), intent(in) :: op
-
-        status = c_all_reduce(group, c_loc(values), c_loc(values), size(values, kind=c_size_t), &
-                              cddp_i32, op, c_null_ptr)
-    end function
-
-    integer(c_int) function broadcast_int32(group, values, root) result(status)
-        type(c_ptr), intent(in) :: group
-        integer(int32), intent(inout), target, contiguous :: values(:)
-        integer, intent(in) :: root
-
-        status = c_broadcast(group, c_loc(values), size(values, kind=c_size_t), cddp_i32, &
-                             int(root, c_int), c_null_ptr)
-    end function
-
-    ! all is world_size times as long as own.
-    integer(c_int) function all_gather_int32(group, own, all) result(status)
-        type(c_ptr), intent(in) :: group
-        integer(int32), intent(in), target, contiguous :: own(:)
-        integer(int32), intent(inout), target, contiguous :: all(:)
-
-        if (size(all) /= size(own) * cddp_group_world_size(group)) then
-            error stop "cddp_all_gather: all has not world_size times the size of own"
-        end if
-        status = c_all_gather(group, c_loc(own), c_loc(all), size(own, kind=c_size_t), cddp_i32, &
-                              c_null_ptr)
-    end function
-
-    integer(c_int) function all_reduce_int64(group, values, op) result(status)
-        type(c_ptr), intent(in) :: group
-        integer(int64), intent(inout), target, contiguous :: values(:)
-        integer(c_int), intent(in) :: op
-
-        status = c_all_reduce(group, c_loc(values), c_loc(values), size(values, kind=c_size_t), &
-                              cddp_i64, op, c_null_ptr)
-    end function
-
-    integer(c_int) function broadcast_int64(group, values, root) result(status)
-        type(c_ptr), intent(in) :: group
-        integer(int64), intent(inout), target, contiguous :: values(:)
-        integer, intent(in) :: root
-
-        status = c_broadcast(group, c_loc(values), size(values, kind=c_size_t), cddp_i64, &
-                             int(root, c_int), c_null_ptr)
-    end function
-
-    ! all is world_size times as long as own.
-    integer(c_int) function all_gather_int64(group, own, all) result(status)
-        type(c_ptr), intent(in) :: group
-        integer(int64), intent(in), target, contiguous :: own(:)
-        integer(int64), intent(inout), target, contiguous :: all(:)
-
-        if (size(all) /= size(own) * cddp_group_world_size(group)) then
-            error stop "cddp_all_gather: all has not world_size times the size of own"
-        end if
-        status = c_all_gather(group, c_loc(own), c_loc(all), size(own, kind=c_size_t), cddp_i64, &
-                              c_null_ptr)
-    end function
-
-    integer(c_int) function all_reduce_one_real32(group, number, op) result(status)
-        type(c_ptr), intent(in) :: group
-        real(real32), intent(inout), target :: number
-        integer(c_int), intent(in) :: op
-
-        status = c_all_reduce(group, c_loc(number), c_loc(number), 1_c_size_t, cddp_f32, op, c_null_ptr)
-    end function
-
-    integer(c_int) function all_reduce_one_real64(group, number, op) result(status)
-        type(c_ptr), intent(in) :: group
-        real(real64), intent(inout), target :: number
-        integer(c_int), intent(in) :: op
-
-        status = c_all_reduce(group, c_loc(number), c_loc(number), 1_c_size_t, cddp_f64, op, c_null_ptr)
     end function
 
 end module

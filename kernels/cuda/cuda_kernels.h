@@ -361,6 +361,13 @@ struct cddpi_cuda_kernels {
                                         const int32_t *labels, size_t rows, size_t columns,
                                         bool grads, float scale, const float *device_scale,
                                         double *out, void *scratch);
+    /* Squared, or with @p absolute absolute, error against real @p targets (rows x columns
+     * float32), as the mean over columns. No row is correct. The derivative of the absolute error
+     * is 0 where both are equal. The gradient goes to @p outputs in the same way. */
+    cddp_status (*real_error)(struct cddpi_device *device, cddp_type type, void *outputs,
+                              const float *targets, bool absolute, size_t rows, size_t columns,
+                              bool grads, float scale, const float *device_scale, double *out,
+                              void *scratch);
     size_t (*loss_scratch)(size_t rows);
 
     /* --- own kernels: parameters --- */

@@ -124,7 +124,7 @@ static void idx_files_are_predicted_in_order(void **state)
                 1, "not an IDX file");
     expect_said(argument("src/cddp-train --predict %s %s %s", in_work("."), in_work("small.conf"),
                          run_dir_argument("idx")),
-                1, "the folder has no JPEG or PNG file");
+                1, "the folder has no JPEG or PNG file of its own; folders in it are not read");
     expect_said(
         argument("src/cddp-train --predict %s %s", in_work("test-images"), in_work("text.conf")), 1,
         "has no checkpoint");

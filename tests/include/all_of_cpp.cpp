@@ -211,7 +211,7 @@ static void shards(cddp::group &group)
     for (float &one : ddp.grad<float>(0)) {
         one = 2.0f;
     }
-    ddp.begin(cddp::ddp::step(1, 1));
+    ddp.begin(1, 1);
     ddp.grad_ready(0);
     ddp.wait();
     for (const cddp_span &span : ddp.spans(group.rank())) {

@@ -3,6 +3,7 @@
 #include "support/npy.h"
 #include "support/train.h"
 
+#include <dirent.h>
 #include <errno.h>
 
 enum { ROWS = 200 };
@@ -81,6 +82,56 @@ static const char *words(const char *file, const char *run, const char *more)
 {
     return argument("%s %s %s %s", in_work("%s", file), in_work("table.conf"),
                     run_dir_argument(run), more);
+}
+
+/* Whether the test's folder has a file whose name contains @p part. */
+static bool has_file(const char *part)
+{
+    DIR *dir = opendir(in_work("%s", "."));
+    struct dirent *entry;
+    bool found = false;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL) {
+        found = found || strstr(entry->d_name, part) != NULL;
+    }
+    closedir(dir);
+    return found;
+}
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define NEED_SIGNALLED_PATH()                                                                      \
+    print_message("a sanitizer wants to be loaded before the calls that signal\n");                \
+    skip()
+#else
+#define NEED_SIGNALLED_PATH()
+#endif
+
+static void a_signal_leaves_no_part_of_the_output(void **state)
+{
+    static const char *const names[] = {"stopped.csv", "stopped.npy"};
+
+    (void)state;
+    NEED_SIGNALLED_PATH();
+    train("signalled", "target = \"kind\"; ignore = \"y\";", "");
+    for (size_t i = 0; i < 2; i++) {
+        const char *line = words("rows.csv", "signalled",
+                                 argument("--output %s", in_work("%s", names[i])));
+        char *said;
+        int status = -1;
+
+        setenv("LD_PRELOAD", argument("%s/tests/libfailing_calls.so", getenv("CDDP_TEST_BUILD")),
+               1);
+        setenv("SIGNALLED_PATH", ".stopped.", 1);
+        said = predict(&status, line);
+        unsetenv("LD_PRELOAD");
+        unsetenv("SIGNALLED_PATH");
+        if (status != 3 || strstr(said, "a signal stopped the predictions") == NULL) {
+            fail_msg("%s: status %d: %s", names[i], status, said);
+        }
+        free(said);
+        assert_false(has_file("stopped."));
+    }
 }
 
 /* Other columns in another order, and no target: as new rows are. */
@@ -231,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_WORK(rows_of_a_table_get_classes_by_name),
+        IN_WORK(a_signal_leaves_no_part_of_the_output),
         IN_WORK(rows_of_a_table_get_targets_by_name),
         IN_WORK(missing_values_get_the_means_of_the_training_data),
         IN_WORK(rows_that_do_not_fit_are_refused),

@@ -159,7 +159,7 @@ def cmake_package(folder):
 
 
 def subproject(folder):
-    """A Meson project with cddp in its subprojects/ builds the library alone, and finds the installed cddp-run."""
+    """A Meson project with cddp in its subprojects/ builds the library and cddp-run alone, and has both forms of the library."""
     os.mkdir(os.path.join(folder, "subprojects"))
     os.symlink(SOURCE, os.path.join(folder, "subprojects", "cddp"))
     shutil.copy(os.path.join(HERE, "program.c"), folder)
@@ -168,15 +168,21 @@ def subproject(folder):
     run(*SETUP, build, folder, "--buildtype=plain")
     targets = json.loads(run("meson", "introspect", build, "--targets").stdout)
     names = {target["name"] for target in targets}
-    expect("no tests, examples or tools are built", not names & {"cddp-train", "embed_trainer", "cddp-test-support"}, names)
+    programs = {target["name"] for target in targets if target["type"] == "executable"}
+    expect("no programs but cddp-run are built", programs == {"cddp-run", "program", "program_static"}, programs)
+    expect("no tests are built", "cddp-test-support" not in names, names)
     expect("no modules either", not names & {"cddp-cuda", "cddp-mpi"}, names)
     asked = os.path.join(folder, "asked")
     wanted = run(*SETUP, asked, folder, "--buildtype=plain", "-Dcddp:mpi=enabled", ok=False)
     if wanted.returncode == 0: # else there is no MPI here
         names = {target["name"] for target in json.loads(run("meson", "introspect", asked, "--targets").stdout)}
         expect("what is asked for is built", "cddp-mpi" in names, names)
-    run("ninja", "-C", build, "program")
-    check_program(os.path.join(build, "program"), install(os.path.join(folder, "installed")))
+    run("ninja", "-C", build, "program", "program_static")
+    prefix = install(os.path.join(folder, "installed"))
+    for program, is_inside in (("program", False), ("program_static", True)):
+        needed = run(READELF, "-d", os.path.join(build, program)).stdout
+        expect(f"{program} carries cddp inside: {is_inside}", ("libcddp" not in needed) == is_inside, needed)
+        check_program(os.path.join(build, program), prefix)
 
 
 # What a system without them lacks, that might be found here: headers by their name, and what pkg-config would say.

@@ -205,6 +205,101 @@ static void binary_cross_entropy_is_that_of_float64(void **state)
     }
 }
 
+/* What real_error computes on the device, and the loss and gradient of the CPU's kernel, which the
+ * device's must be near. */
+static double run_real(struct numbers *outputs, const float *targets, const struct shape *shape,
+                       bool absolute, bool grads, float scale)
+{
+    static const float eight = 8;
+    static const double begin[2] = {100, 7};
+    void *device_targets = cuda_upload(targets, outputs->count * sizeof *targets);
+    void *device_scale = cuda_upload(&eight, sizeof eight);
+    void *sums = cuda_upload(begin, sizeof begin);
+    void *scratch = cuda_alloc(cuda->kernels->loss_scratch(shape->rows));
+    double *out;
+    double sum;
+
+    cuda_ok(cuda->kernels->real_error(cuda, outputs->type, outputs->device, device_targets,
+                                      absolute, shape->rows, shape->columns, grads, scale,
+                                      device_scale, sums, scratch));
+    out = cuda_download(sums, sizeof begin);
+    assert_true(out[1] == begin[1]); /* no row is correct */
+    sum = out[0] - begin[0];
+    free(out);
+    cuda_release(device_targets);
+    cuda_release(device_scale);
+    cuda_release(sums);
+    cuda_release(scratch);
+    return sum;
+}
+
+static void check_real(cddp_type type, const struct shape *shape, bool absolute)
+{
+    size_t count = shape->rows * shape->columns;
+    struct numbers outputs = random_numbers(type, 1, count, 5, 0.5F);
+    struct numbers untouched = random_numbers(type, 1, count, 5, 0.5F);
+    float *targets = malloc(count * sizeof *targets);
+    float *derivative = malloc(count * sizeof *derivative);
+    double *gradient = malloc(count * sizeof *gradient);
+    float scale = 1 / (float)shape->rows;
+    double expected;
+    double found;
+
+    for (size_t i = 0; i < count; i++) {
+        targets[i] = i % 5 == 0 ? outputs.host[i] : (float)((double)(i * 7919 % 1000) / 100 - 5);
+    }
+    expected = (absolute ? cddpi_nn_absolute_error : cddpi_nn_squared_error)(
+        outputs.host, targets, shape->rows, shape->columns, derivative);
+    for (size_t i = 0; i < count; i++) {
+        gradient[i] = 8 * (double)scale * (double)derivative[i];
+    }
+    found = run_real(&outputs, targets, shape, absolute, false, scale);
+    numbers_same(&outputs, &untouched);
+    assert_true(fabs(found - expected) <= 1e-9 * fabs(expected));
+    found = run_real(&outputs, targets, shape, absolute, true, scale);
+    assert_true(fabs(found - expected) <= 1e-9 * fabs(expected));
+    numbers_near(&outputs, gradient, 1e-6, 3e-7 * 8 * (double)scale, "real_error");
+    free(targets);
+    free(derivative);
+    free(gradient);
+    numbers_free(&outputs);
+    numbers_free(&untouched);
+}
+
+static void errors_of_real_targets_are_the_processors(void **state)
+{
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t t = 0; t < COUNT_OF(cuda_types); t++) {
+        for (size_t s = 0; s < 6; s++) {
+            check_real(cuda_types[t], &shapes[s], false);
+            check_real(cuda_types[t], &shapes[s], true);
+        }
+    }
+}
+
+static void the_gradient_of_an_error_that_is_not_finite_is_not_either(void **state)
+{
+    static const float bad[] = {-INFINITY, INFINITY, NAN};
+    const struct shape shape = {1, 10};
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t i = 0; i < 2 * COUNT_OF(bad); i++) {
+        float host[10] = {0};
+        float targets[10] = {0};
+        struct numbers outputs;
+
+        host[4] = bad[i / 2];
+        outputs = numbers_from(CDDP_F16, host, shape.columns);
+        assert_false(isfinite(run_real(&outputs, targets, &shape, i % 2 == 0, true, 1)));
+        numbers_fetch(&outputs);
+        assert_false(isfinite(outputs.host[4]));
+        assert_true(outputs.host[3] == 0);
+        numbers_free(&outputs);
+    }
+}
+
 /* Where the largest element comes twice, the first one is the answer. */
 static void the_first_of_equals_is_the_answer(void **state)
 {
@@ -314,6 +409,8 @@ int main(void)
         cmocka_unit_test(cross_entropy_is_that_of_float64),
         cmocka_unit_test(squared_error_is_that_of_float64),
         cmocka_unit_test(binary_cross_entropy_is_that_of_float64),
+        cmocka_unit_test(errors_of_real_targets_are_the_processors),
+        cmocka_unit_test(the_gradient_of_an_error_that_is_not_finite_is_not_either),
         cmocka_unit_test(the_first_of_equals_is_the_answer),
         cmocka_unit_test(a_row_with_a_nan_is_not_correct_and_its_loss_is_a_nan),
         cmocka_unit_test(the_gradient_of_a_loss_that_is_not_finite_is_not_either),

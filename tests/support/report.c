@@ -23,6 +23,11 @@ char *report_make_run_of(const char *name, const char *metrics)
     return dir;
 }
 
+void report_configure(const char *dir, const char *text)
+{
+    write_file(dir, "train.conf", text);
+}
+
 char *report_make_run(const char *name)
 {
     static char metrics[8000];

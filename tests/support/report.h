@@ -21,6 +21,9 @@ char *report_make_image_run(const char *name);
 /* As report_make_run(), with @p metrics as its metrics.jsonl. */
 char *report_make_run_of(const char *name, const char *metrics);
 
+/* Replace the train.conf of a run. */
+void report_configure(const char *dir, const char *text);
+
 /* Add a trace of one step, so that the run has a timeline. */
 void report_add_trace(const char *dir);
 

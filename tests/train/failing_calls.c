@@ -1,13 +1,15 @@
 /* failing_calls.c - loaded before the C library (LD_PRELOAD): a file system that fails for a while.
  * Calls that open, list or look at a path that ends with $FAILING_PATH fail with the errno
  * $FAILING_ERRNO; only the first $FAILING_CALLS of them ("" or unset: all). If $FAILING_LISTS is
- * set, only listing fails. Like all of cddp, this file is compiled for large files, so its open is
+ * set, only listing fails. Once a path that contains $SIGNALLED_PATH is open, the process gets
+ * SIGINT. Like all of cddp, this file is compiled for large files, so its open is
  * the C library's open64. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -44,10 +46,17 @@ static void next(const char *name, void *out)
 
 static int open_at(int dir, const char *path, int flags, int mode)
 {
+    const char *signalled = getenv("SIGNALLED_PATH");
+    int opened;
+
     if (getenv("FAILING_LISTS") == NULL && fails(path)) {
         return -1;
     }
-    return (int)syscall(SYS_openat, dir, path, flags, mode);
+    opened = (int)syscall(SYS_openat, dir, path, flags, mode);
+    if (opened >= 0 && signalled != NULL && strstr(path, signalled) != NULL) {
+        (void)raise(SIGINT);
+    }
+    return opened;
 }
 
 #define MODE_OF(flags)                                                                             \

@@ -102,6 +102,11 @@ static void a_broken_file_ends_the_run_with_its_name(void **state)
     if (strstr(said, "c1/010.jpg: ") == NULL) {
         assert_says(&run, "err", 1, "c1/010.jpg: ");
     }
+    assert_true(strstr(said, "the JPEG file is") == NULL ||
+                strstr(said, "(data.on_error = \"skip\" trains without broken files)") != NULL);
+    free(said);
+    said = output(&run, "err", 0);
+    assert_non_null(strstr(said, "the run failed after "));
     free(said);
 }
 

@@ -138,24 +138,25 @@ static void data_that_are_cut_off_in_use_are_named(void **state)
     cut_off("tokens", "tokens.conf", "train.batch_size=4");
 }
 
-static void another_model_on_one_rank_is_shown_as_a_diff(void **state)
+static void another_configuration_on_one_rank_is_shown_key_by_key(void **state)
 {
     struct launched job = {0};
 
     (void)state;
     LAUNCH(&job, "--nproc", "2", "--", "sh", "-c",
-           "odd=; [ $CDDP_RANK = 0 ] || odd='model.hidden=[24]'; exec \"$@\" $odd", "sh",
-           argument("%s", launcher_path("src/cddp-train")), in_work("small.conf"),
+           "odd=; [ $CDDP_RANK = 0 ] || odd='model.hidden=[24] train.epochs=7'; exec \"$@\" $odd",
+           "sh", argument("%s", launcher_path("src/cddp-train")), in_work("small.conf"),
            run_dir_argument("never"));
-    assert_int_equal(job.exit_status, 1);
-    assert_err(&job, "ranks disagree about the model (rank 0 against rank 1):\n");
-    assert_err(&job, "  parameter 0: rank 0 has fc1.weight f32 [16, 64], rank 1 has fc1.weight "
-                     "f32 [24, 64]\n");
-    assert_int_equal(launcher_count(job.err, "parameter 0:"), 1);
+    assert_int_equal(job.exit_status, 2);
+    assert_err(&job, "model.hidden: the configurations of ranks 0 and 1 differ; give every machine "
+                     "the same:\n");
+    assert_err(&job, "  model.hidden: rank 0 has [16], rank 1 has [24]\n");
+    assert_err(&job, "  train.epochs: rank 0 has 3, rank 1 has 7\n");
+    assert_int_equal(launcher_count(job.err, "rank 1 has [24]"), 1);
     launcher_end(&job);
 }
 
-static void the_diff_is_there_on_all_ranks(void **state)
+static void the_difference_is_there_on_all_ranks(void **state)
 {
     struct launched job = {0};
 
@@ -164,11 +165,11 @@ static void the_diff_is_there_on_all_ranks(void **state)
            "trap '' TERM; odd=; [ $CDDP_RANK = 0 ] || odd='model.hidden=[24]'; \"$@\" $odd", "sh",
            argument("%s", launcher_path("src/cddp-train")), in_work("small.conf"),
            run_dir_argument("never"));
-    assert_int_equal(job.exit_status, 1);
+    assert_int_equal(job.exit_status, 2);
     for (int rank = 0; rank < 2; rank++) {
         char *text = launcher_read(job.dir, rank == 0 ? "logs/rank-0.log" : "logs/rank-1.log");
 
-        launcher_need_text(text, "parameter 0: rank 0 has fc1.weight f32 [16, 64]", "a log");
+        launcher_need_text(text, "model.hidden: rank 0 has [16], rank 1 has [24]", "a log");
         free(text);
     }
     launcher_end(&job);
@@ -270,8 +271,8 @@ int main(void)
         cmocka_unit_test(damaged_data_are_told_once_with_rank_and_file),
         cmocka_unit_test(other_data_under_the_same_name_are_told_once_with_rank_and_file),
         cmocka_unit_test(data_that_are_cut_off_in_use_are_named),
-        cmocka_unit_test(another_model_on_one_rank_is_shown_as_a_diff),
-        cmocka_unit_test(the_diff_is_there_on_all_ranks),
+        cmocka_unit_test(another_configuration_on_one_rank_is_shown_key_by_key),
+        cmocka_unit_test(the_difference_is_there_on_all_ranks),
         cmocka_unit_test(a_killed_worker_ends_the_job),
         cmocka_unit_test(a_stopped_worker_ends_the_job_within_the_deadline),
         cmocka_unit_test(no_rank_outlives_a_killed_launcher),

@@ -228,6 +228,80 @@ static void several_runs_are_in_one_page(void **state)
     free(page);
 }
 
+/* Groups within groups, values over several lines, keys that one run lacks, and a key whose name is
+ * the end of another's. Which run is where is no difference. */
+static void runs_are_compared_key_by_key(void **state)
+{
+    static const char *const wanted[][3] = {
+        {"model.layers", "( { type = \"fc\"; units = 4; }, { type = \"}; = {\"; } )",
+         "( { type = \"fc\"; units = 4; } )"},
+        {"train.log", "1", NULL},
+        {"optimizer.schedule.type", "\"cosine\"", "\"none\""},
+        {"optimizer.type", NULL, "\"sgd\""},
+    };
+    char *dirs[] = {report_make_run("a"), report_make_run("b"), report_make_run("none")};
+    char *page;
+    json_t *runs;
+
+    (void)state;
+    report_configure(dirs[0],
+                     "model = {\n  type = \"layers\";\n  layers = (\n"
+                     "    { type = \"fc\"; units = 4; },\n    { type = \"}; = {\"; }\n  );\n"
+                     "};\ntrain = {\n  run_dir = \"a\";\n  log = 1;\n  epochs = 3;\n};\n"
+                     "optimizer = {\n  schedule = {\n    type = \"cosine\";\n  };\n};\n");
+    report_configure(dirs[1], "model = {\n  type = \"layers\";\n  layers = (\n"
+                              "    { type = \"fc\"; units = 4; }\n  );\n"
+                              "};\ntrain = {\n  run_dir = \"b\";\n  epochs = 3;\n};\n"
+                              "optimizer = {\n  schedule = {\n    type = \"none\";\n  };\n"
+                              "  type = \"sgd\";\n};\n");
+    unlink(in_folder("none/train.conf"));
+    report_make_page(dirs, 3, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    for (size_t i = 0; i < 2; i++) {
+        json_t *differs = json_object_get(json_array_get(runs, i), "differs");
+
+        assert_int_equal(json_object_size(differs), sizeof wanted / sizeof *wanted);
+        for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) {
+            const char *value = json_string_value(json_object_get(differs, wanted[k][0]));
+
+            assert_true((value == NULL) == (wanted[k][1 + i] == NULL));
+            if (value != NULL) {
+                assert_string_equal(value, wanted[k][1 + i]);
+            }
+        }
+    }
+    assert_int_equal(json_object_size(json_object_get(json_array_get(runs, 2), "differs")), 0);
+    json_decref(runs);
+    free(page);
+}
+
+/* What no run wrote: groups that do not end or begin, long names, no last line. */
+static void odd_configurations_are_compared_without_harm(void **state)
+{
+    static char odd[20000];
+    char *dirs[] = {report_make_run("a"), report_make_run("b")};
+    char *page;
+    json_t *runs;
+    size_t used = (size_t)sprintf(odd, "};\n};\n= 3;\nx\ny = {\nlost = (\n;\n");
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        used += (size_t)sprintf(odd + used, "groupgroup = {\n");
+    }
+    sprintf(odd + used, "key = 1;\nkey = 2;\nlast = \"");
+    report_configure(dirs[0], odd);
+    report_configure(dirs[1], "");
+    report_make_page(dirs, 2, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    assert_int_equal(json_object_size(json_object_get(json_array_get(runs, 1), "differs")), 1);
+    assert_string_equal(text_of(json_object_get(json_array_get(runs, 0), "differs"), "y.lost"),
+                        "(");
+    json_decref(runs);
+    free(page);
+}
+
 /* Curves of a page have at most a thousand points; the last and the typical value are of all. */
 static void a_long_run_is_summarized(void **state)
 {
@@ -345,6 +419,32 @@ static void a_folder_without_metrics_is_named(void **state)
     support_write_file(in_folder("none/metrics.jsonl"), "{}\n", 3);
     assert_true(failure_is(cddpi_report_page_write(dirs, 1, in_folder("page.html")),
                            CDDP_ERR_FORMAT, -1, -1, ""));
+}
+
+/* As with runs/ *, of which some ended before they began to train. */
+static void runs_without_metrics_are_left_out_of_a_comparison(void **state)
+{
+    char *dirs[] = {in_folder("none"), report_make_run("one"), in_folder("empty"),
+                    report_make_run("two")};
+    json_t *runs;
+    char *page;
+
+    (void)state;
+    assert_int_equal(mkdir(dirs[2], 0777), 0);
+    support_write_file(in_folder("empty/metrics.jsonl"), "", 0);
+    report_add_trace(dirs[3]);
+    report_make_page(dirs, 4, "page.html");
+    page = read_page();
+    runs = read_runs(page);
+    assert_int_equal(json_array_size(runs), 2);
+    assert_string_equal(text_of(json_array_get(runs, 1), "name"), "two");
+    launcher_need_text(page, "data-run=\"1\"", "the page");
+    json_decref(runs);
+    free(page);
+    unlink(in_folder("page.html"));
+    dirs[1] = dirs[2];
+    assert_int_equal(cddpi_report_page_write(dirs, 3, in_folder("page.html")), CDDP_ERR_FORMAT);
+    assert_int_equal(access(in_folder("page.html"), F_OK), -1);
 }
 
 /* The text format as promtool checks it: every sample is of a family that HELP and TYPE announced,
@@ -477,11 +577,14 @@ int main(void)
         IN_FOLDER(sheets_of_images_are_in_the_page_and_nothing_else),
         IN_FOLDER(a_page_has_six_of_many_sheets),
         IN_FOLDER(several_runs_are_in_one_page),
+        IN_FOLDER(runs_are_compared_key_by_key),
+        IN_FOLDER(odd_configurations_are_compared_without_harm),
         IN_FOLDER(a_long_run_is_summarized),
         IN_FOLDER(what_is_no_line_of_metrics_is_passed_over),
         IN_FOLDER(names_and_files_of_strangers_stay_text),
         IN_FOLDER(every_character_that_is_markup_is_escaped),
         IN_FOLDER(a_folder_without_metrics_is_named),
+        IN_FOLDER(runs_without_metrics_are_left_out_of_a_comparison),
         IN_FOLDER(prometheus_gets_a_file_in_its_format),
         IN_FOLDER(a_run_ends_with_its_page),
     };

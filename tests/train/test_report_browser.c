@@ -66,7 +66,7 @@ static const char odd[] =
     "{\"step\":100000000000000032,\"loss\":-1e308,\"lr\":1e-300,\"step_ms\":-1}\n"
     "{\"step\":-1e300,\"eval_loss\":0,\"grad_norm\":5}\n";
 
-enum { FIRST, SECOND, THIRD, EVIL, LONG, ODD, TEXT, IMAGES, RUNS };
+enum { FIRST, SECOND, THIRD, EVIL, LONG, ODD, TEXT, IMAGES, SLOW, FAST, RUNS };
 
 static void make_pages(void)
 {
@@ -81,6 +81,12 @@ static void make_pages(void)
     dirs[ODD] = strdup(report_make_run_of("odd", odd));
     dirs[TEXT] = strdup(report_make_text_run("texts"));
     dirs[IMAGES] = strdup(report_make_image_run("sheets"));
+    dirs[SLOW] = strdup(report_make_run("slow"));
+    dirs[FAST] = strdup(report_make_run("fast"));
+    report_configure(dirs[SLOW], "train = {\n  epochs = 2;\n  run_dir = \"slow\";\n};\n"
+                                 "optimizer = {\n  lr = 0.1;\n};\n");
+    report_configure(dirs[FAST], "train = {\n  epochs = 2;\n  run_dir = \"fast\";\n};\n"
+                                 "optimizer = {\n  lr = 0.5;\n  momentum = 0.9;\n};\n");
     report_add_trace(dirs[FIRST]);
     report_add_trace(dirs[EVIL]);
     report_make_page(&dirs[FIRST], 1, "run.html");
@@ -88,6 +94,7 @@ static void make_pages(void)
     report_make_page(&dirs[FIRST], 1, "light.html");
     report_make_page(&dirs[FIRST], 1, "dark.html");
     report_make_page(&dirs[FIRST], 3, "runs.html");
+    report_make_page((char *const[]){dirs[SLOW], dirs[FAST]}, 2, "differ.html");
     report_make_page((char *const[]){dirs[EVIL], dirs[SECOND]}, 2, "strangers.html");
     report_make_page((char *const[]){dirs[FIRST], dirs[LONG]}, 2, "screen.html");
     report_make_page(&dirs[ODD], 1, "odd.html");
@@ -124,7 +131,7 @@ static int look_at_pages(void **state)
     found = harness("&check=run-1200&check=runs-1200&check=values-1200&check=strangers-1200"
                     "&check=text-1200&check=images-1200&check=mixed-1200&check=small-375"
                     "&check=screen-340&check=screen-2400&check=light-1200&check=intruders-1200"
-                    "&check=blocked-1200&check=odd-1200&check=many-1200",
+                    "&check=differ-1200&check=blocked-1200&check=odd-1200&check=many-1200",
                     "--mute-audio");
     found_dark = harness("&check=dark-1200", "--force-dark-mode");
     return 0;
@@ -197,6 +204,12 @@ static void several_runs_are_drawn_over_each_other(void **state)
 {
     (void)state;
     need_check("runs-1200", found);
+}
+
+static void keys_that_differ_are_shown_with_their_values(void **state)
+{
+    (void)state;
+    need_check("differ-1200", found);
 }
 
 static void more_runs_than_colours_have_a_key_each(void **state)
@@ -278,6 +291,7 @@ int main(void)
         cmocka_unit_test(runs_of_both_kinds_are_compared),
         cmocka_unit_test(labels_can_be_read_on_a_phone),
         cmocka_unit_test(several_runs_are_drawn_over_each_other),
+        cmocka_unit_test(keys_that_differ_are_shown_with_their_values),
         cmocka_unit_test(more_runs_than_colours_have_a_key_each),
         cmocka_unit_test(text_of_strangers_stays_text),
         cmocka_unit_test(values_are_shown_by_pointer_and_by_keyboard),

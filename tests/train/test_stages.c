@@ -159,6 +159,73 @@ static int count_spans(const char *run_dir, int rank, const char *name)
     return count;
 }
 
+struct traced_span {
+    const char *name;
+    json_int_t begin_ns, end_ns;
+};
+
+static int compare_begins(const void *a, const void *b)
+{
+    const struct traced_span *x = a;
+    const struct traced_span *y = b;
+
+    return (x->begin_ns > y->begin_ns) - (x->begin_ns < y->begin_ns);
+}
+
+/* Check that no two parts of a rank's traced step share time. Returns how many of them are waits.
+ */
+static int count_waits(const char *run_dir, int rank)
+{
+    enum { MOST = 400 };
+    static const char *const parts[] = {"data",    "forward", "backward",
+                                        "weights", "wait",    "optimizer"};
+    struct traced_span spans[MOST];
+    json_t *json = json_load_file(in_work("%s/trace/rank-%d.json", run_dir, rank), 0, NULL);
+    json_t *span;
+    size_t count = 0;
+    size_t i;
+    int waits = 0;
+
+    assert_non_null(json);
+    json_array_foreach(json_object_get(json, "spans"), i, span)
+    {
+        const char *name = json_string_value(json_object_get(span, "name"));
+
+        waits += strcmp(name, "wait") == 0;
+        for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
+            if (strcmp(name, parts[p]) == 0 && count < MOST) {
+                spans[count++] = (struct traced_span){
+                    name, json_integer_value(json_object_get(span, "begin_ns")),
+                    json_integer_value(json_object_get(span, "end_ns"))};
+            }
+        }
+    }
+    assert_in_range(count, 1, MOST - 1);
+    qsort(spans, count, sizeof *spans, compare_begins);
+    for (size_t s = 1; s < count; s++) {
+        if (spans[s].begin_ns < spans[s - 1].end_ns) {
+            fail_msg("%s, rank %d: %s and %s share %lld ns", run_dir, rank, spans[s - 1].name,
+                     spans[s].name, (long long)(spans[s - 1].end_ns - spans[s].begin_ns));
+        }
+    }
+    json_decref(json);
+    return waits;
+}
+
+/* A step of sharded replicas begins with a wait for the parameters that other replicas have
+ * updated, which is one of its parts. */
+static void parts_of_a_traced_step_are_complete_and_share_no_time(void **state)
+{
+    (void)state;
+    run_stages("sharded", 4, "2", "3", "1f1b", "train.trace=3");
+    setenv("CDDP_TRACE", "3", 1);
+    run_stages("whole", 4, "2", "3", "1f1b", "ddp.shard_optimizer=false");
+    unsetenv("CDDP_TRACE");
+    for (int rank = 0; rank < 4; rank++) {
+        assert_true(count_waits("sharded", rank) > count_waits("whole", rank));
+    }
+}
+
 static void metrics_and_traces_tell_what_a_stage_does(void **state)
 {
     (void)state;
@@ -302,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_pipeline_writes_the_files_of_one_rank),
         cmocka_unit_test(interleaved_chunks_write_the_files_of_one_rank),
         cmocka_unit_test(metrics_and_traces_tell_what_a_stage_does),
+        cmocka_unit_test(parts_of_a_traced_step_are_complete_and_share_no_time),
         cmocka_unit_test(replicas_of_a_pipeline_write_the_files_of_replicas),
         cmocka_unit_test(a_checkpoint_of_stages_goes_on_without_and_back),
         cmocka_unit_test(weights_go_to_the_stages_that_have_them),

@@ -1,5 +1,6 @@
 /* test_train_cuda.c - training on CUDA devices with the real programs: the CPU's results, the same
  * files each time, loss scales, and what is reported. */
+#include "support/npy.h"
 #include "support/train_cuda.h"
 
 /* On the processor with one rank, on devices with 1, 2 and 3. */
@@ -37,6 +38,55 @@ static void losses_of_an_mlp_are_the_processors_at_any_number_of_ranks(void **st
     NEEDS_DEVICE();
     compare_devices("small.conf", "mlp", plain, 12, 1e-5);
     compare_devices("small.conf", "mlp-all", all, 12, 1e-5);
+}
+
+/* 300 samples of four numbers and two real targets. */
+static void make_regression(const char *loss)
+{
+    enum { SAMPLES = 300 };
+    static float x[SAMPLES][4];
+    static float y[SAMPLES][2];
+    char text[4096];
+
+    for (int i = 0; i < SAMPLES; i++) {
+        for (int k = 0; k < 4; k++) {
+            x[i][k] = (float)((i * 37 + k * 101 + i * k * 13) % 200) / 100 - 1;
+        }
+        y[i][0] = 3 * x[i][0] - x[i][1];
+        y[i][1] = x[i][2] * x[i][3];
+    }
+    support_write_npy(in_work("rx.npy"), "<f4", "(300, 4)", x, sizeof x);
+    support_write_npy(in_work("ry.npy"), "<f4", "(300, 2)", y, sizeof y);
+    snprintf(text, sizeof text,
+             "model = { type = \"mlp\"; hidden = [16]; loss = \"%s\"; };\n"
+             "data = { type = \"npy\"; train = \"%s\"; train_targets = \"%s\";\n"
+             "  test_fraction = 0.2; normalize = \"standard\"; };\n"
+             "train = { epochs = 3; batch_size = 46; log_steps = 1; };\n"
+             "optimizer = { type = \"sgd\"; lr = 0.05; };\n",
+             loss, in_work("rx.npy"), in_work("ry.npy"));
+    support_write_file(in_work("real.conf"), text, strlen(text));
+}
+
+static void losses_of_real_targets_are_the_processors(void **state)
+{
+    static const char *const losses[][2] = {{"mse", "eval_rmse"}, {"l1", "eval_mae"}};
+    const char *const arguments[] = {"train.max_steps=12", NULL};
+
+    (void)state;
+    NEEDS_DEVICE();
+    for (size_t i = 0; i < 2; i++) {
+        char *here = argument("%s-cpu", losses[i][0]);
+
+        make_regression(losses[i][0]);
+        run_named("real.conf", 1, here, CPU, arguments);
+        for (int ranks = 1; ranks <= ranks_up_to(2); ranks++) {
+            char *there = argument("%s-cuda%d", losses[i][0], ranks);
+
+            run_named("real.conf", ranks, there, CUDA, arguments);
+            assert_same_steps(here, there, 1, 12, 1e-5);
+            assert_close(here, there, 12, losses[i][1], 1e-5);
+        }
+    }
 }
 
 static void losses_of_convolutions_are_the_processors(void **state)
@@ -345,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_of_an_mlp_are_the_processors_at_any_number_of_ranks),
+        cmocka_unit_test(losses_of_real_targets_are_the_processors),
         cmocka_unit_test(losses_of_convolutions_are_the_processors),
         cmocka_unit_test(statistics_over_all_ranks_are_those_of_one),
         cmocka_unit_test(a_language_model_learns_and_writes_what_it_does_on_the_processor),

@@ -113,7 +113,7 @@ static void a_stray_label_is_warned_of_or_refused_where_classes_are_given(void *
                 "sample: 4-5\n");
 }
 
-static void another_model_on_one_rank_is_a_diff_on_all(void **state)
+static void another_configuration_on_one_rank_is_shown_on_all(void **state)
 {
     struct run_options options = {
         .ranks = 3, .arguments = {run_dir_argument("other")}, .odd_argument = "model.hidden=[8]"};
@@ -121,7 +121,7 @@ static void another_model_on_one_rank_is_a_diff_on_all(void **state)
 
     (void)state;
     for (int rank = 0; rank < 3; rank++) {
-        assert_says(&run, "err", rank, "fc1.weight");
+        assert_says(&run, "err", rank, "model.hidden: rank 0 has [16], rank 2 has [8]");
     }
 }
 
@@ -509,7 +509,7 @@ int main(void)
         cmocka_unit_test(a_truncated_gz_is_named),
         cmocka_unit_test(labels_outside_the_classes_are_told),
         cmocka_unit_test(a_stray_label_is_warned_of_or_refused_where_classes_are_given),
-        cmocka_unit_test(another_model_on_one_rank_is_a_diff_on_all),
+        cmocka_unit_test(another_configuration_on_one_rank_is_shown_on_all),
         cmocka_unit_test(a_killed_rank_ends_the_others),
         cmocka_unit_test(a_stopped_rank_ends_the_others_within_the_deadline),
         cmocka_unit_test(a_folder_that_a_living_run_writes_to_is_left_alone),

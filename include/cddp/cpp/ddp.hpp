@@ -216,6 +216,11 @@ class ddp
     {
         check(cddp_ddp_begin(get(), &what));
     }
+    /** Begin the only backward of step @p number, of which this rank has @p samples samples. */
+    void begin(std::uint64_t number, std::uint64_t samples)
+    {
+        begin(step(number, samples));
+    }
     /** Backward has finished gradient @p index. */
     void grad_ready(std::size_t index)
     {

@@ -260,7 +260,7 @@ void cddpi_ddp_trace_begin(cddp_ddp *ddp)
     ddp->trace.looked = true;
     text = cddpi_env(CDDPI_ENV_TRACE);
     if (text == NULL ||
-        ddp->group->trace != NULL) { /* the trainer opened the trace, so it marks the steps */
+        cddpi_trace_is_open(ddp->group)) { /* the trainer opened the trace, so it marks the steps */
         return;
     }
     status = cddpi_trace_parse(text, &first, &last);
@@ -281,7 +281,7 @@ void cddpi_ddp_trace_end(cddp_ddp *ddp, int64_t entered_ns)
     const struct cddpi_layout *layout = &ddp->layout;
     int64_t now;
 
-    if (ddp->group->trace == NULL) {
+    if (!cddpi_trace_is_open(ddp->group)) {
         return;
     }
     now = cddpi_now_ns();

@@ -57,6 +57,7 @@ struct cddp_group {
     struct cddpi_recorder recorder; /* its most recent operations */
     struct cddpi_dump *dump;        /* where the recorder is written; NULL: nowhere yet (dump.h) */
     struct cddpi_trace *trace;      /* NULL: no step is traced (group_trace.h) */
+    const cddp_group *traced_in;    /* spans go to its trace; NULL: to this group's own */
 };
 
 /** Whether the group's data may be in device memory; otherwise all memory is CPU memory. */

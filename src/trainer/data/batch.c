@@ -313,7 +313,10 @@ static void make_files(const struct cddpi_batch_maker *maker,
         if (fault.status != CDDP_OK) {
             out_fault->status = fault.status;
             out_fault->error_number = cddpi_last_failure()->error_number;
-            snprintf(out_fault->text, sizeof out_fault->text, "%s", cddp_last_error());
+            snprintf(out_fault->text, sizeof out_fault->text, "%.900s%s", cddp_last_error(),
+                     fault.status == CDDP_ERR_FORMAT && !maker->skip_broken
+                         ? " (data.on_error = \"skip\" trains without broken files)"
+                         : "");
             return;
         }
         if (fault.text[0] != '\0' && batch->broken++ == 0) {

@@ -282,6 +282,7 @@ static int with_config(int mode, const char *const *values, char *const *words, 
     }
     if (status != CDDP_OK) {
         result = fail(status, NULL);
+        result = mode == OPTION_PREDICT && cddp_stop_requested() ? EXIT_STOPPED : result;
     }
     cddpi_config_fini(&config);
     return result;

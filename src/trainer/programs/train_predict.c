@@ -105,6 +105,9 @@ static cddp_status predict(struct predictor *all, size_t first, size_t count)
                             .shape = {(int64_t)count, all->model->data.classes},
                             .data = all->outputs};
 
+    if (cddp_stop_requested()) { /* only where predict_to() catches signals */
+        return cddpi_fail(CDDP_ERR_CLOSED, "a signal stopped the predictions: nothing was written");
+    }
     CDDPI_TRY(cddp_model_forward(all->model, &in, 1, &out, 1));
     for (size_t i = 0; i < count; i++) {
         char number[NAME_BYTES];
@@ -209,7 +212,10 @@ static cddp_status list_folder(struct predictor *all, const char *path)
     }
     closedir(dir);
     if (status == CDDP_OK && all->count == 0) {
-        return cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: the folder has no JPEG or PNG file", path);
+        return cddpi_fail(CDDP_ERR_NOT_FOUND,
+                          "%s: the folder has no JPEG or PNG file of its own; folders in it are "
+                          "not read, so name one of them",
+                          path);
     }
     if (status == CDDP_OK) {
         qsort(all->names, all->count, sizeof *all->names, compare_names);
@@ -321,6 +327,7 @@ static cddp_status predict_to(struct predictor *all, const char *path, const cha
     int classes = all->model->data.classes;
     cddp_status status;
 
+    CDDPI_TRY(cddp_stop_on_signals(NULL, 0)); /* the incomplete file is removed */
     CDDPI_TRY(cddpi_predict_output_open(name, classes, !all->is_regression, &output));
     all->output = &output;
     for (int c = 0; c < classes; c++) {

@@ -407,7 +407,29 @@ function putMachine(card) {
   return table.rows.length > (one ? 0 : 1);
 }
 
+// In which keys the runs differ, with all values.
+function putDifferences(section) {
+  const keys = Object.keys(runs.find(({config}) => config !== null)?.differs ?? {});
+  if (one || runs.filter(({config}) => config !== null).length < 2) {
+    return;
+  }
+  if (keys.length === 0) {
+    put(section, 'p', {class: 'dim'}, 'The configurations of these runs are the same.');
+    return;
+  }
+  const table = put(put(section, 'div', {class: 'card scroll'}), 'table', {id: 'differs'});
+  const top = put(table, 'tr');
+  put(top, 'th', {}, keys.length === 1 ? '1 key differs' : `${keys.length} keys differ`);
+  runs.forEach((run, index) => putName(put(top, 'th'), run, index));
+  for (const key of keys) {
+    const row = put(table, 'tr');
+    put(row, 'th', {scope: 'row'}, key);
+    runs.forEach(({differs}) => put(row, 'td', {}, differs[key] ?? '–'));
+  }
+}
+
 function putConfigurations(section) {
+  putDifferences(section);
   for (const run of runs.filter(({config}) => config !== null)) {
     const details = put(section, 'details', one ? {open: ''} : {});
     put(details, 'summary', {}, `${run.name}/train.conf`);

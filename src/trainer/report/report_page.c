@@ -5,8 +5,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/replace.h"
 #include "base/utf8.h"
+#include "report/conf_keys.h"
 #include "report/metrics.h"
 #include "report/sheets.h"
 #include "report/timeline.h"
@@ -258,6 +260,7 @@ static json_t *read_config(const char *dir)
  *                (steps) and y, at most a thousand points. If there are more steps, each point is
  *                the mean of several. Column "step" has only last.
  *    texts       what a language model wrote last, at most MOST_TEXTS: step, prompt, text
+ *    differs     in which keys of train.conf the runs differ: see compare_configs()
  *    sheets      sheets of generated images, as sheets.h describes them
  *  Lines that are not metrics are skipped. All text is UTF-8. */
 static cddp_status read_run(const char *dir, json_t **out)
@@ -287,6 +290,52 @@ static cddp_status read_run(const char *dir, json_t **out)
     }
     *out = run;
     return CDDP_OK;
+}
+
+/* Set "differs" of each run: the keys whose values are not the same in the train.conf's of all runs
+ * that have one, with its own value; a run that lacks the key has null. Where a run's files are is
+ * no difference. */
+static cddp_status compare_configs(json_t *runs)
+{
+    size_t count = json_array_size(runs);
+    struct cddpi_conf_keys *lists = cddpi_zalloc_array(count + 1, sizeof *lists);
+    json_t **of_list = cddpi_zalloc_array(count + 1, sizeof *of_list);
+    cddp_status status = CDDP_OK;
+    size_t compared = 0;
+    size_t at = 0;
+    const char *path;
+
+    if (lists == NULL || of_list == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory to compare %zu configurations", count);
+        goto out;
+    }
+    for (size_t i = 0; i < count; i++) {
+        json_t *run = json_array_get(runs, i);
+        const char *text = json_string_value(json_object_get(run, "config"));
+
+        (void)json_object_set_new(run, "differs", json_object());
+        if (text != NULL) {
+            of_list[compared] = run;
+            CDDPI_TRY_GOTO(out, status, cddpi_conf_keys_read(text, &lists[compared++]));
+        }
+    }
+    while ((path = cddpi_conf_keys_differ(lists, compared, &at)) != NULL) {
+        for (size_t i = 0; strcmp(path, "train.run_dir") != 0 && i < compared; i++) {
+            const char *value = cddpi_conf_keys_value(&lists[i], path);
+
+            (void)json_object_set_new(json_object_get(of_list[i], "differs"), path,
+                                      value != NULL ? to_clean_string(value, strlen(value))
+                                                    : json_null());
+        }
+    }
+
+out:
+    for (size_t i = 0; lists != NULL && i < compared; i++) {
+        cddpi_conf_keys_fini(&lists[i]);
+    }
+    cddpi_free(lists);
+    cddpi_free(of_list);
+    return status;
 }
 
 static cddp_status put_text(struct cddpi_writer *writer, const char *text)
@@ -356,10 +405,27 @@ out:
 }
 
 struct report_page {
-    char *const *dirs;
+    const char **dirs; /* borrowed */
     int count;
     json_t *runs; /* an array of objects by read_run() */
 };
+
+/* Read the run in @p dir. One that ended before it began to train has no metrics, and is left out
+ * if there are others. */
+static cddp_status add_run(struct report_page *page, const char *dir, bool may_lack)
+{
+    json_t *run = NULL;
+    cddp_status status = read_run(dir, &run);
+
+    if (may_lack && (status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_FORMAT)) {
+        cddpi_log(CDDPI_LOG_WARN, "%s: it is left out", cddp_last_error());
+        return CDDP_OK;
+    }
+    CDDPI_TRY(status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status);
+    CDDPI_TRY_MEMORY(json_array_append_new(page->runs, run) == 0, "%s: no memory", dir);
+    page->dirs[page->count++] = dir;
+    return CDDP_OK;
+}
 
 static cddp_status put_page(void *context, struct cddpi_writer *writer)
 {
@@ -376,21 +442,24 @@ static cddp_status put_page(void *context, struct cddpi_writer *writer)
 
 cddp_status cddpi_report_page_write(char *const *dirs, int count, const char *path)
 {
-    struct report_page page = {dirs, count, json_array()};
+    struct report_page page = {.dirs = cddpi_zalloc_array((size_t)count + 1, sizeof *page.dirs),
+                               .runs = json_array()};
     cddp_status status = CDDP_OK;
 
-    for (int i = 0; i < count; i++) {
-        json_t *run = NULL;
-
-        CDDPI_TRY_GOTO(out, status, read_run(dirs[i], &run));
-        if (json_array_append_new(page.runs, run) != 0) {
-            status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d runs", count);
-            goto out;
-        }
+    if (page.dirs == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d runs", count);
+        goto out;
     }
+    for (int i = 0; i < count; i++) {
+        bool may_lack = page.count > 0 || i + 1 < count;
+
+        CDDPI_TRY_GOTO(out, status, add_run(&page, dirs[i], may_lack));
+    }
+    CDDPI_TRY_GOTO(out, status, compare_configs(page.runs));
     status = cddpi_file_replace(path, put_page, &page);
 
 out:
     json_decref(page.runs);
+    cddpi_free(page.dirs);
     return status;
 }

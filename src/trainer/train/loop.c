@@ -147,6 +147,6 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
     cddpi_data_loader_cancel(trainer->data.train.loader);
     cddpi_trace_close(trainer->group);
     status = status == CDDP_OK ? finish_run(trainer) : status;
-    cddpi_trainer_report_end(trainer);
+    cddpi_trainer_report_end(trainer, status != CDDP_OK);
     return status;
 }

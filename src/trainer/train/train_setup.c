@@ -19,6 +19,7 @@
 #include "train/generate/generate_model.h"
 #include "train/normalize.h"
 #include "train/resume.h"
+#include "train/same_config.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 #include "train/telemetry/train_report.h"
@@ -109,6 +110,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     CDDPI_TRY(join(trainer, &options));
     cddpi_dump_set_folder(trainer->group, NULL); /* until the run has a folder */
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
+    CDDPI_TRY(cddpi_config_agree(config, trainer->group));
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
     CDDPI_TRY(cddpi_engine_call(trainer->engine->join, trainer));
     CDDPI_TRY(trainer->engine->check_batch(config, trainer->replicas.count));

@@ -112,14 +112,30 @@ static void take_calls(struct cddpi_trace *trace, const struct cddpi_recorder *r
     }
 }
 
+void cddpi_trace_lend(cddp_group *part, const cddp_group *whole)
+{
+    part->traced_in = whole;
+}
+
+/* Where the group's spans go; NULL: nowhere. */
+static struct cddpi_trace *trace_of(const cddp_group *group)
+{
+    return group->traced_in != NULL ? group->traced_in->trace : group->trace;
+}
+
+bool cddpi_trace_is_open(const cddp_group *group)
+{
+    return trace_of(group) != NULL;
+}
+
 bool cddpi_trace_is_on(const cddp_group *group)
 {
-    return group->trace != NULL && group->trace->on;
+    return trace_of(group) != NULL && trace_of(group)->on;
 }
 
 static void add(cddp_group *group, const struct group_trace_span *span)
 {
-    struct cddpi_trace *trace = group->trace;
+    struct cddpi_trace *trace = trace_of(group);
     void *spans;
 
     if (trace == NULL || !trace->on) {
@@ -149,7 +165,7 @@ void cddpi_trace_add(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, 
 void cddpi_trace_add_work(cddp_group *group, enum cddpi_span kind, int64_t begin_ns, int64_t end_ns,
                           int32_t number)
 {
-    const struct cddpi_trace *trace = group->trace;
+    const struct cddpi_trace *trace = trace_of(group);
     size_t end = cddpi_trace_is_on(group) ? trace->span_count : 0;
     size_t first = end;
 

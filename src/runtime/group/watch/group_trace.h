@@ -42,6 +42,13 @@ void cddpi_trace_close(cddp_group *group);
  *  @param out_begins  Whether it is the first traced step; may be NULL. */
 void cddpi_trace_step(cddp_group *group, uint64_t step, bool *out_begins);
 
+/** Let spans of @p part, which was split from @p whole, go to the trace of @p whole, so that one
+ *  file has all of a rank's time. Steps are begun, and the trace is closed, by @p whole, which
+ *  outlives @p part. */
+void cddpi_trace_lend(cddp_group *part, const cddp_group *whole);
+
+/** Whether steps of the group are traced, now or later. */
+bool cddpi_trace_is_open(const cddp_group *group);
 bool cddpi_trace_is_on(const cddp_group *group);
 
 /** Add a span of the current step. @p number: the bucket or the loader thread; else -1. */

@@ -375,11 +375,6 @@ static cddp_status check_loss(const struct cddpi_model_spec *spec)
         return cddpi_fail(CDDP_ERR_CONFIG, "the data have real targets, not classes: set "
                                            "model.loss to \"mse\" or \"l1\"");
     }
-    if (spec->device->ops->kind != CDDPI_DEVICE_CPU) {
-        return cddpi_fail(CDDP_ERR_CONFIG,
-                          "models of real targets run on the CPU only so far: set train.device "
-                          "to \"cpu\"");
-    }
     return CDDP_OK;
 }
 

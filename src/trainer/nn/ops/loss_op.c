@@ -149,6 +149,13 @@ static cddp_status compute_cuda(const struct cddpi_exec *exec, const struct loss
             exec->model->loss_scale, exec->model->sums.now,
             cddpi_exec_buffer(exec, state->scratch));
     }
+    if (exec->model->real_targets) {
+        return kernels->real_error(
+            device, exec->model->type, outputs, (const float *)exec->batch->label,
+            loss == CDDPI_LOSS_L1, rows_of(exec->plan), (size_t)exec->model->classes,
+            exec->plan->training, (float)exec->scale, exec->model->loss_scale,
+            exec->model->sums.now, cddpi_exec_buffer(exec, state->scratch));
+    }
     return (loss == CDDPI_LOSS_MSE                    ? kernels->squared_error
             : loss == CDDPI_LOSS_BINARY_CROSS_ENTROPY ? kernels->binary_cross_entropy
                                                       : kernels->cross_entropy)(

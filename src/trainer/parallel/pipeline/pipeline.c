@@ -96,7 +96,7 @@ static void note_time(struct cddpi_pipeline *pipeline, enum cddpi_span kind, int
     *(kind == CDDPI_SPAN_FORWARD ? &times->forward_ns
       : kind == CDDPI_SPAN_WAIT  ? &times->wait_ns
                                  : &times->backward_ns) += now - begun_ns;
-    if (pipeline->traced != NULL && kind == CDDPI_SPAN_FORWARD) {
+    if (pipeline->traced != NULL && kind != CDDPI_SPAN_WAIT) {
         cddpi_trace_add_work(pipeline->traced, kind, begun_ns, now, micro_batch);
     } else if (pipeline->traced != NULL) {
         cddpi_trace_add(pipeline->traced, kind, begun_ns, now, micro_batch, 0);

@@ -103,8 +103,8 @@ void cddpi_trainer_show_start(struct cddpi_trainer *trainer)
     progress->shown_ns = 0; /* the first step is shown at once */
 }
 
-void cddpi_trainer_show_end(struct cddpi_trainer *trainer, double earlier, double seconds,
-                            bool has_page)
+void cddpi_trainer_show_end(struct cddpi_trainer *trainer, bool has_failed, double earlier,
+                            double seconds, bool has_page)
 {
     struct cddpi_progress *progress = &trainer->records.progress;
     char before[64] = "";
@@ -112,7 +112,8 @@ void cddpi_trainer_show_end(struct cddpi_trainer *trainer, double earlier, doubl
     if (earlier > 0) {
         snprintf(before, sizeof before, ", %.1f of them before it was resumed", earlier);
     }
-    cddpi_progress_line(progress, "the run took %.1f seconds%s", earlier + seconds, before);
+    cddpi_progress_line(progress, "the run %s %.1f seconds%s", has_failed ? "failed after" : "took",
+                        earlier + seconds, before);
     if (has_page) {
         cddpi_progress_line(progress, "report: %s/report.html", cddpi_trainer_run_dir(trainer));
     }

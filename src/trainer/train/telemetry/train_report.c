@@ -187,7 +187,7 @@ static double peak_rss_mib(void)
     return (double)usage.ru_maxrss / 1024.0;
 }
 
-void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
+void cddpi_trainer_report_end(struct cddpi_trainer *trainer, bool has_failed)
 {
     double seconds = (double)(cddpi_now_ns() - trainer->records.began_ns) * 1e-9;
     double earlier;
@@ -203,7 +203,7 @@ void cddpi_trainer_report_end(struct cddpi_trainer *trainer)
                                        (json_int_t)trainer->cursor.epoch, "stopped",
                                        trainer->step.stopped, "seconds", seconds, "run_seconds",
                                        earlier + seconds, "peak_rss_mib", peak_rss_mib()));
-    cddpi_trainer_show_end(trainer, earlier, seconds, write_page(trainer));
+    cddpi_trainer_show_end(trainer, has_failed, earlier, seconds, write_page(trainer));
 }
 
 void cddpi_report_line_put(struct cddpi_report_line *line, const char *name, double value)

@@ -24,7 +24,7 @@ CDDP_CHECKED cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *tra
 /** Write which devices and settings the run uses. Rank 0. */
 void cddpi_trainer_report_begin(struct cddpi_trainer *trainer);
 /** Write how the run ended. Rank 0. */
-void cddpi_trainer_report_end(struct cddpi_trainer *trainer);
+void cddpi_trainer_report_end(struct cddpi_trainer *trainer, bool has_failed);
 
 /** Add the memory held for updating parameter @p index. */
 void cddpi_trainer_add_param_memory(const struct cddpi_trainer *trainer, size_t index,

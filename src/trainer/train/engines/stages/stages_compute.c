@@ -205,9 +205,8 @@ static cddp_status finish_gradients(struct cddpi_trainer *trainer)
     int64_t ended = cddpi_now_ns();
 
     trainer->records.interval.exposed_ns += ended - begun;
-    status = status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status; /* it counts by itself */
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, cddpi_now_ns(), -1, 0);
-    return status;
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, ended, -1, 0);
+    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status; /* it counts by itself */
 }
 
 static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
@@ -215,22 +214,20 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddp
     struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_loss_result result = {0, 0, 0};
     struct cddpi_pipeline_times times;
-    uint64_t waited_ns = 0; /* in forwards, for updated parameters */
     cddp_step sync = CDDP_STEP_INIT;
     cddp_status status;
 
     sync.number = trainer->cursor.step + 1;
     sync.samples = all->share;
+    /* waits for updated parameters, before any forward */
     CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(trainer->ddp, &sync));
-    waited_ns = cddpi_ddp_exposed_ns(trainer->ddp);
     status = cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, all->batches, all->scales,
                                  all->count, grad_ready, trainer, &result);
-    waited_ns = cddpi_ddp_exposed_ns(trainer->ddp) - waited_ns;
     CDDPI_TRY_GOTO(end, status, status);
     status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
 end:
     times = cddpi_pipeline_times(cddpi_stages_of(trainer)->pipeline);
-    interval->forward_ns += times.forward_ns - (int64_t)waited_ns;
+    interval->forward_ns += times.forward_ns;
     interval->backward_ns += times.backward_ns;
     interval->exposed_ns += times.wait_ns;
     interval->loss_sum += result.loss_sum;

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "group/watch/group_trace.h"
 #include "train/batch_sizes.h"
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
@@ -35,7 +36,10 @@ static cddp_status join(struct cddpi_trainer *trainer)
     trainer->replicas.group = NULL;
     CDDPI_TRY(
         cddp_group_split(trainer->group, trainer->replicas.rank, trainer->rank, &stages->group));
-    return cddp_group_split(trainer->group, stages->stage, trainer->rank, &trainer->replicas.group);
+    CDDPI_TRY(
+        cddp_group_split(trainer->group, stages->stage, trainer->rank, &trainer->replicas.group));
+    cddpi_trace_lend(trainer->replicas.group, trainer->group);
+    return CDDP_OK;
 }
 
 /* Divide the model; rank 0 measures for all ranks. */
