@@ -359,6 +359,22 @@ static void merge_block(struct operands *all)
     }
 }
 
+/* Whether no merge writes over a leaf that it would have to read afterwards; see `out`. */
+static bool keeps_leaves(const struct cddpi_reduce_merges *how, const struct plan *plan)
+{
+    for (int m = 0; m < how->merge_count && (plan->type != plan->inner || how->has_factors); m++) {
+        const void *out = how->merges[m].out;
+        const struct cddpi_reduce_operand *left = &how->operands[how->merges[m].left];
+        const struct cddpi_reduce_operand *right = &how->operands[how->merges[m].right];
+
+        if (out != NULL &&
+            ((left->is_leaf && left->data == out) || (right->is_leaf && right->data == out))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void reduce_merges(const struct cddpi_reduce_merges *how, size_t count)
 {
     _Alignas(64) char memory[TEMPORARIES][BLOCK_BYTES];
@@ -366,6 +382,7 @@ static void reduce_merges(const struct cddpi_reduce_merges *how, size_t count)
     struct operands all;
 
     assert(how->operand_count >= 1 && how->operand_count <= CDDPI_REDUCE_MAX_SOURCES);
+    assert(keeps_leaves(how, &plan));
     all.how = how;
     all.plan = &plan;
     all.memory = memory;

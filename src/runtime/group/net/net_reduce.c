@@ -228,6 +228,16 @@ cddp_status cddpi_net_reduce_begin(struct net_backend *net, struct net_piece *pi
     return start_round(net, piece, false);
 }
 
+/* Whether the memory of @p slot has what was received from one rank, and a sum must not be written
+ * over it: blocks of wider sums would cover elements that are still to be read. */
+static bool keeps_leaf(const struct net_backend *net, const struct net_slot *slot)
+{
+    const struct net_collective *collective = net->collective;
+
+    return slot->is_leaf && slot->data != NULL && slot->data == slot->sum &&
+           (collective->sum != collective->element || collective->has_factors);
+}
+
 /* Give memory to sums that a later round needs. If the round produces the result, sums stay only in
  * the cache. */
 static cddp_status keep_sums(const struct net_backend *net, struct net_piece *piece,
@@ -235,8 +245,11 @@ static cddp_status keep_sums(const struct net_backend *net, struct net_piece *pi
 {
     for (int m = 0; m < merging->how.merge_count; m++) {
         struct cddpi_reduce_merge *merge = &merging->merges[m];
-        const struct net_slot *slot = &piece->room->slots[merge->left];
+        struct net_slot *slot = &piece->room->slots[merge->left];
 
+        if (keeps_leaf(net, slot)) {
+            slot->sum = NULL; /* stays where the room has it, until the piece ends */
+        }
         CDDPI_TRY(take_sum(net, piece, merge->left));
         merge->out = slot->sum + (merging->begin - slot->sum_offset) * net->collective->sum;
     }
