@@ -16,10 +16,12 @@ enum {
 
 /* What the ranks of one group are told. */
 struct job {
-    char store[256];    /* empty: no net, but group_from_seed() */
-    const char *hosts;  /* by rank: a digit */
-    const char *thread; /* CDDP_COMM_THREAD; NULL: unset */
-    const char *spin;   /* CDDP_SPIN_US; NULL: unset */
+    char store[256];     /* empty: no net, but group_from_seed() */
+    const char *hosts;   /* by rank: a digit */
+    const char *thread;  /* CDDP_COMM_THREAD; NULL: unset */
+    const char *spin;    /* CDDP_SPIN_US; NULL: unset */
+    const char *sockets; /* CDDP_SOCKETS; NULL: unset */
+    const char *cipher;  /* CDDP_CIPHER, of encrypted data; "any": unset; NULL: data are plain */
     struct group_seed seed;
     uint64_t draws;
     int steps;
@@ -330,13 +332,21 @@ static void draw_link(struct net_backend *net)
     net->leader_count = 1 + (int)draw((size_t)most);
 }
 
+static void set(const char *name, const char *value)
+{
+    if (value != NULL) {
+        setenv(name, value, 1);
+    }
+}
+
 static cddp_status join(const struct job *job, int rank, int n, cddp_group **out)
 {
-    if (job->thread != NULL) {
-        setenv("CDDP_COMM_THREAD", job->thread, 1);
-    }
-    if (job->spin != NULL) {
-        setenv("CDDP_SPIN_US", job->spin, 1);
+    set("CDDP_COMM_THREAD", job->thread);
+    set("CDDP_SPIN_US", job->spin);
+    set("CDDP_SOCKETS", job->sockets);
+    if (job->cipher != NULL) {
+        set("CDDP_ENCRYPT", "1");
+        set("CDDP_CIPHER", strcmp(job->cipher, "any") == 0 ? NULL : job->cipher);
     }
     if (job->store[0] == '\0') {
         return group_from_seed(&job->seed, rank, n, SUPPORT_TIMEOUT_MS, out);
@@ -434,8 +444,12 @@ static void those_of_several_hosts_do_for_every_link_and_number_of_leaders(void 
         skip(); /* the test is about that backend */
     }
     for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        static const char *const ciphers[] = {NULL, "chacha20", NULL, "any"};
+        static const char *const sockets[] = {NULL, "1", "3"};
         struct job job = {.store = "net",
                           .hosts = hosts[i],
+                          .sockets = sockets[i % 3],
+                          .cipher = ciphers[i % 4],
                           .thread = i % 3 == 0   ? "0"
                                     : i % 3 == 1 ? "1"
                                                  : NULL,
