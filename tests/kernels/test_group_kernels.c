@@ -8,34 +8,47 @@ enum { COUNT = 2500, MAX_SOURCES = 13 };
 static unsigned char sources[MAX_SOURCES][COUNT * 8];
 static unsigned char first[COUNT * 8];
 static unsigned char other[2][COUNT * 8];
+static unsigned char kept[COUNT * 8];
 
-static const cddp_type types[] = {CDDP_F32, CDDP_F64, CDDP_F16, CDDP_BF16,
-                                  CDDP_I32, CDDP_I64, CDDP_U8};
+static const cddp_type types[] = {CDDP_F32, CDDP_F64, CDDP_F16, CDDP_BF16, CDDP_I32,
+                                  CDDP_I64, CDDP_U8,  CDDP_I8,  CDDP_BOOL};
+
+/* More than a block of the kernel. */
+static size_t count_of(cddp_type type)
+{
+    return cddp_type_bytes(type) == 1 ? 2 * COUNT : COUNT;
+}
 
 static void compare_isas(cddp_type type, cddp_op op, int n, const double *factors)
 {
     struct cddpi_reduce how = {type, op, n, 1, factors};
     const void *src[MAX_SOURCES];
     void *dst[2] = {first, NULL};
+    size_t bytes = count_of(type) * cddp_type_bytes(type);
     size_t isas;
     const struct cddpi_reduce_isa *const *isa = cddpi_reduce_isas(&isas);
 
     for (int s = 0; s < n; s++) {
         src[s] = sources[s];
-        for (size_t i = 0; i < COUNT; i++) {
+        for (size_t i = 0; i < count_of(type); i++) {
             reference_fill(sources[s] + i * cddp_type_bytes(type), s, i, type);
         }
     }
-    isa[0]->reduce(&how, dst, src, COUNT);
+    isa[0]->reduce(&how, dst, src, count_of(type));
     for (size_t k = 1; k < isas; k++) {
         how.destinations = 2;
         dst[0] = other[0];
         dst[1] = other[1];
-        isa[k]->reduce(&how, dst, src, COUNT);
-        assert_memory_equal(other[0], first, COUNT * cddp_type_bytes(type));
-        assert_memory_equal(other[1], first, COUNT * cddp_type_bytes(type));
+        isa[k]->reduce(&how, dst, src, count_of(type));
+        assert_memory_equal(other[0], first, bytes);
+        assert_memory_equal(other[1], first, bytes);
+        dst[1] = sources[n / 2]; /* in place */
+        memcpy(kept, sources[n / 2], bytes);
+        isa[k]->reduce(&how, dst, src, count_of(type));
+        assert_memory_equal(sources[n / 2], first, bytes);
+        memcpy(sources[n / 2], kept, bytes);
     }
-    for (size_t i = 0; i < COUNT && factors == NULL; i += 17) {
+    for (size_t i = 0; i < count_of(type) && factors == NULL; i += 17) {
         const void *values[MAX_SOURCES];
         uint64_t expected = 0;
 
@@ -54,8 +67,10 @@ static void every_instruction_set_gives_the_same_bits(void **state)
     (void)state;
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         for (int n = 1; n <= MAX_SOURCES; n++) {
-            for (int op = CDDP_OP_SUM; op <= CDDP_OP_PROD; op++) {
-                compare_isas(types[t], (cddp_op)op, n, NULL);
+            for (int op = CDDP_OP_SUM; op <= (t < 4 ? CDDP_OP_PROD : CDDP_OP_XOR); op++) {
+                if (types[t] != CDDP_BOOL || op != CDDP_OP_MEAN) {
+                    compare_isas(types[t], (cddp_op)op, n, NULL);
+                }
             }
             if (t < 4) {
                 compare_isas(types[t], CDDP_OP_SUM, n, factors);
@@ -109,6 +124,28 @@ static void check_all_halves(cddp_type type)
                 assert_true((double)wide[i] == reference_load(&in[i], type) ||
                             reference_load(&in[i], type) != reference_load(&in[i], type));
             }
+        }
+    }
+}
+
+static void a_cast_to_a_type_of_the_same_size_may_be_in_place(void **state)
+{
+    static uint16_t in[COUNT], out[COUNT], over[COUNT];
+    size_t isas;
+    const struct cddpi_reduce_isa *const *isa = cddpi_reduce_isas(&isas);
+
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++) {
+        in[i] = (uint16_t)(i * 40503u);
+    }
+    for (size_t k = 0; k < isas; k++) {
+        for (int t = 2; t < 4; t++) {
+            cddp_type to = t == 2 ? CDDP_BF16 : CDDP_F16;
+
+            isa[0]->cast(out, to, in, types[t], COUNT);
+            memcpy(over, in, sizeof in);
+            isa[k]->cast(over, to, over, types[t], COUNT);
+            assert_memory_equal(over, out, sizeof out);
         }
     }
 }
@@ -190,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_instruction_set_gives_the_same_bits),
         cmocka_unit_test(a_result_may_lie_where_a_source_lies),
+        cmocka_unit_test(a_cast_to_a_type_of_the_same_size_may_be_in_place),
         cmocka_unit_test(every_16_bit_number_survives_a_trip_to_f32),
         cmocka_unit_test(casts_round_to_nearest_even_everywhere),
         cmocka_unit_test(a_nan_is_never_lost),

@@ -8,10 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT = 1100, RANKS = 21 };
+/* More than a block of the kernel, of 8-byte sums and of bytes. */
+enum { COUNT = 1100, BYTES = 4 * COUNT * 8, RANKS = 21 };
 
-static const cddp_type types[] = {CDDP_F32, CDDP_F64, CDDP_F16, CDDP_BF16,
-                                  CDDP_I32, CDDP_I64, CDDP_U8};
+static const cddp_type types[] = {CDDP_F32, CDDP_F64, CDDP_F16, CDDP_BF16, CDDP_I32,
+                                  CDDP_I64, CDDP_U8,  CDDP_I8,  CDDP_BOOL};
+
+static size_t count_of(cddp_type type)
+{
+    return cddp_type_bytes(type) == 1 ? 4 * COUNT : COUNT;
+}
 
 static uint64_t state = 88172645463325252u;
 
@@ -23,11 +29,11 @@ static uint64_t draw(uint64_t below)
     return (state >> 11) % below;
 }
 
-_Alignas(64) static unsigned char inputs[RANKS][COUNT * 8];
-_Alignas(64) static unsigned char sums[RANKS][COUNT * 8]; /* of parts */
-_Alignas(64) static unsigned char more[RANKS][COUNT * 8]; /* of merges */
-_Alignas(64) static unsigned char whole[COUNT * 8];
-_Alignas(64) static unsigned char result[3][COUNT * 8];
+_Alignas(64) static unsigned char inputs[RANKS][BYTES];
+_Alignas(64) static unsigned char sums[RANKS][BYTES]; /* of parts */
+_Alignas(64) static unsigned char more[RANKS][BYTES]; /* of merges */
+_Alignas(64) static unsigned char whole[BYTES];
+_Alignas(64) static unsigned char result[3][BYTES];
 
 /* Any bits: numbers of every size, infinities, now and then NaNs of all kinds. */
 static void fill_inputs(int ranks, cddp_type type)
@@ -35,7 +41,7 @@ static void fill_inputs(int ranks, cddp_type type)
     size_t bytes = cddp_type_bytes(type);
 
     for (int r = 0; r < ranks; r++) {
-        for (size_t i = 0; i < COUNT; i++) {
+        for (size_t i = 0; i < count_of(type); i++) {
             uint64_t bits = draw(1u << 30) << 34 ^ draw(1u << 30) << 15 ^ draw(1u << 30);
 
             if (type == CDDP_F32 && i % 4 != 0) {
@@ -47,6 +53,7 @@ static void fill_inputs(int ranks, cddp_type type)
 
                 memcpy(&bits, &value, 8);
             }
+            bits = type == CDDP_BOOL ? bits & 1 : bits;
             memcpy(inputs[r] + i * bytes, &bits, bytes);
         }
     }
@@ -92,7 +99,7 @@ static void sum_parts(struct cut *cut)
         how.sources = node.count;
         how.factors = how.factors != NULL ? how.factors + node.first : NULL;
         *operand = (struct cddpi_reduce_operand){sums[p], false, 0};
-        if (!cut->isa->part(&how, sums[p], src, COUNT)) {
+        if (!cut->isa->part(&how, sums[p], src, count_of(how.type))) {
             operand->data = NULL;
         }
     }
@@ -136,23 +143,34 @@ static bool adds_something(const struct cut *cut, struct cddpi_tree_node node)
     return cut->how.factors == NULL;
 }
 
-/* Some merges, whose sums are kept: over an operand that is a sum, or elsewhere. */
+/* Where the sum of a merge may be kept: over an operand that is a sum, over a leaf if that has the
+ * same type and no factor, or elsewhere. */
+static void *place_of_sum(const struct cut *cut, const struct cddpi_reduce_merge *merge)
+{
+    const struct cddpi_reduce_operand *over =
+        &cut->operands[draw(3) == 0 ? merge->right : merge->left];
+    bool fits = !over->is_leaf ||
+                (cut->how.factors == NULL &&
+                 cddpi_reduce_sum_type(cut->how.type, cut->how.op) == cut->how.type);
+
+    return over->data != NULL && fits && draw(2) == 0 ? (void *)(uintptr_t)over->data
+                                                      : more[merge->left];
+}
+
+/* Some merges, whose sums are kept. */
 static void merge_some(struct cut *cut, struct cddpi_reduce_merges *how)
 {
     how->destinations = 0;
     how->merge_count = list_merges(cut, (int)draw(RANKS));
     for (int m = 0; m < how->merge_count; m++) {
-        const struct cddpi_reduce_operand *left = &cut->operands[cut->merges[m].left];
-        bool over = left->data != NULL && !left->is_leaf && draw(2) == 0;
-
-        cut->merges[m].out = over ? (void *)(uintptr_t)left->data : more[cut->merges[m].left];
+        cut->merges[m].out = place_of_sum(cut, &cut->merges[m]);
         for (int later = m + 1; later < how->merge_count; later++) {
             if (cut->merges[later].left == cut->merges[m].left) { /* kept by a later one */
                 cut->merges[m].out = NULL;
             }
         }
     }
-    cut->isa->merges(how, COUNT);
+    cut->isa->merges(how, count_of(how->type));
     for (int m = 0; m < how->merge_count; m++) {
         int left = cut->merges[m].left;
 
@@ -162,6 +180,24 @@ static void merge_some(struct cut *cut, struct cddpi_reduce_merges *how)
             cut->operands[left] = (struct cddpi_reduce_operand){any ? cut->merges[m].out : NULL,
                                                                 false, 0};
         }
+    }
+}
+
+/* Put some destinations into the memory of operands: of leaves, or of any if the types are equal.
+ */
+static void draw_places(const struct cut *cut, void **dst, int destinations)
+{
+    bool any = cddpi_reduce_sum_type(cut->how.type, cut->how.op) == cut->how.type;
+
+    for (int d = 0; d < destinations; d++) {
+        const struct cddpi_reduce_operand *over =
+            &cut->operands[draw((uint64_t)cut->tree.part_count)];
+        bool is_free = over->data != NULL && (any || over->is_leaf) && draw(2) == 0;
+
+        for (int e = 0; e < d; e++) {
+            is_free = is_free && dst[e] != over->data;
+        }
+        dst[d] = is_free ? (void *)(uintptr_t)over->data : dst[d];
     }
 }
 
@@ -183,14 +219,12 @@ static void check_cut(struct cut *cut, int ranks)
     how.merge_count = list_merges(cut, RANKS);
     how.destinations = 1 + (int)draw(3);
     how.dst = dst;
-    if (cut->operands[0].is_leaf && cut->operands[0].data != NULL && draw(2) == 0) {
-        dst[0] = inputs[0]; /* in place */
-    }
-    cut->isa->merges(&how, COUNT);
+    draw_places(cut, dst, how.destinations);
+    cut->isa->merges(&how, count_of(how.type));
     for (int d = 0; d < how.destinations; d++) {
         size_t bytes = cddp_type_bytes(cut->how.type);
 
-        for (size_t i = 0; i < COUNT; i++) {
+        for (size_t i = 0; i < count_of(how.type); i++) {
             if (memcmp((char *)dst[d] + i * bytes, whole + i * bytes, bytes) != 0) {
                 fail_msg("%s: type %s, op %d, %d ranks, %d parts, element %zu of destination %d "
                          "differs",
@@ -224,7 +258,7 @@ static void check_random(cddp_type type, cddp_op op, bool weighted,
         cddpi_reduce_weighted(&cut.how, type, weights, ranks, factors);
     }
     fill_inputs(ranks, type);
-    cddpi_reduce_isas(&isas)[0]->reduce(&cut.how, dst, src, COUNT);
+    cddpi_reduce_isas(&isas)[0]->reduce(&cut.how, dst, src, count_of(type));
     assert_true(cddpi_tree_init(ranks, host_of, hosts, &cut.tree));
     check_cut(&cut, ranks);
     cddpi_tree_fini(&cut.tree);
@@ -239,8 +273,10 @@ static void parts_merged_have_the_bits_of_one_reduction(void **unused)
     for (size_t k = 0; k < isas; k++) {
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
             for (int again = 0; again < 60; again++) {
-                for (int op = CDDP_OP_SUM; op <= CDDP_OP_PROD; op++) {
-                    check_random(types[t], (cddp_op)op, false, isa[k]);
+                for (int op = CDDP_OP_SUM; op <= (t < 4 ? CDDP_OP_PROD : CDDP_OP_XOR); op++) {
+                    if (types[t] != CDDP_BOOL || op != CDDP_OP_MEAN) {
+                        check_random(types[t], (cddp_op)op, false, isa[k]);
+                    }
                 }
                 if (t < 4) {
                     check_random(types[t], CDDP_OP_MEAN, true, isa[k]);

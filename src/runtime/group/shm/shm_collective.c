@@ -55,6 +55,9 @@ static void describe_memory(struct shm_backend *shm, const struct cddpi_group_op
     if (op->count == 0 || shm->last_segment == 0 || op->in == NULL) {
         return;
     }
+    if (op->kind == CDDPI_ALL_TO_ALL && op->in == op->out) {
+        return; /* this rank would overwrite blocks that peers still read */
+    }
     in = cddpi_shm_find(shm, op->in, cddpi_op_scatters(op) ? all : one);
     if (in == NULL) {
         return;

@@ -3,7 +3,8 @@
  *
  * - staged: piece t is copied into the staging buffer at stage t and taken by the peers at stage t
  *   + 1. A buffer is reused two pieces later, when all ranks have passed the stage in between.
- * - zero-copy: if all ranks map `in` of every rank, it is read directly, at stage 1. */
+ * - zero-copy: if all ranks map `in` of every rank, it is read directly, at stage 1. Not for an
+ *   all_to_all in place, which would overwrite what peers still read. */
 #include "group/shm/shm.h"
 #include "kernels/cpu/reduce.h"
 
