@@ -2,6 +2,7 @@
 # debootstrap from this machine's mirror, mounts what programs need, and runs commands in it. For root.
 
 root= # the folder, set by make_root
+base= # a tar file of the base system alone, set by make_root_once
 
 # The mirror that this machine's apt uses for its own release.
 mirror() {
@@ -27,6 +28,24 @@ make_root() {
     mount --bind /dev "$root/dev" &&
     mount --bind /dev/pts "$root/dev/pts" &&
     mount -t tmpfs tmpfs "$root/dev/shm"
+}
+
+# make_root_once FOLDER SUITE : make_root, from the copy of its base system in $CDDP_BARE_CACHE (default: ~/.cache/cddp-bare), which the
+# first call makes, and with the packages that apt has downloaded before.
+make_root_once() {
+  local cache=${CDDP_BARE_CACHE:-$HOME/.cache/cddp-bare}
+  base=$cache/base.tar
+  mkdir -p "$cache/archives/partial"
+  if [ -s "$base" ] && [ ! -e "$1" ]; then
+    mkdir -p "$1"
+    tar -xf "$base" -C "$1" --numeric-owner || rm -f "$base"
+  fi
+  make_root "$1" "$2" || return 1
+  mkdir -p "$1/var/cache/apt/archives"
+  if [ ! -s "$base" ]; then # before anything is installed there
+    tar -cf "$base.$$" -C "$1" --one-file-system --numeric-owner . && mv "$base.$$" "$base"
+  fi
+  mount --bind "$cache/archives" "$1/var/cache/apt/archives"
 }
 
 # None before make_root: every mount of this machine is below "".

@@ -181,6 +181,7 @@ def look_at_dockerfile():
     built, run = (re.search(r"install -y --no-install-recommends(.*?)(?:&&|\n)", part)[1].split() for part in text.split("FROM ")[1:])
     known = re.search(r'build_packages="(.*?)"', text_of(SOURCE, "scripts/setup.sh"), re.S)[1].split()
     need(f"scripts/setup.sh does not know {sorted(set(built) - set(known))}", set(built) <= set(known), name)
+    need("without dpkg-dev Meson puts libraries where no loader of Debian looks", "dpkg-dev" in built, name)
     for package in (package for package in built if package.startswith("lib") and package.endswith("-dev")):
         base = package[:-4]
         need(f"the image lacks what {package} is for", base == "libc6" or any(one.startswith(base) for one in run), name)
