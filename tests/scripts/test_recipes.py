@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """test_recipes.py - the recipes in scripts/recipes fit this tree: every option that they give to Meson exists, and none is left to chance; each
 library that meson.build asks for is a dependency; files that they want are installed; scripts/recipes_write fills in version and checksum.
-Nothing is built. Usage: test_recipes.py SOURCE BUILD"""
+Nothing is built: that is scripts/recipes_check. Usage: test_recipes.py SOURCE BUILD"""
 import contextlib, hashlib, json, os, re, shutil, subprocess, sys, tarfile, tempfile, types
 
 SOURCE, BUILD = sys.argv[1:3]
