@@ -19,7 +19,7 @@ build_packages="gcc libc6-dev dpkg-dev pkg-config meson ninja-build libdnnl-dev 
 data_packages="dataset-fashion-mnist"
 text_packages="bible-kjv bible-kjv-text"
 test_packages="libcmocka-dev openmpi-bin patch g++ gfortran cmake zsh groff-base"
-cluster_packages="iproute2 nftables openssh-client openssh-server slurm-wlm munge" # without them their tests are skipped
+cluster_packages="iproute2 nftables openssh-client openssh-server slurm-wlm munge environment-modules" # without them their tests are skipped
 browser_packages="chromium librsvg2-bin" # the same, or look less closely
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }

@@ -282,6 +282,64 @@ def moved_folder(folder):
     expect("libcddp.so finds the module", f"{module} is not cddp's" in said, said)
 
 
+# Environment Modules' and Lmod's programs that print what a shell then does, where Debian, their own installation or a site has them.
+MODULE_COMMANDS = {
+    "Environment Modules": [os.environ.get("MODULES_CMD", ""), "/usr/lib/x86_64-linux-gnu/modulecmd.tcl", "/usr/lib/modulecmd.tcl",
+                            "/usr/share/Modules/libexec/modulecmd.tcl"],
+    "Lmod": [os.environ.get("LMOD_CMD", ""), "/usr/share/lmod/lmod/libexec/lmod"]}
+LOADED = """
+module() { eval "$($COMMAND bash "$@")"; }
+page=$(man -w man 2>&1)
+module use "$MODULEFILES" && module load cddp/$VERSION || exit 1
+[ "$(command -v cddp-run)" = "$BIN/cddp-run" ] || { echo "cddp-run is $(command -v cddp-run)"; exit 1; }
+cddp-run --version
+"$CC" -std=c11 "$SOURCE" -o program $($PKG_CONFIG --define-variable=prefix="$PREFIX" --cflags --libs cddp) && cddp-run --nproc 2 --no-tag -- ./program
+if command -v man >/dev/null && [ -d "$MAN" ]; then
+  case $(man -w cddp-run 2>&1) in "$MAN"/*) ;; *) echo "man -w cddp-run: $(man -w cddp-run 2>&1)" ;; esac
+  [ "$(man -w man 2>&1)" = "$page" ] || echo "the system's own pages: $page, now $(man -w man 2>&1)"
+fi
+module unload cddp
+left=$PATH:$LD_LIBRARY_PATH:$PKG_CONFIG_PATH:$CMAKE_PREFIX_PATH:$MANPATH
+case $left in *"$PREFIX"*) echo "left: $left" ;; esac
+mkdir -p copies/cddp && cp "$MODULEFILES/cddp/$VERSION" copies/cddp/copied
+module use "$PWD/copies" && module load cddp/copied
+case $PKG_CONFIG_PATH in "$CONFIGURED"/*) ;; *) echo "a copy elsewhere: $PKG_CONFIG_PATH" ;; esac
+"""
+
+
+def modulefile(folder):
+    """It names folders that are installed; Environment Modules and Lmod, if they are here, load it, also after the folder was moved."""
+    prefix = os.path.join(folder, "second")
+    shutil.move(install(os.path.join(folder, "first")), prefix)
+    modulefiles = os.path.join(prefix, option("datadir"), "modulefiles")
+    version, = os.listdir(os.path.join(modulefiles, "cddp"))
+    said = run(os.path.join(prefix, option("bindir"), "cddp-run"), "--version").stdout.split()[-1]
+    expect("its name is the version that is installed", version == said, f"{version} {said}")
+    with open(os.path.join(modulefiles, "cddp", version), encoding="utf-8") as file:
+        text = file.read()
+    expect("Meson has filled it in", "@" not in text, text)
+    folders = [words.split()[2] for words in text.splitlines() if words.startswith("prepend-path")]
+    expect("it has folders", len(folders) >= 5, text)
+    for name in folders:
+        expect(f"{name} is installed", os.path.isdir(name.replace("$prefix", prefix)) or
+               option("docs") == "disabled" and name == "$prefix/" + option("mandir"))
+    tried = []
+    for system, places in MODULE_COMMANDS.items():
+        command = next((place for place in places if os.path.exists(place)), None)
+        if command:
+            said = run("bash", "-c", LOADED, cwd=folder, env={
+                "COMMAND": f"tclsh {command}" if command.endswith(".tcl") else command, "MODULEFILES": modulefiles, "VERSION": version,
+                "BIN": os.path.join(prefix, option("bindir")), "CONFIGURED": option("prefix"),
+                "MAN": os.path.join(prefix, option("mandir")), "PREFIX": prefix, "CC": CC,
+                "SOURCE": os.path.join(HERE, "program.c"), "PKG_CONFIG": PKG_CONFIG, "MODULEPATH": "", "LD_LIBRARY_PATH": "",
+                "PKG_CONFIG_PATH": ""}, ok=False)
+            wanted = [f"cddp-run {version}", *(f"{version}: rank {rank} of 2: 2" for rank in (0, 1))]
+            lines = said.stdout.splitlines()
+            expect(f"{system} loads it", lines[:1] + sorted(lines[1:]) == wanted, said.stdout + said.stderr)
+            tried.append(system)
+    print("loaded by", " and ".join(tried) or "nothing: neither Environment Modules nor Lmod is installed")
+
+
 skip_without("meson")
 os.environ.pop("DESTDIR", None)
 os.environ.pop("LD_LIBRARY_PATH", None)  # Meson's, which leads to the build's libraries, not the installed ones
