@@ -1,13 +1,14 @@
-"""examples/torch_backend: it builds, an unchanged DDP script has the losses of gloo on 2 and 3 ranks, and every collective
-gives the right result (torch_backend_rank.py). Skipped (77) without PyTorch: $CDDP_TORCH_PYTHON names an interpreter
-that has it; the default is that of .venv-bench. Usage: test_torch_backend.py SOURCE_ROOT BUILD_ROOT"""
+"""examples/torch_backend: it builds, an unchanged DDP script has the losses of gloo on 2 and 3 ranks, every collective gives
+the right result (torch_backend_rank.py), and a program may end while there is work (torch_backend_exit.py). Skipped (77)
+without PyTorch: $CDDP_TORCH_PYTHON names an interpreter that has it; the default is that of .venv-bench.
+Usage: test_torch_backend.py SOURCE_ROOT BUILD_ROOT"""
 import os
 import socket
 import subprocess
 import sys
 
 SOURCE, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
-RANK = os.path.join(SOURCE, "tests", "scripts", "torch_backend_rank.py")
+SCRIPTS = os.path.join(SOURCE, "tests", "scripts")
 LIMIT_S = 800
 
 
@@ -50,7 +51,8 @@ def check_requirement(python, where):
         sys.exit(f"built with PyTorch {version}, it requires {wanted}")
 
 
-def losses(python, where, backend, size, hosts):
+def run_ranks(python, where, words, size, hosts):
+    """What each rank of the script and its arguments said."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -60,20 +62,36 @@ def losses(python, where, backend, size, hosts):
                            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         if hosts > 1:
             environment["CDDP_HOST_ID"] = f"test host {rank % hosts}"
-        ranks.append(subprocess.Popen([python, RANK, backend], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      text=True, env=environment))
+        ranks.append(subprocess.Popen([python, os.path.join(SCRIPTS, words[0]), *words[1:]], stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True, env=environment))
     out = []
     try:
         for one in ranks:
             out.append(one.communicate(timeout=LIMIT_S)[0])
     except subprocess.TimeoutExpired:
-        sys.exit(f"{backend} with {size} ranks did not end within {LIMIT_S} s")
+        sys.exit(f"{words} with {size} ranks did not end within {LIMIT_S} s")
     finally:
         for one in ranks:
             one.kill()
     if any(one.returncode != 0 for one in ranks):
-        sys.exit(f"{backend} with {size} ranks failed:\n" + "\n".join(out))
+        sys.exit(f"{words} with {size} ranks failed:\n" + "\n".join(out))
+    return out
+
+
+def losses(python, where, backend, size, hosts):
+    out = run_ranks(python, where, ["torch_backend_rank.py", backend], size, hosts)
     return [float(line.split()[1]) for line in out[0].splitlines() if line.startswith("loss ")]
+
+
+def check_ends(python, where):
+    """A program that ends while there is work ends well."""
+    flags = os.path.join(where, "flags")
+    for case, said in (("a tensor", ""), ("a callback", "the callback has ended"), ("alone", "")):
+        with open(flags, "wb") as file:
+            file.write(bytes(2))
+        out = run_ranks(python, where, ["torch_backend_exit.py", case, flags], 2, 1)
+        if any(said not in text for text in out):
+            sys.exit(f"{case}: the ranks said: {out}")
 
 
 def main():
@@ -81,6 +99,7 @@ def main():
     where = os.path.join(BUILD, "torch_backend")
     build(python, where)
     check_requirement(python, where)
+    check_ends(python, where)
     for size in (2, 3):
         theirs = losses(python, where, "gloo", size, 1)
         for hosts in (1, 2) if size == 2 else (1, 2, 3):

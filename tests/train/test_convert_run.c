@@ -107,6 +107,33 @@ static void a_learned_vocabulary_comes_back_as_it_was(void **state)
     assert_file_has("said", "bpe-hf keeps the tokenizer.json that it had: ");
 }
 
+static void special_tokens_of_a_vocabulary_stay_special(void **state)
+{
+    static const char user[] = "{\"id\": 262, \"content\": \"<|user|>\", \"special\": true},";
+    struct run_options options = {
+        .ranks = 1,
+        .conf = "text.conf",
+        .arguments = {run_dir_argument("user"),
+                      argument("data.vocabulary=%s", in_work("user.json"))}};
+    char *text;
+    char *list;
+    char *with;
+
+    (void)state;
+    run("cddp-tokenize --train 262 -o bpe.json words.txt");
+    text = get_file(in_work("bpe.json"), NULL);
+    list = strchr(strstr(text, "\"added_tokens\""), '[') + 1;
+    with = cddpi_format("%.*s%s%s", (int)(list - text), text, user, list);
+    assert_non_null(with);
+    support_write_file(in_work("user.json"), with, strlen(with));
+    cddpi_free(with);
+    free(text);
+    run_well(&options);
+    run("cddp-convert --to hf user user-hf");
+    assert_file_has("user-hf/tokenizer.json", "\"content\": \"<|user|>\"");
+    assert_same_tokens(in_work("user.json"), in_work("user-hf"));
+}
+
 /* $CDDP_TEST_PYTHON, else python3, may have transformers. */
 static void auto_tokenizer_reads_a_converted_run(void **state)
 {
@@ -117,7 +144,11 @@ static void auto_tokenizer_reads_a_converted_run(void **state)
                                  "ids = t(text)['input_ids']\n"
                                  "assert ids == list(text.encode()), ids\n"
                                  "assert t.decode(ids) == text, t.decode(ids)\n"
-                                 "assert t.eos_token_id == 256, t.eos_token_id\n";
+                                 "assert t.eos_token_id == 256, t.eos_token_id\n"
+                                 "t = AutoTokenizer.from_pretrained(sys.argv[2])\n"
+                                 "ids = t('<|user|>')['input_ids']\n"
+                                 "assert ids == [262], ids\n"
+                                 "assert t.decode([262], skip_special_tokens=True) == ''\n";
     const char *python = getenv("CDDP_TEST_PYTHON");
 
     (void)state;
@@ -127,8 +158,8 @@ static void auto_tokenizer_reads_a_converted_run(void **state)
         skip();
     }
     support_write_file(in_work("read.py"), script, sizeof script - 1);
-    if (system(argument("%s %s %s > %s 2>&1", python, in_work("read.py"), in_work("hf"),
-                        in_work("said"))) != 0) {
+    if (system(argument("%s %s %s %s > %s 2>&1", python, in_work("read.py"), in_work("hf"),
+                        in_work("user-hf"), in_work("said"))) != 0) {
         fail_msg("%s", get_file(in_work("said"), NULL));
     }
 }
@@ -138,6 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_is_converted_with_the_tokenizer_that_it_used),
         cmocka_unit_test(a_learned_vocabulary_comes_back_as_it_was),
+        cmocka_unit_test(special_tokens_of_a_vocabulary_stay_special),
         cmocka_unit_test(auto_tokenizer_reads_a_converted_run),
     };
 

@@ -1,12 +1,12 @@
 /* callbacks.cpp - the threads in which futures are completed: see callbacks.hpp. */
 #include "callbacks.hpp"
 
+#include "per_process.hpp"
+
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
-
-#include <unistd.h>
 
 namespace cddp_torch
 {
@@ -16,10 +16,10 @@ namespace
 
 struct Threads {
     std::mutex mutex;
-    std::condition_variable wake;
+    std::condition_variable wake, quiet;
     std::deque<std::function<void()>> waiting;
     std::size_t idle = 0;
-    pid_t process = getpid();
+    std::size_t unfinished = 0; /* callbacks that wait or run */
 
     void run()
     {
@@ -35,37 +35,35 @@ struct Threads {
             one();
             one = nullptr; /* what it holds ends before the lock is taken */
             lock.lock();
+            if (--unfinished == 0) {
+                quiet.notify_all();
+            }
         }
     }
 };
-
-/* Never destroyed: at the end of the process a callback may still be waiting. A fork has its own,
- * since the threads are the parent's. */
-Threads &threads()
-{
-    static std::mutex mutex;
-    static Threads *ours;
-    std::lock_guard<std::mutex> lock(mutex);
-
-    if (ours == nullptr || ours->process != getpid()) {
-        ours = new Threads;
-    }
-    return *ours;
-}
 
 } // namespace
 
 void run_callback(std::function<void()> one)
 {
-    Threads &all = threads();
+    Threads &all = of_this_process<Threads>();
     std::lock_guard<std::mutex> lock(all.mutex);
 
     all.waiting.push_back(std::move(one));
+    all.unfinished++;
     if (all.waiting.size() > all.idle) {
         std::thread([&all] { all.run(); }).detach();
     } else {
         all.wake.notify_one();
     }
+}
+
+void wait_for_callbacks(std::chrono::steady_clock::time_point until)
+{
+    Threads &all = of_this_process<Threads>();
+    std::unique_lock<std::mutex> lock(all.mutex);
+
+    (void)all.quiet.wait_until(lock, until, [&all] { return all.unfinished == 0; });
 }
 
 } // namespace cddp_torch

@@ -136,5 +136,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store> &
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module)
 {
     module.def("create", &cddp_torch::create, pybind11::call_guard<pybind11::gil_scoped_release>());
+    module.def("leave", &cddp_torch::Worker::leave,
+               pybind11::call_guard<pybind11::gil_scoped_release>());
     module.def("version", &cddp_version);
 }

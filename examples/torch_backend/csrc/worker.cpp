@@ -2,13 +2,26 @@
 #include "worker.hpp"
 
 #include "callbacks.hpp"
+#include "per_process.hpp"
+
+#include <set>
 
 #include <unistd.h>
 
 namespace cddp_torch
 {
 
-enum { look_again_ms = 1, linger_s = 10 };
+enum { look_again_ms = 1, linger_s = 10, goodbye_s = 2 };
+
+namespace
+{
+
+struct Workers {
+    std::mutex mutex;
+    std::set<Worker *> all;
+};
+
+} // namespace
 
 Work::Work(int rank, c10d::OpType type, std::vector<at::Tensor> outputs)
     : c10d::Work(rank, type), outputs_(std::move(outputs)),
@@ -98,6 +111,10 @@ Worker::Worker(cddp::group group, std::unique_ptr<Partings> partings)
     : group_(std::move(group)), messages_(group_.rank(), group_.world_size(), std::move(partings)),
       process_(getpid()), thread_([this] { run(); })
 {
+    Workers &workers = of_this_process<Workers>();
+    std::lock_guard<std::mutex> lock(workers.mutex);
+
+    workers.all.insert(this);
 }
 
 Worker::~Worker()
@@ -108,12 +125,68 @@ Worker::~Worker()
         return;
     }
     {
+        Workers &workers = of_this_process<Workers>();
+        std::lock_guard<std::mutex> lock(workers.mutex);
+
+        workers.all.erase(this);
+    }
+    ask_to_stop(clock::now() + std::chrono::seconds(linger_s));
+    stop();
+}
+
+void Worker::leave(bool at_once)
+{
+    Workers &workers = of_this_process<Workers>();
+    const auto until = clock::now() + std::chrono::seconds(at_once ? 0 : linger_s);
+
+    wait_for_callbacks(until); /* which may wait for more operations */
+    {
+        std::lock_guard<std::mutex> lock(workers.mutex);
+
+        for (Worker *worker : workers.all) {
+            worker->ask_to_stop(until);
+        }
+        for (Worker *worker : workers.all) {
+            worker->stop();
+        }
+    }
+    wait_for_callbacks(std::max(until, clock::now() + std::chrono::seconds(goodbye_s)));
+}
+
+void Worker::ask_to_stop(clock::time_point until)
+{
+    {
         std::lock_guard<std::mutex> lock(mutex_);
+
+        if (!stop_) {
+            give_up_ = until;
+        }
         stop_ = true;
     }
     wake_.notify_one();
+}
+
+/* After ask_to_stop(): wait for the thread. It may be inside an operation of several rounds. */
+void Worker::stop()
+{
+    if (!thread_.joinable()) {
+        return;
+    }
+    bool is_late;
+    {
+        std::unique_lock<std::mutex> lock(mutex_);
+        const auto late = give_up_ + std::chrono::seconds(goodbye_s);
+
+        is_late = !ended_.wait_until(lock, late, [this] { return has_left_; });
+    }
+    if (is_late) {
+        abort("the process group was destroyed meanwhile");
+    }
     thread_.join();
 }
+
+static const char after_the_end[] =
+    "cddp: Python ends, and has left all process groups: nothing can be sent any more";
 
 void Worker::submit(Op op)
 {
@@ -122,6 +195,7 @@ void Worker::submit(Op op)
     TORCH_CHECK(process_ == getpid(), "cddp: a forked process must join a group of its own");
     {
         std::lock_guard<std::mutex> lock(mutex_);
+        TORCH_CHECK(!stop_, after_the_end);
         submitted_.push_back([this, held] { begin(std::move(*held)); });
     }
     wake_.notify_one();
@@ -134,6 +208,7 @@ void Worker::submit(Message message)
     TORCH_CHECK(process_ == getpid(), "cddp: a forked process must join a group of its own");
     {
         std::lock_guard<std::mutex> lock(mutex_);
+        TORCH_CHECK(!stop_, after_the_end);
         submitted_.push_back([this, held] {
             auto work = held->work;
 
@@ -149,7 +224,11 @@ void Worker::submit(Message message)
 
 void Worker::abort(const std::string &reason)
 {
-    group_.abort(reason);
+    std::lock_guard<std::mutex> lock(mutex_);
+
+    if (!has_left_) {
+        cddp_group_abort(group_.get(), reason.c_str());
+    }
 }
 
 void Worker::begin(Op op)
@@ -226,10 +305,9 @@ void Worker::wait_for_one()
 
 void Worker::run()
 {
-    std::chrono::steady_clock::time_point give_up{};
-
     while (true) {
         std::deque<std::function<void()>> now;
+        clock::time_point give_up;
         bool stop;
         {
             std::unique_lock<std::mutex> lock(mutex_);
@@ -239,6 +317,7 @@ void Worker::run()
             });
             now.swap(submitted_);
             stop = stop_;
+            give_up = give_up_;
         }
         for (const auto &begin_one : now) {
             begin_one();
@@ -249,11 +328,7 @@ void Worker::run()
         } catch (...) {
             messages_.fail_all(std::current_exception());
         }
-        if (stop && give_up == std::chrono::steady_clock::time_point{}) {
-            give_up = std::chrono::steady_clock::now() + std::chrono::seconds(linger_s);
-        }
-        if (stop && ((pending_.empty() && !messages_.has_sends()) ||
-                     std::chrono::steady_clock::now() > give_up)) {
+        if (stop && ((pending_.empty() && !messages_.has_sends()) || clock::now() > give_up)) {
             break;
         }
         if (!moved) { /* waiting for one advances all of the group; not long, for there may be news
@@ -262,9 +337,15 @@ void Worker::run()
         }
     }
     messages_.say_goodbye(group_.get());
+    std::optional<cddp::group> last;
     {
-        cddp::group last(std::move(group_)); /* before the handles of works, which would wait */
+        std::lock_guard<std::mutex> lock(mutex_);
+
+        last.emplace(std::move(group_));
+        has_left_ = true;
     }
+    ended_.notify_one();
+    last.reset(); /* before the handles of works, which would wait */
     fail_all(std::make_exception_ptr(
         cddp::error(CDDP_ERR_CLOSED, "cddp: the process group was destroyed meanwhile")));
 }

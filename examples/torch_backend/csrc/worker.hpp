@@ -86,8 +86,17 @@ class Worker
     void submit(Message message);
     /* Peers get the reason as an error. */
     void abort(const std::string &reason);
+    /* End all of this process, and wait for callbacks that run. Python calls it before it ends:
+     * a thread that wants its lock after that is ended by Python, and the process with it, as an
+     * exception would pass through destructors. What is under way gets linger_s, all together, or
+     * (@p at_once) nothing; what is submitted afterwards is an error. */
+    static void leave(bool at_once);
 
   private:
+    using clock = std::chrono::steady_clock;
+
+    void ask_to_stop(clock::time_point until);
+    void stop();
     void run();
     void begin(Op op);
     /* Whether something was completed. */
@@ -99,9 +108,10 @@ class Worker
     Messages messages_;
     std::deque<Op> pending_; /* of the thread alone, as are group_ and messages_ */
     std::mutex mutex_;       /* of what is below */
-    std::condition_variable wake_;
+    std::condition_variable wake_, ended_;
     std::deque<std::function<void()>> submitted_;
-    bool stop_ = false;
+    bool stop_ = false, has_left_ = false; /* asked to stop; the group is given up */
+    clock::time_point give_up_;            /* once asked to stop: wait no longer */
     int process_;
     std::thread thread_;
 };

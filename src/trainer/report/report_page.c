@@ -421,7 +421,7 @@ static cddp_status add_run(struct report_page *page, const char *dir, bool may_l
         cddpi_log(CDDPI_LOG_WARN, "%s: it is left out", cddp_last_error());
         return CDDP_OK;
     }
-    CDDPI_TRY(status == CDDP_ERR_NOT_FOUND ? CDDP_ERR_IO : status);
+    CDDPI_TRY(status);
     CDDPI_TRY_MEMORY(json_array_append_new(page->runs, run) == 0, "%s: no memory", dir);
     page->dirs[page->count++] = dir;
     return CDDP_OK;

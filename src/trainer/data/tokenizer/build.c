@@ -243,6 +243,28 @@ static cddp_status find_end(const struct cddpi_tokenizer_build *build)
         build->path, end_names[0], end_names[1], end_names[2], end_names[3], end_names[4]);
 }
 
+/* The special tokens that are not the end, which only a saved file needs. */
+static cddp_status keep_others(const struct cddpi_tokenizer_build *build)
+{
+    struct cddpi_tokenizer *tokenizer = build->tokenizer;
+    size_t count = json_array_size(build->added);
+
+    if (count == 0) {
+        return CDDP_OK;
+    }
+    tokenizer->others = cddpi_zalloc_array(count, sizeof *tokenizer->others);
+    CDDPI_TRY_MEMORY(tokenizer->others != NULL, "%s: no memory for %zu tokens", build->path, count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *added = json_array_get(build->added, i);
+        int32_t id = (int32_t)json_integer_value(json_object_get(added, "id"));
+
+        if (id != tokenizer->end) {
+            tokenizer->others[tokenizer->other_count++] = id;
+        }
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build)
 {
     struct build_entry *entries = NULL;
@@ -274,6 +296,7 @@ cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build)
     CDDPI_TRY_GOTO(done, status, put_texts(build, entries));
     CDDPI_TRY_GOTO(done, status, find_bytes(build));
     CDDPI_TRY_GOTO(done, status, find_end(build));
+    CDDPI_TRY_GOTO(done, status, keep_others(build));
 
 done:
     cddpi_free(entries);

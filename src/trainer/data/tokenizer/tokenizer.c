@@ -63,6 +63,7 @@ void cddpi_tokenizer_close(struct cddpi_tokenizer *tokenizer)
     }
     cddpi_free(tokenizer->texts);
     cddpi_free(tokenizer->text_starts);
+    cddpi_free(tokenizer->others);
     cddpi_free(tokenizer->merges);
     cddpi_free(tokenizer->word_slots);
     cddpi_free(tokenizer);

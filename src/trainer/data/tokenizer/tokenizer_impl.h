@@ -24,6 +24,8 @@ struct cddpi_tokenizer {
     size_t *text_starts; /* count + 1 offsets in texts */
     int count;
     int32_t end;
+    int32_t *others; /* special tokens besides the end, in the file's order; no text gives them */
+    size_t other_count;
     int32_t byte_tokens[256];
     struct cddpi_merge *merges; /* hash table by left and right; left < 0: an empty slot */
     size_t merge_slots;         /* a power of two; 0: bytes are never merged */

@@ -10,13 +10,24 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+static bool is_special(const struct cddpi_tokenizer *tokenizer, int32_t token)
+{
+    bool is_other = false;
+
+    for (size_t i = 0; i < tokenizer->other_count; i++) {
+        is_other |= tokenizer->others[i] == token;
+    }
+    return is_other || token == tokenizer->end;
+}
+
 /* Write token @p token to @p text as GPT-2's files do. Returns its length in bytes. */
 static size_t write_token(const struct cddpi_tokenizer *tokenizer, int32_t token, char *text)
 {
+    bool is_raw = is_special(tokenizer, token);
     size_t used = 0;
 
     for (size_t i = tokenizer->text_starts[token]; i < tokenizer->text_starts[token + 1]; i++) {
-        if (token == tokenizer->end) {
+        if (is_raw) {
             text[used++] = tokenizer->texts[i];
         } else {
             used += cddpi_byte_write((unsigned char)tokenizer->texts[i], text + used);
@@ -97,16 +108,39 @@ static cddp_status check_lengths(const struct cddpi_tokenizer *tokenizer, const 
     return CDDP_OK;
 }
 
+static int add_special(json_t *array, const struct cddpi_tokenizer *tokenizer, int32_t token)
+{
+    char text[2 * CDDPI_TRAIN_TOKEN_MAX + 1];
+
+    write_token(tokenizer, token, text);
+    return json_array_append_new(array,
+                                 json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (int)token,
+                                           "content", text, "single_word", 0, "lstrip", 0, "rstrip",
+                                           0, "normalized", 0, "special", 1));
+}
+
+/* The end token and the other special ones. */
+static json_t *specials_of(const struct cddpi_tokenizer *tokenizer)
+{
+    json_t *array = json_array();
+    bool is_good = array != NULL && add_special(array, tokenizer, tokenizer->end) == 0;
+
+    for (size_t i = 0; i < tokenizer->other_count && is_good; i++) {
+        is_good = add_special(array, tokenizer, tokenizer->others[i]) == 0;
+    }
+    if (!is_good) {
+        json_decref(array);
+        array = NULL;
+    }
+    return array;
+}
+
 static json_t *document_of(const struct cddpi_tokenizer *tokenizer)
 {
-    char end[2 * CDDPI_TRAIN_TOKEN_MAX + 1];
-
-    write_token(tokenizer, tokenizer->end, end);
     return json_pack(
-        "{s:s, s:n, s:n, s:[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}], s:n, s:{s:s, s:b, s:b, s:b}, "
+        "{s:s, s:n, s:n, s:o, s:n, s:{s:s, s:b, s:b, s:b}, "
         "s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
-        "version", "1.0", "truncation", "padding", "added_tokens", "id", (int)tokenizer->end,
-        "content", end, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1,
+        "version", "1.0", "truncation", "padding", "added_tokens", specials_of(tokenizer),
         "normalizer", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets",
         1, "use_regex", 1, "post_processor", "decoder", "type", "ByteLevel", "add_prefix_space", 1,
         "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout", "unk_token",
