@@ -77,14 +77,20 @@ typedef enum cddp_step_kind {
     /** The sum over the step's micro-batches, as one binary tree in their order: the result has the
      *  same bits on any number of ranks. The loss of each micro-batch was already divided by the
      *  number of samples of the whole step. The backward of each one overwrites the gradients
-     *  (or adds to zeros), and cddp adds them up, in memory of its own: a rank whose micro-batches
-     *  are not one needs up to log2 of their number times the memory of the gradients. A gradient
-     *  that does not come in a micro-batch is zero there.
+     *  (or adds to zeros), and cddp adds them up. A gradient that does not come in a micro-batch
+     *  is zero there; one that comes in none of a rank's micro-batches needs allow_unused.
      *
-     *  If each rank has as many micro-batches, and these are a power of two, the ranks' sums are
-     *  reduced like those of CDDP_STEP_SUM. Otherwise ranks exchange the sums that the tree needs,
-     *  which takes up to about twice as many bytes. Gradients are of f32 or f64 (on a device, of
-     *  f32), and the hook is cddp_hook_identity(). On a device, the group is deterministic. */
+     *  cddp keeps a rank's partial sums in memory of its own: up to log2 of its micro-batches times
+     *  the gradients, in uneven runs up to twice as many. If each rank has as many micro-batches,
+     *  and these are a power of two, the ranks' sums are reduced like those of CDDP_STEP_SUM.
+     *  Otherwise ranks exchange partial sums. If the rank with most has n of them (2, seldom 3 or
+     *  4), that sends (n + 1) / 2 times the bytes, more of them after the backward, and takes n
+     *  times the memory of the gradients on each rank. This memory is shared, so in the first step
+     *  that needs it, cddp_ddp_grad_ready() waits for the other ranks.
+     *
+     *  Gradients are of f32 or f64 (on a device, of f32), the hook is cddp_hook_identity(), and on
+     *  a device the group is deterministic. Ranks that disagree about micro_batches may break the
+     *  group. */
     CDDP_STEP_BY_MICRO_BATCHES = 3,
     CDDP_STEP_KIND_MAX_ENUM_ = 0x7fffffff
 
@@ -337,16 +343,19 @@ CDDP_NO_TAIL(cddp_step, micro_batches);
  *      if (share.count == 0) { follow }
  *      update
  *
+ *  With CDDP_STEP_BY_MICRO_BATCHES, set them to zero before each backward instead, and in the place
+ *  of follow, begin and wait.
+ *
  *  With a sharded optimizer, it waits until all parameters have all ranks' updates. Ranks compare
  *  number, kind and micro_batches at the end of the step. A second begin before the first
  *  grad_ready replaces the first one.
  *  @param step  Borrowed for the call.
  *  @return CDDP_OK; CDDP_ERR_ARGUMENT (NULL; there is no such kind; micro_batch is not the rank's
  *          next one, or the rank has none); CDDP_ERR_UNAVAILABLE (a field that this version does
- *          not know is not 0; a sum over micro-batches with a hook or 16-bit gradients);
+ *          not know is not 0; CDDP_STEP_BY_MICRO_BATCHES, where it says so);
  *          CDDP_ERR_NO_MEMORY (for sums of micro-batches: the handle has ended);
- * CDDP_ERR_INCOMPLETE (in the middle of a backward); CDDP_ERR_BROKEN (an earlier call failed); or
- * an error of the group, with a sharded optimizer.
+ *          CDDP_ERR_INCOMPLETE (in the middle of a backward); CDDP_ERR_BROKEN (an earlier call
+ *          failed); or an error of the group, with a sharded optimizer.
  *
  *  Collective: no; with a sharded optimizer it waits for what cddp_ddp_params_start() has started.
  */

@@ -1,6 +1,7 @@
 /* test_ddp_device.c - gradients on a device become, to the bit, what ddp on the CPU makes of the
  * same numbers, in every order of streams and without waiting for the device. */
 #include "support/ddp_device.h"
+#include "support/failure.h"
 
 #include <unistd.h>
 
@@ -104,6 +105,30 @@ static void sums_over_micro_batches_are_the_processors(void **state)
         assert_same((struct scene){
             .memory = OWNED, .bucket_bytes = 2000, .micro_batches = counts[c], .shard = true});
     }
+}
+
+/* A transport that may add in any order would bring the number of ranks into the bits. */
+static int unordered_rank(int rank, int n, void *argument)
+{
+    const struct play *play = argument;
+    cddp_step how = CDDP_STEP_INIT;
+    struct world world;
+
+    CHECK(open_world(&world, play, rank, n, true) == 0);
+    how.kind = CDDP_STEP_BY_MICRO_BATCHES;
+    how.micro_batches = (uint64_t)n;
+    how.micro_batch = (uint64_t)rank;
+    world.group->device->deterministic = false;
+    CHECK(cddp_ddp_begin(world.ddp, &how) == CDDP_ERR_UNAVAILABLE);
+    CHECK(last_error_has("the group is not deterministic"));
+    world.group->device->deterministic = true;
+    return close_world(&world);
+}
+
+static void a_group_that_is_not_deterministic_sums_no_micro_batches(void **state)
+{
+    (void)state;
+    assert_int_equal(play_all(unordered_rank, (struct scene){.bucket_bytes = 2000}, 2), 0);
 }
 
 static void the_module_gives_the_processors_numbers(void **state)
@@ -267,6 +292,7 @@ int main(void)
         cmocka_unit_test(narrow_hooks_cast_on_the_device),
         cmocka_unit_test(sharded_updates_are_the_processors),
         cmocka_unit_test(sums_over_micro_batches_are_the_processors),
+        cmocka_unit_test(a_group_that_is_not_deterministic_sums_no_micro_batches),
         cmocka_unit_test(the_module_gives_the_processors_numbers),
         cmocka_unit_test(costs_are_known_a_step_later),
         cmocka_unit_test(the_host_may_be_many_steps_ahead),

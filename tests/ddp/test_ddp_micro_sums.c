@@ -222,7 +222,7 @@ static int refused_rank(int rank, int world_size, void *argument)
     trainer.model.options.hook = cddp_hook_bf16;
     CHECK(watch(&trainer) == 0);
     CHECK(cddp_ddp_begin(trainer.ddp, &how) == CDDP_ERR_UNAVAILABLE);
-    CHECK(last_error_has("with a hook, bits depend on that number"));
+    CHECK(last_error_has("with a hook, bits depend on the number of ranks"));
     return leave(&trainer);
 }
 
@@ -253,6 +253,35 @@ static int missing_rank(int rank, int world_size, void *argument)
     return train_again(&trainer, rank, world_size);
 }
 
+/* A rank without a micro-batch has no gradients to report; the step goes on. */
+static int idle_rank(int rank, int world_size, void *argument)
+{
+    static const struct scene scene = {.micro_batches = 1};
+    cddp_step how = CDDP_STEP_INIT;
+    struct trainer trainer;
+
+    CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
+    CHECK(watch(&trainer) == 0);
+    if (rank == 0) {
+        CHECK(run_step(&trainer, &scene, (cddp_share){0, 1}, 0) == 0);
+    } else {
+        how.number = 1;
+        how.kind = CDDP_STEP_BY_MICRO_BATCHES;
+        how.micro_batches = 1;
+        CHECK(cddp_ddp_begin(trainer.ddp, &how) == CDDP_OK);
+        CHECK(cddp_ddp_grad_ready(trainer.ddp, 0) == CDDP_ERR_ARGUMENT);
+        CHECK(last_error_has("1 micro-batches for 2 ranks, so rank 1 has none, and no gradients"));
+        CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_OK);
+    }
+    CHECK(check_step(&trainer, &scene, rank, 0) == 0);
+    return leave(&trainer);
+}
+
+static void a_rank_without_a_micro_batch_reports_no_gradients(void **state)
+{
+    assert_int_equal(meet(*state, 2, idle_rank, NULL, NULL), 0);
+}
+
 static void a_gradient_that_never_comes_is_an_error_on_all_ranks(void **state)
 {
     assert_int_equal(meet(*state, 3, missing_rank, NULL, NULL), 0);
@@ -266,6 +295,7 @@ int main(void)
         RANKS_TEST(sharded_optimizers_too),
         RANKS_TEST(a_micro_batch_without_a_gradient_adds_zero),
         RANKS_TEST(what_would_depend_on_the_number_of_ranks_is_refused),
+        RANKS_TEST(a_rank_without_a_micro_batch_reports_no_gradients),
         RANKS_TEST(a_gradient_that_never_comes_is_an_error_on_all_ranks),
     };
 

@@ -1,4 +1,4 @@
-/* embed.c - runs the examples that embed cddp in a trainer, on 1 to 10 processes, and reads what
+/* embed.c - runs the examples that embed cddp in a trainer, on 1 to 11 processes, and reads what
  * each process prints. */
 #include "support/embed.h"
 

@@ -5,8 +5,11 @@
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 #include "ddp/micro_sums.h"
+#include "group/device/group_device.h"
+#include "kernels/cpu/reduce.h"
 
 #include <cddp/sampler.h>
+#include <stdio.h>
 
 #define WRITE_THIS                                                                                 \
     "cddp_ddp_begin(ddp, &(cddp_step){CDDP_SIZED(cddp_step), .number = step, .samples = count})"
@@ -19,9 +22,19 @@ cddp_status cddpi_ddp_not_open(const char *call)
                       call);
 }
 
+static cddp_status refuse_sum(const cddp_step *step, const char *why)
+{
+    return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                      "ddp_begin: step %llu is a sum over micro-batches, but %s",
+                      (unsigned long long)step->number, why);
+}
+
 /* A sum over micro-batches: check what would make its bits depend on the number of ranks. */
 static cddp_status check_sum(const cddp_ddp *ddp, const cddp_step *step)
 {
+    bool is_async = cddpi_device_is_async(ddp->device);
+    char why[320];
+
     if (step->micro_batches == 0) {
         return cddpi_fail(
             CDDP_ERR_ARGUMENT,
@@ -29,24 +42,32 @@ static cddp_status check_sum(const cddp_ddp *ddp, const cddp_step *step)
             (unsigned long long)step->number);
     }
     if (ddp->hook != cddp_hook_identity) {
-        return cddpi_fail(
-            CDDP_ERR_UNAVAILABLE,
-            "ddp_begin: step %llu is a sum over micro-batches, which has the same bits "
-            "for any number of ranks; with a hook, bits depend on that number",
-            (unsigned long long)step->number);
+        return refuse_sum(step, "with a hook, bits depend on the number of ranks");
+    }
+    if (is_async && !ddp->group->device->deterministic) {
+        return refuse_sum(step, "the group is not deterministic, so bits depend on the number of "
+                                "ranks");
+    }
+    if (cddpi_group_is_capturing(ddp->group)) {
+        return refuse_sum(step, "a capture would repeat one micro-batch");
     }
     for (size_t s = 0; s < ddp->slot_count; s++) {
         const struct cddpi_param *param = &ddp->params[ddp->slots[s].param];
-        bool is_known = param->type == CDDP_F32 ||
-                        (param->type == CDDP_F64 && !cddpi_device_is_async(ddp->device));
 
-        if (!is_known) {
-            return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                              "ddp_begin: step %llu is a sum over micro-batches, but %.200s is of "
-                              "type %s: partial sums would be rounded",
-                              (unsigned long long)step->number, param->name,
-                              cddp_type_name(param->type));
+        if (param->type != CDDP_F32 && (param->type != CDDP_F64 || is_async)) {
+            snprintf(why, sizeof why, "%.200s is of type %s: partial sums would be rounded",
+                     param->name, cddp_type_name(param->type));
+            return refuse_sum(step, why);
         }
+    }
+    if (cddpi_micro_all_nodes(step->micro_batches, ddp->world_size) > CDDPI_REDUCE_MAX_SOURCES &&
+        !cddpi_micro_is_tree_of_ranks(step->micro_batches, ddp->world_size)) {
+        snprintf(why, sizeof why,
+                 "%llu micro-batches on %d ranks leave more than %d sums to exchange; as many "
+                 "micro-batches for each rank, and a power of two of them, leave none",
+                 (unsigned long long)step->micro_batches, ddp->world_size,
+                 CDDPI_REDUCE_MAX_SOURCES);
+        return refuse_sum(step, why);
     }
     return CDDP_OK;
 }

@@ -54,6 +54,9 @@ cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *ca
 {
     cddp_status status;
 
+    if (step->kind == CDDP_STEP_BY_MICRO_BATCHES) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "ddp: a sum over micro-batches is not replayed");
+    }
     CDDPI_TRY(cddpi_ddp_open(ddp, step));
     if (!ddp->backward.accumulates) {
         status = cddpi_group_replay(ddp->group, captured);

@@ -1,7 +1,7 @@
 /* micro_exchange.c - sums nodes that several ranks have parts of. Each rank gets one share of all
  * nodes of a bucket, merges them as the tree says, and sends the result to all; with a sharded
- * optimizer it keeps it. That costs as many bytes as an all-reduce if each rank has one node, and
- * half as many more for each further one. */
+ * optimizer it keeps it. If the rank with most nodes has n of them, (n + 1) / 2 times the bytes of
+ * an all-reduce are sent. */
 #include "ddp/micro_sums.h"
 
 #include "base/alloc.h"
@@ -9,15 +9,15 @@
 #include "kernels/cpu/reduce.h"
 #include "kernels/cuda/cuda_kernels.h"
 
-/* A bucket in exchange. The scratch memory has two halves, each with a block for each rank, of
- * `most` nodes' shares: what is sent, and what is received. */
+/* A bucket in exchange. The scratch memory has a block for each rank, of `most` nodes' shares: what
+ * is sent to the rank, then what has come from it; at the end the result, share after share. */
 struct exchange {
     struct cddpi_bucket *bucket;
     cddp_ddp *ddp;
     size_t element; /* bytes */
     size_t share;   /* elements; the last ranks' may be shorter, or empty */
     size_t block;   /* bytes for one rank */
-    unsigned char *sent, *received;
+    unsigned char *blocks;
 };
 
 bool cddpi_micro_exchanges(const cddp_ddp *ddp)
@@ -55,9 +55,8 @@ static cddp_status open_exchange(struct cddpi_bucket *bucket, struct exchange *o
                              .element = element,
                              .share = share,
                              .block = (size_t)ddp->sums->most * share * element};
-    CDDPI_TRY(reserve_scratch(bucket, 2 * ranks * out->block));
-    out->sent = bucket->scratch;
-    out->received = out->sent + ranks * out->block;
+    CDDPI_TRY(reserve_scratch(bucket, ranks * out->block));
+    out->blocks = bucket->scratch;
     return CDDP_OK;
 }
 
@@ -91,7 +90,7 @@ static cddp_status pack(const struct exchange *exchange)
                                                    : sums->blocks[n] + offset;
 
             CDDPI_TRY(cddpi_ddp_copy(ddp,
-                                     exchange->sent + (size_t)rank * exchange->block +
+                                     exchange->blocks + (size_t)rank * exchange->block +
                                          (size_t)n * exchange->share * exchange->element,
                                      from + first, bytes));
         }
@@ -121,7 +120,7 @@ static void list_merges(const struct exchange *exchange, struct merge_list *list
             int own = list->operand_count++;
 
             list->operands[own] = (struct cddpi_reduce_operand){
-                exchange->received + (size_t)rank * exchange->block +
+                exchange->blocks + (size_t)rank * exchange->block +
                     (size_t)n * exchange->share * exchange->element,
                 false, 1};
             for (int m = cddpi_micro_push(stack, &depth, nodes[n], ddp->sums->all); m > 0; m--) {
@@ -208,18 +207,19 @@ cddp_status cddpi_micro_exchange(struct cddpi_bucket *bucket, int stage, cddp_wo
     bytes = share_of(&exchange, ddp->rank, &first);
     if (stage == 0) {
         CDDPI_TRY(pack(&exchange));
-        return cddp_all_to_all(ddp->group, exchange.sent, exchange.received,
+        return cddp_all_to_all(ddp->group, exchange.blocks, exchange.blocks,
                                exchange.block / exchange.element, bucket->type, out_work);
     }
     if (ddp->shards != NULL) {
         return sum_share(&exchange, (unsigned char *)bucket->data + first);
     }
-    own = exchange.sent + (size_t)ddp->rank * exchange.share * exchange.element;
+    /* where a node is that this rank merges, which the merge has read before it writes there */
+    own = exchange.blocks + (size_t)ddp->rank * exchange.share * exchange.element;
     if (stage == 1) {
         CDDPI_TRY(sum_share(&exchange, own));
-        return cddp_all_gather(ddp->group, own, exchange.sent, exchange.share, bucket->type,
+        return cddp_all_gather(ddp->group, own, exchange.blocks, exchange.share, bucket->type,
                                out_work);
     }
     bytes = bucket->count * exchange.element;
-    return cddpi_ddp_copy(ddp, bucket->data, exchange.sent, bytes);
+    return cddpi_ddp_copy(ddp, bucket->data, exchange.blocks, bytes);
 }

@@ -19,16 +19,12 @@ bool cddpi_micro_is_idle(const cddp_ddp *ddp)
 static void plan_step(cddp_ddp *ddp, uint64_t all)
 {
     struct cddpi_micro_sums *sums = ddp->sums;
-    struct cddpi_micro_node nodes[CDDPI_MICRO_NODES];
 
     if (sums->all == all) {
         return;
     }
     sums->all = all;
-    sums->total = 0;
-    for (int rank = 0; rank < ddp->world_size; rank++) {
-        sums->total += cddpi_micro_nodes(all, rank, ddp->world_size, nodes);
-    }
+    sums->total = (int)cddpi_micro_all_nodes(all, ddp->world_size);
     sums->most = cddpi_micro_most_nodes(all, ddp->world_size);
     sums->is_of_ranks = cddpi_micro_is_tree_of_ranks(all, ddp->world_size);
 }
@@ -69,7 +65,7 @@ cddp_status cddpi_micro_begin(cddp_ddp *ddp)
                             : cddpi_micro_push(stack, &depth,
                                                (struct cddpi_micro_node){step->micro_batch, 1},
                                                step->micro_batches);
-    return ddp->backward.accumulates ? reserve_block(ddp) : CDDP_OK;
+    return ddp->backward.accumulates && ddp->sums->merges == 0 ? reserve_block(ddp) : CDDP_OK;
 }
 
 /* to = left + right */
@@ -93,14 +89,13 @@ static cddp_status keep_slot(cddp_ddp *ddp, const struct cddpi_ddp_slot *slot, i
     struct cddpi_micro_sums *sums = ddp->sums;
     size_t offset = ddp->layout.plan->offsets[slot - ddp->slots];
     cddp_type type = ddp->params[slot->param].type;
-    unsigned char *right = sums->blocks[sums->depth] + offset; /* free until the node is pushed */
+    const unsigned char *right = slot->grad;
 
-    if (!slot->ready) { /* no gradient is zero */
-        CDDPI_TRY(cddpi_ddp_clear(ddp, right, slot->bytes));
+    if (!slot->ready) {                             /* no gradient is zero */
+        right = sums->blocks[sums->depth] + offset; /* free until the node is pushed */
+        CDDPI_TRY(cddpi_ddp_clear(ddp, sums->blocks[sums->depth] + offset, slot->bytes));
     } else if (sums->merges == 0) {
-        return cddpi_ddp_copy(ddp, right, slot->grad, slot->bytes);
-    } else {
-        right = slot->grad;
+        return cddpi_ddp_copy(ddp, sums->blocks[sums->depth] + offset, right, slot->bytes);
     }
     for (int i = sums->depth - 1; i >= at; i--) {
         unsigned char *left = sums->blocks[i] + offset;
@@ -116,6 +111,14 @@ cddp_status cddpi_micro_keep(cddp_ddp *ddp)
     struct cddpi_micro_sums *sums = ddp->sums;
     const cddp_step *step = &ddp->backward.step;
     int at = sums->depth - sums->merges;
+
+    if (ddp->backward.arrival_count < ddp->slot_count) { /* zeros need memory */
+        cddp_status status = reserve_block(ddp);
+
+        if (status != CDDP_OK) {
+            return cddpi_ddp_abort(ddp->group, status);
+        }
+    }
 
     for (size_t s = 0; s < ddp->slot_count; s++) {
         CDDPI_TRY(keep_slot(ddp, &ddp->slots[s], at));

@@ -5,6 +5,7 @@
 #include "base/types.h"
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_step.h"
+#include "ddp/micro_sums.h"
 #include "group/device/group_device.h"
 
 /* Note which of the running buckets have ended: for the statistics, and to learn of a failure
@@ -161,6 +162,14 @@ static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
 {
     cddp_status status;
 
+    if (ddp->backward.opened && cddpi_micro_is_idle(ddp)) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "ddp_grad_ready: step %llu has %llu micro-batches for %d ranks, so rank %d "
+            "has none, and no gradients",
+            (unsigned long long)ddp->backward.step.number,
+            (unsigned long long)ddp->backward.step.micro_batches, ddp->world_size, ddp->rank);
+    }
     if (!ddp->backward.begun) {
         if (!ddp->backward.opened) {
             return cddpi_ddp_not_open("ddp_grad_ready");
