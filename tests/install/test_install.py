@@ -177,6 +177,8 @@ def subproject(folder):
     if wanted.returncode == 0: # else there is no MPI here
         names = {target["name"] for target in json.loads(run("meson", "introspect", asked, "--targets").stdout)}
         expect("what is asked for is built", "cddp-mpi" in names, names)
+    for kind in ("static", "both"): # the user's default_library
+        run(*SETUP, os.path.join(folder, kind), folder, "--buildtype=plain", f"-Ddefault_library={kind}")
     run("ninja", "-C", build, "program", "program_static")
     prefix = install(os.path.join(folder, "installed"))
     for program, is_inside in (("program", False), ("program_static", True)):
