@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """test_follow.py - cddp-report --follow, on a terminal of its own and on a pipe. Usage: test_follow.py BUILD"""
-import codecs, fcntl, json, os, pty, re, select, struct, subprocess, sys, tempfile, termios, time, unittest
+import codecs, fcntl, json, os, pty, re, select, socket, struct, subprocess, sys, tempfile, termios, time, unittest
 
 REPORT = os.path.join(sys.argv[1], "src", "cddp-report")
-BEGIN = {"kind": "run", "step": 0, "world_size": 2, "device": "processor\x1b[2J", "parameters": 1234}
+BEGIN = {"kind": "run", "step": 0, "world_size": 2, "device": "processor\x1b[2J", "host": socket.gethostname(),
+         "parameters": 1234}
 END = {"kind": "end", "step": 40, "stopped": False, "seconds": 2.5}
 LINES = 6
 LIMIT_S = 60
@@ -167,6 +168,17 @@ class Follow(unittest.TestCase):
         waits, why = said.stderr.splitlines()
         self.assertRegex(waits, "no process writes to .*/run any more, and its metrics have no end: waiting [0-9]+ s for a restart")
         self.assertRegex(why, "the run in .*/run failed or was killed: .* train.resume=auto continues it")
+
+    def test_a_run_on_another_machine_is_never_said_to_be_gone(self):
+        self.writer.close()  # as seen from an NFS server, or the host of a virtual machine
+        for host in ({"host": "not-" + socket.gethostname()}, {"host": None}):
+            with self.subTest(host=host):
+                write(self.run_dir, {**BEGIN, **host}, step(10), mode="w")
+                with subprocess.Popen([REPORT, "--follow", self.run_dir], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+                    self.assertRegex(process.stderr.readline(), "nothing new in .*: waiting")
+                    write(self.run_dir, END)
+                    self.assertIn("complete", process.stdout.read())
+                    self.assertEqual(process.wait(LIMIT_S), 0)
 
     def test_a_pipe_is_told_that_a_run_is_silent(self):
         write(self.run_dir, BEGIN, step(10))

@@ -12,7 +12,7 @@ enum {
 
 /* Whether a process writes to the run folder: it then holds the folder's lock. */
 enum cddpi_follow_writer {
-    CDDPI_FOLLOW_WRITER_UNKNOWN, /* locks are not seen on this file system */
+    CDDPI_FOLLOW_WRITER_UNKNOWN, /* its lock would not be seen here */
     CDDPI_FOLLOW_WRITER_RUNS,
     CDDPI_FOLLOW_WRITER_GONE
 };
