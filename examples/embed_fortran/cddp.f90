@@ -249,23 +249,26 @@ contains
 
     ! A parameter whose name, and the place of its array, C can read. What cannot be one keeps its
     ! reason in place of its name and has no place, so that cddp_ddp_create() refuses it with both.
-    function param_of(name, kind, lengths, values, grad, fits) result(param)
+    function param_of(name, kind, lengths, grad_lengths, values, grad, side_by_side) result(param)
         character(len=*), intent(in) :: name
         integer(c_int), intent(in) :: kind
-        integer, intent(in) :: lengths(:) ! the array's shape
+        integer, intent(in) :: lengths(:), grad_lengths(:) ! the arrays' shapes
         type(c_ptr), intent(in) :: values, grad
-        logical, intent(in) :: fits(2) ! both are contiguous; both have as many elements
+        logical, intent(in) :: side_by_side ! both arrays' elements are
         type(cddp_param) :: param
         character(len=name_bytes - 1) :: text
         integer :: dims, i
+        logical :: one_shape
 
         dims = size(lengths)
+        one_shape = size(grad_lengths) == dims
+        if (one_shape) one_shape = all(grad_lengths == lengths)
         text = name
         if (len_trim(name) > len(text)) then
             text = name(1:40) // "... (a name longer than 511 characters)"
-        else if (.not. fits(1)) then
+        else if (.not. side_by_side) then
             text = trim(name) // " (its elements do not lie side by side, and cddp takes no copy)"
-        else if (.not. fits(2)) then
+        else if (.not. one_shape) then
             text = trim(name) // " (it and its gradient differ in shape)"
         end if
         do i = 1, len_trim(text)
@@ -286,7 +289,7 @@ contains
         param%c%flags = 0
         param%c%reserved = 0
         param%c%reserved2 = 0
-        if (all(fits) .and. len_trim(name) <= len(text)) then
+        if (side_by_side .and. one_shape .and. len_trim(name) <= len(text)) then
             param%c%values = values
             param%c%grad = grad
         end if
@@ -301,9 +304,9 @@ contains
         type(cddp_param) :: param
         integer :: i
 
-        param = param_of(name, cddp_f32, [(size(values, i), i=1, rank(values))], c_loc(values), &
-                         c_loc(grad), [is_contiguous(values) .and. is_contiguous(grad), &
-                                       rank(values) == rank(grad) .and. size(values) == size(grad)])
+        param = param_of(name, cddp_f32, [(size(values, i), i=1, rank(values))], &
+                         [(size(grad, i), i=1, rank(grad))], c_loc(values), c_loc(grad), &
+                         is_contiguous(values) .and. is_contiguous(grad))
     end function
 
     function param_of_real64(name, values, grad) result(param)
@@ -312,9 +315,9 @@ contains
         type(cddp_param) :: param
         integer :: i
 
-        param = param_of(name, cddp_f64, [(size(values, i), i=1, rank(values))], c_loc(values), &
-                         c_loc(grad), [is_contiguous(values) .and. is_contiguous(grad), &
-                                       rank(values) == rank(grad) .and. size(values) == size(grad)])
+        param = param_of(name, cddp_f64, [(size(values, i), i=1, rank(values))], &
+                         [(size(grad, i), i=1, rank(grad))], c_loc(values), c_loc(grad), &
+                         is_contiguous(values) .and. is_contiguous(grad))
     end function
 
     ! Compare manifests, broadcast rank 0's parameters, plan the buckets.

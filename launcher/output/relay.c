@@ -299,12 +299,12 @@ void cddpi_tail_last_line(const struct cddpi_tail *tail, char *out, size_t bytes
 {
     char text[CDDPI_TAIL_BYTES];
     size_t end = copy_tail(tail, text);
-    size_t begin = end;
+    const char *newline = memrchr(text, '\n', end);
+    const char *line = newline != NULL ? newline + 1 : text;
+    size_t length = (size_t)(text + end - line);
 
-    while (begin > 0 && text[begin - 1] != '\n') {
-        begin--;
-    }
-    snprintf(out, bytes, "%.*s", (int)(end - begin), text + begin);
+    line = shown_part(line, &length);
+    snprintf(out, bytes, "%.*s", (int)length, line);
 }
 
 void cddpi_tail_print(const struct cddpi_tail *tail, int rank, struct cddpi_output *output)

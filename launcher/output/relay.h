@@ -95,7 +95,8 @@ bool cddpi_relay_read(struct cddpi_relay *relay);
 /** Pass on the unfinished line and close the relay. */
 void cddpi_relay_finish(struct cddpi_relay *relay);
 
-/** Copy the last line in @p tail, cut to the size of @p out; "" if there is none. */
+/** Copy the last line in @p tail, as a terminal would show it, cut to the size of @p out; "" if
+ *  there is none. */
 void cddpi_tail_last_line(const struct cddpi_tail *tail, char *out, size_t bytes);
 
 /** Print the last lines in @p tail, each prefixed with "[rank] ", unless they are the stream's only

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_train.h"
 #include "support/failure.h"
 #include "support/test.h"
 
@@ -400,6 +401,44 @@ static void an_added_token_beyond_the_vocabulary_is_one_of_it(void **state)
     cddpi_tokenizer_close(tokenizer);
 }
 
+/* How text around a special token is taken into it: for Hugging Face's library, not for ours. */
+static void a_special_token_keeps_its_flags_when_it_is_saved(void **state)
+{
+    static const char *const flags[] = {"single_word", "lstrip", "rstrip", "normalized"};
+    struct folder *f = *state;
+    int count = (int)json_object_size(f->vocab);
+
+    for (int i = 0; i < 4; i++) {
+        json_array_append_new(f->added,
+                              json_pack("{s:i, s:o, s:b, s:b}", "id", count + i, "content",
+                                        json_sprintf("<|%d|>", i), "special", 1, flags[i], 1));
+    }
+    for (int of_end = 0; of_end < 4; of_end++) {
+        json_t *end = json_array_get(f->added, 0);
+        struct cddpi_tokenizer *tokenizer;
+        json_t *root;
+
+        for (int i = 0; i < 4; i++) {
+            json_object_set_new(end, flags[i], json_boolean(i == of_end));
+        }
+        assert_int_equal(json_dump_file(f->root, f->file, 0), 0);
+        assert_int_equal(cddpi_tokenizer_open(f->file, &tokenizer), CDDP_OK);
+        assert_int_equal(cddpi_tokenizer_save(tokenizer, f->file), CDDP_OK);
+        cddpi_tokenizer_close(tokenizer);
+        root = json_load_file(f->file, 0, NULL);
+        for (size_t k = 0; k < 5; k++) {
+            const json_t *token = json_array_get(json_object_get(root, "added_tokens"), k);
+            int set = k == 0 ? of_end : (int)k - 1;
+
+            for (int i = 0; i < 4; i++) {
+                assert_true(json_is_boolean(json_object_get(token, flags[i])));
+                assert_int_equal(json_is_true(json_object_get(token, flags[i])), i == set);
+            }
+        }
+        json_decref(root);
+    }
+}
+
 static void wrong_merges_are_named(void **state)
 {
     static const struct {
@@ -508,6 +547,7 @@ int main(void)
         CASE(a_vocabulary_without_a_byte_or_an_end_is_refused),
         CASE(wrong_added_tokens_are_named),
         CASE(an_added_token_beyond_the_vocabulary_is_one_of_it),
+        CASE(a_special_token_keeps_its_flags_when_it_is_saved),
         CASE(wrong_merges_are_named),
         CASE(wrong_lines_of_merges_are_numbered),
         CASE(damaged_files_do_no_harm),

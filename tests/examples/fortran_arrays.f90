@@ -7,7 +7,7 @@ program fortran_arrays
     implicit none
     integer, parameter :: rows = 300, columns = 40
     real(real32), allocatable, target :: a(:,:), g(:,:)
-    real(real32), pointer :: p(:), q(:)
+    real(real32), pointer :: p(:), q(:), t(:,:)
     type(c_ptr) :: group
     character(len=600) :: long
 
@@ -34,6 +34,9 @@ program fortran_arrays
     q => g(1, :)
     call refuse([cddp_param_of("pointer", p, q)], "pointer (its elements do not lie side by side")
     call refuse([cddp_param_of("bent", a(:, 1), g)], "bent (it and its gradient differ in shape")
+    p(1:size(g)) => g
+    t(1:columns, 1:rows) => p
+    call refuse([cddp_param_of("turned", a, t)], "turned (it and its gradient differ in shape")
     long = repeat("x", len(long))
     call refuse([cddp_param_of(long, a, g)], "a name longer than")
     call cddp_group_destroy(group)

@@ -107,6 +107,19 @@ static bool has_file(const char *part)
 #define NEED_SIGNALLED_PATH()
 #endif
 
+/* As predict(), with a signal once the temporary file of a table "stopped" is open. */
+static char *predict_signalled(int *out_status, const char *line)
+{
+    char *said;
+
+    setenv("LD_PRELOAD", argument("%s/tests/libfailing_calls.so", getenv("CDDP_TEST_BUILD")), 1);
+    setenv("SIGNALLED_PATH", ".stopped.", 1);
+    said = predict(out_status, line);
+    unsetenv("LD_PRELOAD");
+    unsetenv("SIGNALLED_PATH");
+    return said;
+}
+
 static void a_signal_leaves_no_part_of_the_output(void **state)
 {
     static const char *const names[] = {"stopped.csv", "stopped.npy"};
@@ -117,21 +130,34 @@ static void a_signal_leaves_no_part_of_the_output(void **state)
     for (size_t i = 0; i < 2; i++) {
         const char *line = words("rows.csv", "signalled",
                                  argument("--output %s", in_work("%s", names[i])));
-        char *said;
         int status = -1;
+        char *said = predict_signalled(&status, line);
 
-        setenv("LD_PRELOAD", argument("%s/tests/libfailing_calls.so", getenv("CDDP_TEST_BUILD")),
-               1);
-        setenv("SIGNALLED_PATH", ".stopped.", 1);
-        said = predict(&status, line);
-        unsetenv("LD_PRELOAD");
-        unsetenv("SIGNALLED_PATH");
         if (status != 3 || strstr(said, "a signal stopped the predictions") == NULL) {
             fail_msg("%s: status %d: %s", names[i], status, said);
         }
         free(said);
         assert_false(has_file("stopped."));
     }
+}
+
+static void another_failure_after_a_signal_is_no_stop(void **state)
+{
+    static const char other[] = "x,colour\n1,red\n1,green\n";
+    int status = -1;
+    char *said;
+
+    (void)state;
+    NEED_SIGNALLED_PATH();
+    train("failed", "target = \"kind\"; ignore = \"y\";", "");
+    support_write_file(in_work("%s", "bad.csv"), other, sizeof other - 1);
+    said = predict_signalled(
+        &status, words("bad.csv", "failed", argument("--output %s", in_work("stopped.csv"))));
+    if (status != 1 || strstr(said, "green") == NULL) {
+        fail_msg("status %d: %s", status, said);
+    }
+    free(said);
+    assert_false(has_file("stopped."));
 }
 
 /* Other columns in another order, and no target: as new rows are. */
@@ -283,6 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_WORK(rows_of_a_table_get_classes_by_name),
         IN_WORK(a_signal_leaves_no_part_of_the_output),
+        IN_WORK(another_failure_after_a_signal_is_no_stop),
         IN_WORK(rows_of_a_table_get_targets_by_name),
         IN_WORK(missing_values_get_the_means_of_the_training_data),
         IN_WORK(rows_that_do_not_fit_are_refused),

@@ -112,6 +112,7 @@ def look_at_spack():
     need("the folder's name is its namespace", "namespace: cddp\n" in text_of(RECIPES, "spack/spack_repo/cddp/repo.yaml"), where)
     look_at_dependencies({re.split(r"[@+~ ]", words)[0] for words in told["depends"]}, 0, where)
     need("Meson's version is that of meson.build", "meson@" + re.search(r"meson_version: '>=([\d.]+)'", MESON)[1] + ":" in told["depends"], where)
+    need("Meson finds libraries by pkg-config", "pkgconfig" in told["depends"], where)
     everything = {name: True for name in told["variants"]}
     for chosen in (told["variants"], everything, {**everything, "images": False}, {name: False for name in everything}):
         recipe.spec = Spec({**chosen, "cuda_arch": ["none"]})
@@ -131,6 +132,7 @@ def look_at_easybuild():
     look_at_options(names["configopts"], where)
     found = dict(names["dependencies"])
     look_at_dependencies(found, 1, where)
+    need("Meson finds libraries by pkg-config", "pkgconf" in dict(names["builddependencies"]), where)
     other, = (name for name in os.listdir(os.path.join(RECIPES, "easybuild")) if name.startswith("oneDNN"))
     need(f"oneDNN's file is {other}", other.startswith(f"oneDNN-{found['oneDNN']}-"), where)
     need("assertions stay, as in every other build", names.get("ndebug") is False and names.get("build_type") == "release", where)
@@ -143,6 +145,7 @@ def look_at_conda():
     look_at_options(script, where)
     host = re.search(r"^  host:\n(.*?)^  run:", text, re.M | re.S)[1]
     look_at_dependencies(set(re.findall(r"(?:- |then: )([a-z][\w-]*)", host)), 2, where)
+    need("Meson finds libraries by pkg-config", "    - pkg-config\n" in text, where)
     files = re.search(r"^      files:\n((?:        - .*\n)+)", text, re.M)[1]
     look_at_files(re.findall(r"- (\S+)", files), where)
 

@@ -395,6 +395,21 @@ static void an_argument_overrides_the_file(void **state)
     cddpi_config_fini(&config);
 }
 
+/* As when ranks differ in many keys with long values. */
+static void the_end_of_a_long_failure_is_kept(void **state)
+{
+    char *overrides[] = {"train.epochs=7"};
+    struct cddpi_config config;
+
+    (void)state;
+    load(FILES, overrides, 1, &config);
+    assert_true(failure_is(cddpi_config_fail(&config, "train.epochs", "%3000s and 2 more keys", ""),
+                           CDDP_ERR_CONFIG, -1, -1, ""));
+    assert_true(last_error_has("argument train.epochs=7: train.epochs: "));
+    assert_true(last_error_has(" and 2 more keys"));
+    cddpi_config_fini(&config);
+}
+
 static void an_error_in_an_argument_names_it(void **state)
 {
     (void)state;
@@ -633,6 +648,7 @@ int main(void)
         cmocka_unit_test(keys_that_do_not_go_together_are_named),
         cmocka_unit_test(heads_that_do_not_divide_the_features_are_named_with_their_line),
         cmocka_unit_test(an_argument_overrides_the_file),
+        cmocka_unit_test(the_end_of_a_long_failure_is_kept),
         cmocka_unit_test(an_error_in_an_argument_names_it),
         cmocka_unit_test(the_resolved_text_reads_back_to_itself),
         cmocka_unit_test(files_of_tokens_and_text_are_lists_of_names),

@@ -156,6 +156,26 @@ static void another_configuration_on_one_rank_is_shown_key_by_key(void **state)
     launcher_end(&job);
 }
 
+static void long_values_are_shown_from_shortly_before_their_difference(void **state)
+{
+    char list[300] = "[16";
+    struct launched job = {0};
+
+    (void)state;
+    for (int i = 1; i < 50; i++) {
+        strcat(list, ", 16");
+    }
+    LAUNCH(&job, "--nproc", "2", "--", "sh", "-c",
+           "last=16; [ $CDDP_RANK = 0 ] || last=24; \"$@, $last]\"", "sh",
+           argument("%s", launcher_path("src/cddp-train")), in_work("small.conf"),
+           run_dir_argument("never"), argument("model.hidden=%s", list));
+    assert_int_equal(job.exit_status, 2);
+    assert_err(&job, "  model.hidden: rank 0 has ...16, 16, ");
+    assert_err(&job, ", 16, 16], rank 1 has ...16, 16, ");
+    assert_err(&job, ", 16, 24]\n");
+    launcher_end(&job);
+}
+
 static void the_difference_is_there_on_all_ranks(void **state)
 {
     struct launched job = {0};
@@ -272,6 +292,7 @@ int main(void)
         cmocka_unit_test(other_data_under_the_same_name_are_told_once_with_rank_and_file),
         cmocka_unit_test(data_that_are_cut_off_in_use_are_named),
         cmocka_unit_test(another_configuration_on_one_rank_is_shown_key_by_key),
+        cmocka_unit_test(long_values_are_shown_from_shortly_before_their_difference),
         cmocka_unit_test(the_difference_is_there_on_all_ranks),
         cmocka_unit_test(a_killed_worker_ends_the_job),
         cmocka_unit_test(a_stopped_worker_ends_the_job_within_the_deadline),

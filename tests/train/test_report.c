@@ -430,6 +430,7 @@ static void runs_without_metrics_are_left_out_of_a_comparison(void **state)
     char *page;
 
     (void)state;
+    assert_int_equal(mkdir(dirs[0], 0777), 0);
     assert_int_equal(mkdir(dirs[2], 0777), 0);
     support_write_file(in_folder("empty/metrics.jsonl"), "", 0);
     report_add_trace(dirs[3]);
@@ -445,6 +446,17 @@ static void runs_without_metrics_are_left_out_of_a_comparison(void **state)
     dirs[1] = dirs[2];
     assert_int_equal(cddpi_report_page_write(dirs, 3, in_folder("page.html")), CDDP_ERR_FORMAT);
     assert_int_equal(access(in_folder("page.html"), F_OK), -1);
+}
+
+static void a_mistyped_folder_of_a_comparison_is_an_error(void **state)
+{
+    char *dirs[] = {report_make_run("right"), in_folder("rihgt"), report_make_run("other")};
+
+    (void)state;
+    assert_true(failure_is(cddpi_report_page_write(dirs, 3, in_folder("typo.html")),
+                           CDDP_ERR_NOT_FOUND, -1, -1, "") &&
+                last_error_has("rihgt/metrics.jsonl"));
+    assert_int_equal(access(in_folder("typo.html"), F_OK), -1);
 }
 
 /* The text format as promtool checks it: every sample is of a family that HELP and TYPE announced,
@@ -585,6 +597,7 @@ int main(void)
         IN_FOLDER(every_character_that_is_markup_is_escaped),
         IN_FOLDER(a_folder_without_metrics_is_named),
         IN_FOLDER(runs_without_metrics_are_left_out_of_a_comparison),
+        IN_FOLDER(a_mistyped_folder_of_a_comparison_is_an_error),
         IN_FOLDER(prometheus_gets_a_file_in_its_format),
         IN_FOLDER(a_run_ends_with_its_page),
     };

@@ -202,6 +202,9 @@ static void a_folder_that_a_living_run_writes_to_is_left_alone(void **state)
         assert_says(&second, "err", 1, "another run that has not ended writes there");
         options.arguments[1] = "train.resume=auto";
     }
+    options.arguments[1] = "data.test_images=no-such-file"; /* the lock comes before the data */
+    second = run_badly(&options);
+    assert_says(&second, "err", 0, "taken: another run that has not ended writes there");
     assert_int_equal(access(in_work("taken/earlier-1"), F_OK), -1);
     for (int rank = 0; rank < 3; rank++) {
         kill(living.pids[rank], SIGKILL);

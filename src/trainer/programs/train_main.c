@@ -282,7 +282,8 @@ static int with_config(int mode, const char *const *values, char *const *words, 
     }
     if (status != CDDP_OK) {
         result = fail(status, NULL);
-        result = mode == OPTION_PREDICT && cddp_stop_requested() ? EXIT_STOPPED : result;
+        /* Another failure may come after the signal: it is told as without one. */
+        result = mode == OPTION_PREDICT && status == CDDP_ERR_CLOSED ? EXIT_STOPPED : result;
     }
     cddpi_config_fini(&config);
     return result;

@@ -137,6 +137,17 @@ static bool has_local_locks(int fd)
     return false;
 }
 
+/* Whether the process that writes the metrics is on this machine. If not, its lock may be invisible
+ * here even in a local folder: this machine may export the folder, or be the host of a virtual
+ * machine that writes there. */
+static bool runs_here(const struct follow *follow)
+{
+    char host[sizeof follow->state.host] = "";
+
+    return follow->state.host[0] != '\0' && gethostname(host, sizeof host - 1) == 0 &&
+           strcmp(follow->state.host, host) == 0;
+}
+
 /* Whether a run holds the lock of its folder (train/run_dir.c). A run that begins at this moment
  * tries for the lock again. */
 static enum cddpi_follow_writer find_writer(const struct follow *follow)
@@ -147,7 +158,7 @@ static enum cddpi_follow_writer find_writer(const struct follow *follow)
     if (cddpi_folder_open(follow->dir, &folder) != CDDP_OK) {
         return writer;
     }
-    if (has_local_locks(dirfd(folder))) {
+    if (runs_here(follow) && has_local_locks(dirfd(folder))) {
         if (flock(dirfd(folder), LOCK_SH | LOCK_NB) == 0) {
             writer = CDDPI_FOLLOW_WRITER_GONE;
         } else if (errno == EWOULDBLOCK) {

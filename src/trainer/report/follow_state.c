@@ -62,11 +62,13 @@ static void take_loss(struct cddpi_follow_state *state, double loss)
 static void take_begin(struct cddpi_follow_state *state, const json_t *line)
 {
     const char *device = json_string_value(json_object_get(line, "device"));
+    const char *host = json_string_value(json_object_get(line, "host"));
 
     state->ranks = number_of(line, "world_size");
     state->parameters = number_of(line, "parameters");
     snprintf(state->device, sizeof state->device, "%s", device != NULL ? device : "");
     cddpi_text_clean(state->device, sizeof state->device, true);
+    snprintf(state->host, sizeof state->host, "%s", host != NULL ? host : "");
     state->has_begun = true;
     state->has_ended = false;
 }

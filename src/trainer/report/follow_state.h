@@ -18,6 +18,7 @@ struct cddpi_follow_state {
     double eval_step, eval_loss, eval_accuracy, perplexity;
     double ranks, parameters, seconds;
     char device[64];
+    char host[256]; /* rank 0's, as gethostname() gives it; "": not known */
     bool has_begun, has_ended, has_stopped;
 };
 

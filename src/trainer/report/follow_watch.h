@@ -6,13 +6,13 @@
 #include <stdint.h>
 
 enum {
-    CDDPI_FOLLOW_RESTART_S = 20, /* how long a run without a process may take to start again */
-    CDDPI_FOLLOW_LOOK_MS = 1000  /* after this silence cddpi_follow_watch_look() needs the writer */
+    CDDPI_FOLLOW_RESTART_S = 120, /* how long a run may be without a process before it restarts */
+    CDDPI_FOLLOW_LOOK_MS = 1000 /* after this silence cddpi_follow_watch_look() needs the writer */
 };
 
 /* Whether a process writes to the run folder: it then holds the folder's lock. */
 enum cddpi_follow_writer {
-    CDDPI_FOLLOW_WRITER_UNKNOWN, /* locks are not seen on this file system */
+    CDDPI_FOLLOW_WRITER_UNKNOWN, /* its lock would not be seen here */
     CDDPI_FOLLOW_WRITER_RUNS,
     CDDPI_FOLLOW_WRITER_GONE
 };

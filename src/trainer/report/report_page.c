@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_ROWS = 1 << 22, MOST_CONFIG_BYTES = 1 << 20 };
 enum { MOST_POINTS = 1000, MOST_TEXTS = 20, MOST_TEXT_BYTES = 1 << 14 };
@@ -411,13 +412,14 @@ struct report_page {
 };
 
 /* Read the run in @p dir. One that ended before it began to train has no metrics, and is left out
- * if there are others. */
+ * if there are others. A folder that does not exist is a mistake in its name. */
 static cddp_status add_run(struct report_page *page, const char *dir, bool may_lack)
 {
     json_t *run = NULL;
     cddp_status status = read_run(dir, &run);
 
-    if (may_lack && (status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_FORMAT)) {
+    if (may_lack && (status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_FORMAT) &&
+        access(dir, F_OK) == 0) {
         cddpi_log(CDDPI_LOG_WARN, "%s: it is left out", cddp_last_error());
         return CDDP_OK;
     }

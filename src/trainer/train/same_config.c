@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SHOWN = 8, SHOWN_VALUE = 120 };
+enum { MOST_SHOWN = 8, SHOWN_VALUE = 120, BEFORE_DIFFERENCE = 40 };
 static const uint64_t MOST_TEXT_BYTES = 64 << 20;
 
 /* What a rank sends first. */
@@ -22,11 +22,33 @@ struct config_digest {
     uint64_t bytes; /* of the text, with its NUL */
 };
 
-/* "20", "none" where the key is of no use to that configuration, and long values cut. */
-static void show_value(const char *value, char *out, size_t bytes)
+/* Where to begin to show two values of which only a part is shown: so that their first difference
+ * is within that part, with some text before it. */
+static size_t find_shown(const char *const values[2])
 {
-    snprintf(out, bytes, "%.*s%s", SHOWN_VALUE, value != NULL ? value : "none",
-             value != NULL && strlen(value) > SHOWN_VALUE ? "..." : "");
+    size_t at = 0;
+
+    while (values[0] != NULL && values[1] != NULL && values[0][at] != '\0' &&
+           values[0][at] == values[1][at]) {
+        at++;
+    }
+    if (at < SHOWN_VALUE - BEFORE_DIFFERENCE) {
+        return 0;
+    }
+    at -= BEFORE_DIFFERENCE;
+    while (((unsigned char)values[0][at] & 0xC0) == 0x80) { /* in the middle of a character */
+        at--;
+    }
+    return at;
+}
+
+/* "20", "none" where the key is of no use to that configuration, and long values cut. */
+static void show_value(const char *value, size_t begin, char *out, size_t bytes)
+{
+    const char *shown = value != NULL ? value + begin : "none";
+
+    snprintf(out, bytes, "%s%.*s%s", begin > 0 ? "..." : "", SHOWN_VALUE, shown,
+             strlen(shown) > SHOWN_VALUE ? "..." : "");
 }
 
 /* Word the difference between the lists of rank 0 and of @p rank. */
@@ -41,18 +63,20 @@ static cddp_status fail_by_key(const struct cddpi_config *config,
     const char *path;
 
     while ((path = cddpi_conf_keys_differ(lists, 2, &at)) != NULL) {
-        char values[2][SHOWN_VALUE + 4];
+        const char *const values[2] = {cddpi_conf_keys_value(&lists[0], path),
+                                       cddpi_conf_keys_value(&lists[1], path)};
+        char shown[2][SHOWN_VALUE + 7];
 
         first = first != NULL ? first : path;
         if (count++ >= MOST_SHOWN) {
             continue;
         }
         for (int i = 0; i < 2; i++) {
-            show_value(cddpi_conf_keys_value(&lists[i], path), values[i], sizeof values[i]);
+            show_value(values[i], find_shown(values), shown[i], sizeof shown[i]);
         }
         used += (size_t)snprintf(text + used, sizeof text - used,
-                                 "\n  %.80s: rank 0 has %s, rank %d has %s", path, values[0], rank,
-                                 values[1]);
+                                 "\n  %.80s: rank 0 has %s, rank %d has %s", path, shown[0], rank,
+                                 shown[1]);
     }
     if (count == 0) {
         return cddpi_fail(CDDP_ERR_CONFIG, "%s: the configurations of ranks 0 and %d differ",

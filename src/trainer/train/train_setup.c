@@ -114,7 +114,10 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
     CDDPI_TRY(cddpi_engine_call(trainer->engine->join, trainer));
     CDDPI_TRY(trainer->engine->check_batch(config, trainer->replicas.count));
-    return check_trace(config);
+    CDDPI_TRY(check_trace(config));
+    /* At once, so that what watches the folder sees the run before it has its data and model. */
+    return trainer->rank == 0 ? cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held)
+                              : CDDP_OK;
 }
 
 static cddp_status open_data(struct cddpi_trainer *trainer)

@@ -243,8 +243,21 @@ static cddp_status find_end(const struct cddpi_tokenizer_build *build)
         build->path, end_names[0], end_names[1], end_names[2], end_names[3], end_names[4]);
 }
 
-/* The special tokens that are not the end, which only a saved file needs. */
-static cddp_status keep_others(const struct cddpi_tokenizer_build *build)
+const char *const cddpi_special_flags[CDDPI_SPECIAL_FLAGS] = {"single_word", "lstrip", "rstrip",
+                                                              "normalized"};
+
+static unsigned flags_of(const json_t *added)
+{
+    unsigned flags = 0;
+
+    for (unsigned i = 0; i < CDDPI_SPECIAL_FLAGS; i++) {
+        flags |= (unsigned)json_is_true(json_object_get(added, cddpi_special_flags[i])) << i;
+    }
+    return flags;
+}
+
+/* What only a saved file needs of the special tokens. */
+static cddp_status keep_specials(const struct cddpi_tokenizer_build *build)
 {
     struct cddpi_tokenizer *tokenizer = build->tokenizer;
     size_t count = json_array_size(build->added);
@@ -258,8 +271,11 @@ static cddp_status keep_others(const struct cddpi_tokenizer_build *build)
         const json_t *added = json_array_get(build->added, i);
         int32_t id = (int32_t)json_integer_value(json_object_get(added, "id"));
 
-        if (id != tokenizer->end) {
-            tokenizer->others[tokenizer->other_count++] = id;
+        if (id == tokenizer->end) {
+            tokenizer->end_flags = flags_of(added);
+        } else {
+            tokenizer->others[tokenizer->other_count++] = (struct cddpi_special){id,
+                                                                                 flags_of(added)};
         }
     }
     return CDDP_OK;
@@ -296,7 +312,7 @@ cddp_status cddpi_tokenizer_build_tokens(struct cddpi_tokenizer_build *build)
     CDDPI_TRY_GOTO(done, status, put_texts(build, entries));
     CDDPI_TRY_GOTO(done, status, find_bytes(build));
     CDDPI_TRY_GOTO(done, status, find_end(build));
-    CDDPI_TRY_GOTO(done, status, keep_others(build));
+    CDDPI_TRY_GOTO(done, status, keep_specials(build));
 
 done:
     cddpi_free(entries);

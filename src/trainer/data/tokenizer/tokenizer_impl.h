@@ -19,12 +19,22 @@ struct cddpi_merge {
     uint32_t rank;
 };
 
+/* A special token: no text gives it. Its flags, and that it exists, only a saved file needs. */
+enum { CDDPI_SPECIAL_FLAGS = 4 };
+extern const char *const cddpi_special_flags[CDDPI_SPECIAL_FLAGS]; /* Hugging Face's names */
+
+struct cddpi_special {
+    int32_t id;
+    unsigned flags; /* bit i: cddpi_special_flags[i] is true */
+};
+
 struct cddpi_tokenizer {
     char *texts;         /* the bytes of all tokens, one after the other */
     size_t *text_starts; /* count + 1 offsets in texts */
     int count;
     int32_t end;
-    int32_t *others; /* special tokens besides the end, in the file's order; no text gives them */
+    unsigned end_flags;           /* as in struct cddpi_special */
+    struct cddpi_special *others; /* special tokens besides the end, in the file's order */
     size_t other_count;
     int32_t byte_tokens[256];
     struct cddpi_merge *merges; /* hash table by left and right; left < 0: an empty slot */

@@ -15,7 +15,7 @@ static bool is_special(const struct cddpi_tokenizer *tokenizer, int32_t token)
     bool is_other = false;
 
     for (size_t i = 0; i < tokenizer->other_count; i++) {
-        is_other |= tokenizer->others[i] == token;
+        is_other |= tokenizer->others[i].id == token;
     }
     return is_other || token == tokenizer->end;
 }
@@ -108,25 +108,34 @@ static cddp_status check_lengths(const struct cddpi_tokenizer *tokenizer, const 
     return CDDP_OK;
 }
 
-static int add_special(json_t *array, const struct cddpi_tokenizer *tokenizer, int32_t token)
+static bool add_special(json_t *array, const struct cddpi_tokenizer *tokenizer, int32_t token,
+                        unsigned flags)
 {
     char text[2 * CDDPI_TRAIN_TOKEN_MAX + 1];
+    json_t *added;
+    bool is_good;
 
     write_token(tokenizer, token, text);
-    return json_array_append_new(array,
-                                 json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (int)token,
-                                           "content", text, "single_word", 0, "lstrip", 0, "rstrip",
-                                           0, "normalized", 0, "special", 1));
+    added = json_pack("{s:i, s:s}", "id", (int)token, "content", text);
+    is_good = added != NULL;
+    for (unsigned i = 0; i < CDDPI_SPECIAL_FLAGS && is_good; i++) {
+        is_good = json_object_set_new(added, cddpi_special_flags[i],
+                                      json_boolean(flags >> i & 1U)) == 0;
+    }
+    is_good = is_good && json_object_set_new(added, "special", json_true()) == 0;
+    return json_array_append_new(array, added) == 0 && is_good;
 }
 
 /* The end token and the other special ones. */
 static json_t *specials_of(const struct cddpi_tokenizer *tokenizer)
 {
     json_t *array = json_array();
-    bool is_good = array != NULL && add_special(array, tokenizer, tokenizer->end) == 0;
+    bool is_good = array != NULL &&
+                   add_special(array, tokenizer, tokenizer->end, tokenizer->end_flags);
 
     for (size_t i = 0; i < tokenizer->other_count && is_good; i++) {
-        is_good = add_special(array, tokenizer, tokenizer->others[i]) == 0;
+        is_good = add_special(array, tokenizer, tokenizer->others[i].id,
+                              tokenizer->others[i].flags);
     }
     if (!is_good) {
         json_decref(array);

@@ -20,7 +20,7 @@ cddp_status cddpi_config_prefix(const struct cddpi_config *config, const char *k
 cddp_status cddpi_config_fail(const struct cddpi_config *config, const char *key,
                               const char *format, ...)
 {
-    char text[2048];
+    char text[CDDPI_FAILURE_TEXT_BYTES];
     va_list arguments;
 
     assert(format != NULL); /* gcc 12 with -fsanitize=undefined warns otherwise */

@@ -28,6 +28,7 @@ class Cddp(MesonPackage, CudaPackage):
     depends_on("c", type="build")
     depends_on("cxx", type="build", when="+cuda")
     depends_on("meson@1.0.1:", type="build")
+    depends_on("pkgconfig", type="build")
     depends_on("jansson@2.13:")
     depends_on("libsodium")
     depends_on("hwloc@2:", when="+hwloc")
