@@ -152,8 +152,9 @@ def look_at_conda():
 
 def look_at_what_is_written(folder):
     """Version, checksum and addresses are those of the tarball; nothing is left to fill in."""
-    if subprocess.run(["git", "-C", SOURCE, "rev-parse", "HEAD"], check=False, capture_output=True).returncode != 0 or not shutil.which("xz"):
-        print("recipes were not written: this is no git repository, or xz is missing")
+    missing = [name for name in ("git", "xz") if not shutil.which(name)]
+    if missing or subprocess.run(["git", "-C", SOURCE, "rev-parse", "HEAD"], check=False, capture_output=True).returncode != 0:
+        print("recipes were not written: this is no git repository, or git or xz is missing")
         return
     fast = os.path.join(folder, "tools", "xz")  # -9 takes ten seconds of a core
     os.mkdir(os.path.dirname(fast))
