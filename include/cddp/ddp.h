@@ -361,7 +361,8 @@ CDDP_NO_TAIL(cddp_step, micro_batches);
  */
 CDDP_CHECKED cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step);
 
-/** Say that backward has finished gradient @p index, so that its bucket may start. Does not wait.
+/** Say that backward has finished gradient @p index, so that its bucket may start. Does not
+ *  wait, but for memory that CDDP_STEP_BY_MICRO_BATCHES may need at first.
  *
  *  If the rank has a core to spare, or if data comes from other machines by TCP, a background
  *  thread of the group moves the data. Otherwise data moves only inside calls of cddp such as this

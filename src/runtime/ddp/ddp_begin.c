@@ -6,7 +6,6 @@
 #include "ddp/ddp_step.h"
 #include "ddp/micro_sums.h"
 #include "group/device/group_device.h"
-#include "kernels/cpu/reduce.h"
 
 #include <cddp/sampler.h>
 #include <stdio.h>
@@ -33,7 +32,7 @@ static cddp_status refuse_sum(const cddp_step *step, const char *why)
 static cddp_status check_sum(const cddp_ddp *ddp, const cddp_step *step)
 {
     bool is_async = cddpi_device_is_async(ddp->device);
-    char why[320];
+    char why[256];
 
     if (step->micro_batches == 0) {
         return cddpi_fail(
@@ -59,15 +58,6 @@ static cddp_status check_sum(const cddp_ddp *ddp, const cddp_step *step)
                      param->name, cddp_type_name(param->type));
             return refuse_sum(step, why);
         }
-    }
-    if (cddpi_micro_all_nodes(step->micro_batches, ddp->world_size) > CDDPI_REDUCE_MAX_SOURCES &&
-        !cddpi_micro_is_tree_of_ranks(step->micro_batches, ddp->world_size)) {
-        snprintf(why, sizeof why,
-                 "%llu micro-batches on %d ranks leave more than %d sums to exchange; as many "
-                 "micro-batches for each rank, and a power of two of them, leave none",
-                 (unsigned long long)step->micro_batches, ddp->world_size,
-                 CDDPI_REDUCE_MAX_SOURCES);
-        return refuse_sum(step, why);
     }
     return CDDP_OK;
 }

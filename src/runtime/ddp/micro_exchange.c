@@ -6,8 +6,6 @@
 
 #include "base/alloc.h"
 #include "ddp/ddp_step.h"
-#include "kernels/cpu/reduce.h"
-#include "kernels/cuda/cuda_kernels.h"
 
 /* A bucket in exchange. The scratch memory has a block for each rank, of `most` nodes' shares: what
  * is sent to the rank, then what has come from it; at the end the result, share after share. */
@@ -71,6 +69,13 @@ static size_t share_of(const struct exchange *exchange, int rank, size_t *out_fi
     return (count - first < exchange->share ? count - first : exchange->share) * exchange->element;
 }
 
+/* The share of node @p n that goes to rank @p rank, or has come from it. */
+static unsigned char *node_of(const struct exchange *exchange, int rank, int n)
+{
+    return exchange->blocks + (size_t)rank * exchange->block +
+           (size_t)n * exchange->share * exchange->element;
+}
+
 /* Copy each rank's share of this rank's nodes to where it is sent from. The last node is in the
  * bucket, the others in the stack below the ones that were merged. */
 static cddp_status pack(const struct exchange *exchange)
@@ -89,108 +94,39 @@ static cddp_status pack(const struct exchange *exchange)
             const unsigned char *from = n == below ? exchange->bucket->data
                                                    : sums->blocks[n] + offset;
 
-            CDDPI_TRY(cddpi_ddp_copy(ddp,
-                                     exchange->blocks + (size_t)rank * exchange->block +
-                                         (size_t)n * exchange->share * exchange->element,
-                                     from + first, bytes));
+            CDDPI_TRY(cddpi_ddp_copy(ddp, node_of(exchange, rank, n), from + first, bytes));
         }
     }
     return CDDP_OK;
 }
 
-/* The operands and merges that make the root of the received nodes. */
-struct merge_list {
-    struct cddpi_reduce_operand *operands;
-    struct cddpi_reduce_merge *merges;
-    int operand_count, merge_count;
-};
-
-static void list_merges(const struct exchange *exchange, struct merge_list *list)
+/* Sum this rank's share of all nodes: each merge overwrites its left node. */
+static cddp_status sum_share(const struct exchange *exchange, void *result)
 {
     const cddp_ddp *ddp = exchange->ddp;
     struct cddpi_micro_node nodes[CDDPI_MICRO_NODES];
     struct cddpi_micro_node stack[CDDPI_MICRO_NODES];
-    int operands[CDDPI_MICRO_NODES]; /* of the stack */
+    unsigned char *sums[CDDPI_MICRO_NODES]; /* of the stack; the root's is the first node's */
     int depth = 0;
+    size_t first;
+    size_t bytes = share_of(exchange, ddp->rank, &first);
 
     for (int rank = 0; rank < ddp->world_size; rank++) {
         int count = cddpi_micro_nodes(ddp->sums->all, rank, ddp->world_size, nodes);
 
         for (int n = 0; n < count; n++) {
-            int own = list->operand_count++;
+            unsigned char *sum = node_of(exchange, rank, n);
 
-            list->operands[own] = (struct cddpi_reduce_operand){
-                exchange->blocks + (size_t)rank * exchange->block +
-                    (size_t)n * exchange->share * exchange->element,
-                false, 1};
             for (int m = cddpi_micro_push(stack, &depth, nodes[n], ddp->sums->all); m > 0; m--) {
-                int left = operands[depth - 1 + m - 1];
+                unsigned char *left = sums[depth - 1 + m - 1];
 
-                list->merges[list->merge_count++] = (struct cddpi_reduce_merge){left, own, NULL};
-                own = left;
+                CDDPI_TRY(cddpi_micro_add(ddp, exchange->bucket->type, left, left, sum, bytes));
+                sum = left;
             }
-            operands[depth - 1] = own;
+            sums[depth - 1] = sum;
         }
     }
-}
-
-/* On a device, each merge overwrites its left operand. */
-static cddp_status merge_on_device(const struct exchange *exchange, const struct merge_list *list,
-                                   void *result, size_t bytes)
-{
-    struct cddpi_device *device = exchange->ddp->device;
-    size_t count = bytes / exchange->element;
-
-    for (int m = 0; m < list->merge_count; m++) {
-        void *left = (void *)(uintptr_t)list->operands[list->merges[m].left].data;
-
-        CDDPI_TRY(device->kernels->add(device, exchange->bucket->type, left,
-                                       list->operands[list->merges[m].right].data, false, count,
-                                       left));
-    }
-    return cddpi_ddp_copy(exchange->ddp, result, list->operands[0].data, bytes);
-}
-
-static cddp_status merge_nodes(const struct exchange *exchange, const struct merge_list *list,
-                               void *result, size_t bytes)
-{
-    struct cddpi_reduce_merges how = {.type = exchange->bucket->type,
-                                      .op = CDDP_OP_SUM,
-                                      .operands = list->operands,
-                                      .operand_count = list->operand_count,
-                                      .merges = list->merges,
-                                      .merge_count = list->merge_count,
-                                      .destinations = 1,
-                                      .dst = &result,
-                                      .root = 0,
-                                      .ranks = exchange->ddp->world_size};
-
-    if (cddpi_device_is_async(exchange->ddp->device)) {
-        return merge_on_device(exchange, list, result, bytes);
-    }
-    cddpi_reduce_merges(&how, bytes / exchange->element);
-    return CDDP_OK;
-}
-
-/* Sum this rank's share of all nodes. */
-static cddp_status sum_share(const struct exchange *exchange, void *result)
-{
-    size_t total = (size_t)exchange->ddp->sums->total;
-    struct merge_list list = {cddpi_zalloc_array(total, sizeof *list.operands),
-                              cddpi_zalloc_array(total, sizeof *list.merges), 0, 0};
-    cddp_status status;
-    size_t first;
-    size_t bytes = share_of(exchange, exchange->ddp->rank, &first);
-
-    if (list.operands == NULL || list.merges == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %zu partial sums", total);
-    } else {
-        list_merges(exchange, &list);
-        status = merge_nodes(exchange, &list, result, bytes);
-    }
-    cddpi_free(list.operands);
-    cddpi_free(list.merges);
-    return status;
+    return result == sums[0] ? CDDP_OK : cddpi_ddp_copy(ddp, result, sums[0], bytes);
 }
 
 /* The stages: send shares; sum them, and send the result; take it. */
@@ -213,7 +149,7 @@ cddp_status cddpi_micro_exchange(struct cddpi_bucket *bucket, int stage, cddp_wo
     if (ddp->shards != NULL) {
         return sum_share(&exchange, (unsigned char *)bucket->data + first);
     }
-    /* where a node is that this rank merges, which the merge has read before it writes there */
+    /* where a node was, which is merged by then */
     own = exchange.blocks + (size_t)ddp->rank * exchange.share * exchange.element;
     if (stage == 1) {
         CDDPI_TRY(sum_share(&exchange, own));

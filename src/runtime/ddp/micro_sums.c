@@ -24,7 +24,6 @@ static void plan_step(cddp_ddp *ddp, uint64_t all)
         return;
     }
     sums->all = all;
-    sums->total = (int)cddpi_micro_all_nodes(all, ddp->world_size);
     sums->most = cddpi_micro_most_nodes(all, ddp->world_size);
     sums->is_of_ranks = cddpi_micro_is_tree_of_ranks(all, ddp->world_size);
 }
@@ -68,9 +67,8 @@ cddp_status cddpi_micro_begin(cddp_ddp *ddp)
     return ddp->backward.accumulates && ddp->sums->merges == 0 ? reserve_block(ddp) : CDDP_OK;
 }
 
-/* to = left + right */
-static cddp_status add(const cddp_ddp *ddp, cddp_type type, void *to, const void *left,
-                       const void *right, size_t bytes)
+cddp_status cddpi_micro_add(const cddp_ddp *ddp, cddp_type type, void *to, const void *left,
+                            const void *right, size_t bytes)
 {
     struct cddpi_reduce how = {type, CDDP_OP_SUM, 2, 1, NULL};
     const void *src[] = {left, right};
@@ -100,7 +98,7 @@ static cddp_status keep_slot(cddp_ddp *ddp, const struct cddpi_ddp_slot *slot, i
     for (int i = sums->depth - 1; i >= at; i--) {
         unsigned char *left = sums->blocks[i] + offset;
 
-        CDDPI_TRY(add(ddp, type, left, left, right, slot->bytes));
+        CDDPI_TRY(cddpi_micro_add(ddp, type, left, left, right, slot->bytes));
         right = left;
     }
     return CDDP_OK;
@@ -119,7 +117,6 @@ cddp_status cddpi_micro_keep(cddp_ddp *ddp)
             return cddpi_ddp_abort(ddp->group, status);
         }
     }
-
     for (size_t s = 0; s < ddp->slot_count; s++) {
         CDDPI_TRY(keep_slot(ddp, &ddp->slots[s], at));
     }
@@ -142,7 +139,8 @@ cddp_status cddpi_micro_merge_bucket(const struct cddpi_bucket *bucket)
         unsigned char *sum = ddp->slots[s].slice + first;
 
         for (int n = sums->depth - 1; n >= sums->depth - sums->merges; n--) {
-            CDDPI_TRY(add(ddp, bucket->type, sum, sums->blocks[n] + offset, sum, bytes));
+            CDDPI_TRY(
+                cddpi_micro_add(ddp, bucket->type, sum, sums->blocks[n] + offset, sum, bytes));
         }
     }
     return CDDP_OK;

@@ -13,7 +13,6 @@
 struct cddpi_micro_sums {
     uint64_t all;     /* micro-batches of the step that the next three are about */
     int most;         /* nodes of the rank with most */
-    int total;        /* nodes of all ranks */
     bool is_of_ranks; /* an ordinary sum over ranks has the bits of the tree */
     struct cddpi_micro_node stack[CDDPI_MICRO_NODES]; /* this rank's sums so far */
     int depth;
@@ -36,6 +35,9 @@ cddp_status cddpi_micro_begin(cddp_ddp *ddp);
 cddp_status cddpi_micro_keep(cddp_ddp *ddp);
 /** In the last micro-batch, @p bucket is complete: merge it with its siblings. */
 cddp_status cddpi_micro_merge_bucket(const struct cddpi_bucket *bucket);
+/** to = left + right, of @p bytes in the compute stream; @p to may be either. */
+cddp_status cddpi_micro_add(const cddp_ddp *ddp, cddp_type type, void *to, const void *left,
+                            const void *right, size_t bytes);
 /** Whether ranks have to exchange nodes, since an ordinary sum over ranks is no node. */
 bool cddpi_micro_exchanges(const cddp_ddp *ddp);
 /** Stage @p stage of that exchange, in the place of a hook. */

@@ -53,17 +53,6 @@ int cddpi_micro_nodes(uint64_t all, int rank, int world_size, struct cddpi_micro
     return count;
 }
 
-int64_t cddpi_micro_all_nodes(uint64_t all, int world_size)
-{
-    struct cddpi_micro_node nodes[CDDPI_MICRO_NODES];
-    int64_t total = 0;
-
-    for (int rank = 0; rank < world_size; rank++) {
-        total += cddpi_micro_nodes(all, rank, world_size, nodes);
-    }
-    return total;
-}
-
 int cddpi_micro_most_nodes(uint64_t all, int world_size)
 {
     struct cddpi_micro_node nodes[CDDPI_MICRO_NODES];

@@ -33,8 +33,6 @@ int cddpi_micro_push(struct cddpi_micro_node *stack, int *depth, struct cddpi_mi
  *  has no micro-batch. @param out  Room for CDDPI_MICRO_NODES. */
 int cddpi_micro_nodes(uint64_t all, int rank, int world_size, struct cddpi_micro_node *out);
 
-/** How many nodes all ranks have together. */
-int64_t cddpi_micro_all_nodes(uint64_t all, int world_size);
 /** How many nodes the rank with most has. */
 int cddpi_micro_most_nodes(uint64_t all, int world_size);
 
