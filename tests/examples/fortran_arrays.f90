@@ -4,6 +4,7 @@ program fortran_arrays
     use, intrinsic :: iso_c_binding, only: c_bool, c_int, c_ptr
     use, intrinsic :: iso_fortran_env, only: real32
     use cddp
+    use fortran_expect
     implicit none
     integer, parameter :: rows = 300, columns = 40
     real(real32), allocatable, target :: a(:,:), g(:,:)
@@ -91,16 +92,6 @@ contains
 
         call expect(cddp_ddp_create(group, params, ddp) /= cddp_ok, text // " is refused")
         call expect(index(cddp_last_error(), text) > 0, cddp_last_error())
-    end subroutine
-
-    subroutine expect(holds, what)
-        logical, intent(in) :: holds
-        character(len=*), intent(in) :: what
-
-        if (.not. holds) then
-            print '("not so: ", a)', what
-            error stop 1
-        end if
     end subroutine
 
 end program

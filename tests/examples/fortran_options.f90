@@ -26,6 +26,7 @@ program fortran_options
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: int64, real32, real64
     use cddp
+    use fortran_expect
     use squares
     implicit none
     integer, parameter :: samples = 25, batch_size = 6, micro_batches = 4
@@ -170,16 +171,6 @@ contains
 
         call expect(cddp_group_create(none, how) /= cddp_ok, text // " is refused")
         call expect(index(cddp_last_error(), text) > 0, cddp_last_error())
-    end subroutine
-
-    subroutine expect(holds, what)
-        logical, intent(in) :: holds
-        character(len=*), intent(in) :: what
-
-        if (.not. holds) then
-            print '("not so: ", a)', what
-            error stop 1
-        end if
     end subroutine
 
 end program
