@@ -143,6 +143,8 @@ def pack(folder, built=None, emulated=False):
 
 
 def revision(folder):
+    if not shutil.which("git"):
+        return ""
     out = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty"], capture_output=True, text=True)
     return out.stdout.strip()
 
