@@ -14,12 +14,17 @@
 enum { CACHE_LINE_BYTES = 64, FETCH_BYTES = 4096 };
 enum { MOST_BROKEN = 100 }; /* at most this many consecutive broken files are replaced */
 
-/* The number of micro-batches in a batch of @p count samples. It is the same on all ranks, so that
- * the collectives of each micro-batch match; a rank's last ones may be empty. */
+/* The number of micro-batches that each rank gets of a batch of @p count samples. It is the same on
+ * all ranks, so that the collectives of each micro-batch match; a rank's last ones may be empty. */
 static uint64_t micro_batches_of(const struct cddpi_micro_batch_schedule *schedule, uint64_t count)
 {
     uint64_t largest = cddp_share_of(0, count, 0, schedule->world_size).count;
 
+    if (schedule->by_position) {
+        return cddp_share_of(0, (count - 1) / schedule->micro_batch_size + 1, 0,
+                             schedule->world_size)
+            .count;
+    }
     return largest > schedule->micro_batch_size ? (largest - 1) / schedule->micro_batch_size + 1
                                                 : 1;
 }
@@ -69,6 +74,24 @@ static cddp_share batch_of(const struct cddpi_micro_batch_schedule *schedule, ui
     uint64_t left = schedule->end - first;
 
     return (cddp_share){first, left < schedule->batch ? left : schedule->batch};
+}
+
+/* This rank's share of the batch @p all: of its samples, or by position of its micro-batches, of
+ * which each but the batch's last one is whole. */
+static cddp_share share_of(const struct cddpi_micro_batch_schedule *schedule, const cddp_share *all)
+{
+    uint64_t size = schedule->micro_batch_size;
+    cddp_share parts;
+    uint64_t end;
+
+    if (!schedule->by_position) {
+        return cddp_share_of(all->first, all->count, schedule->rank, schedule->world_size);
+    }
+    parts = cddp_share_of(0, (all->count - 1) / size + 1, schedule->rank, schedule->world_size);
+    end = (parts.first + parts.count) * size;
+    end = end < all->count ? end : all->count;
+    return (cddp_share){all->first + parts.first * size,
+                        parts.count > 0 ? end - parts.first * size : 0};
 }
 
 static cddp_status check_transform(const struct cddpi_data_loader_options *options)
@@ -362,10 +385,15 @@ void cddpi_batch_make(const struct cddpi_batch_maker *maker,
                       struct cddpi_micro_batch *out, struct cddpi_sample_fault *out_fault)
 {
     cddp_share all = batch_of(schedule, number);
-    cddp_share part = cddp_share_of(all.first, all.count, schedule->rank, schedule->world_size);
+    cddp_share part = share_of(schedule, &all);
     uint64_t skipped = number % schedule->micro_batches * schedule->micro_batch_size;
 
+    out->samples = all.count;
     out->share = part.count;
+    out->of = schedule->by_position ? (all.count - 1) / schedule->micro_batch_size + 1 : 0;
+    out->number = schedule->by_position
+                      ? (part.first - all.first + skipped) / schedule->micro_batch_size
+                      : 0;
     out->micro_batches = micro_batches_of(schedule, all.count);
     out->last = number + 1 == schedule->count || (number + 1) % schedule->micro_batches == 0;
     out->even = all.count % (uint64_t)schedule->world_size == 0;

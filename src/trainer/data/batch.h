@@ -16,6 +16,7 @@ struct cddpi_micro_batch_schedule {
     uint64_t epoch, first, end, batch;
     int rank, world_size;
     bool augment;
+    bool by_position;          /* batches are cut, not shares */
     uint64_t micro_batch_size; /* at most this many samples */
     uint64_t micro_batches;    /* per whole batch */
     uint64_t count;            /* micro-batches of all batches; 0: the schedule is empty */

@@ -23,6 +23,7 @@ struct data_loader_slot {
 struct cddpi_data_loader {
     struct cddpi_batch_maker maker;
     int max_count;
+    bool by_position;
     struct cddpi_device *device;
     struct data_loader_slot *slots;
     uint64_t slot_count;
@@ -132,6 +133,7 @@ cddp_status cddpi_data_loader_create(const struct cddpi_data_loader_options *opt
     CDDPI_TRY_MEMORY(loader != NULL, "loader: no memory for %zu bytes", sizeof *loader);
     loader->device = cddpi_device_or_cpu(options->device);
     loader->max_count = options->max_count;
+    loader->by_position = options->by_position;
     loader->slot_count = 1; /* for the caller's thread */
     if (options->threads > 0) {
         loader->slot_count += options->prefetch > 0 ? (uint64_t)options->prefetch
@@ -196,6 +198,7 @@ cddp_status cddpi_data_loader_start(struct cddpi_data_loader *loader, const cddp
                                                   .rank = rank,
                                                   .world_size = world_size,
                                                   .augment = augment,
+                                                  .by_position = loader->by_position,
                                                   .micro_batch_size = (uint64_t)loader->max_count};
 
     cddpi_data_loader_cancel(loader);

@@ -27,6 +27,7 @@ struct cddpi_data_loader_options {
     struct cddpi_transform transform;    /* for images */
     uint64_t seed;    /* of the random transforms: keyed by (seed, epoch, sample) */
     int max_count;    /* samples of a micro-batch at most; a larger share is split */
+    bool by_position; /* cut batches, not shares: see cddpi_data_loader_start() */
     int threads;      /* 0: next() makes each batch in the caller's thread */
     bool skip_broken; /* replace an image file that cannot be read by the next readable one of the
                          dataset, and count it; false: such a file is an error */
@@ -46,10 +47,12 @@ struct cddpi_micro_batch {
     uint64_t *sample_ids; /* always in host memory */
     int count;            /* samples of the micro-batch */
     int broken;           /* how many of them were replaced (skip_broken) */
+    uint64_t samples;     /* of the whole batch, over all ranks */
     uint64_t share; /* samples of this rank's whole share of the batch, which micro-batches split */
-    uint64_t micro_batches; /* how many split that share; the same on all ranks */
-    bool last;              /* the last micro-batch of its batch */
+    uint64_t micro_batches; /* how many the loader gives of the batch; the same on all ranks */
+    bool last;              /* the last micro-batch of its batch on this rank */
     bool even;              /* all ranks have a share of the same size */
+    uint64_t number, of;    /* by position: which micro-batch of the whole batch, of how many */
     int64_t waited_ns;      /* how long the caller waited for it */
     int64_t begun_ns;       /* when the loader began to make it */
     int64_t made_ns;        /* when the loader had made it */
@@ -72,6 +75,10 @@ void cddpi_data_loader_destroy(struct cddpi_data_loader *loader);
  *  then the rest. Batches and micro-batches without a sample of this rank have count 0. Cancels the
  *  schedule that was under way. The sampler must not change its epoch before the last batch is
  *  taken or cancel() is called.
+ *
+ *  by_position: every batch is cut into micro-batches of max_count samples each and a rest, the
+ *  same for any number of ranks; this rank gets its share of those. If another rank has more, empty
+ *  ones follow, so that every rank gets equally many; a rank without any gets only empty ones.
  *  @param augment  Whether random transforms are applied. */
 CDDP_CHECKED cddp_status cddpi_data_loader_start(struct cddpi_data_loader *loader,
                                                  const cddp_sampler *sampler, uint64_t epoch,

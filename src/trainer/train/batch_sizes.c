@@ -4,11 +4,36 @@
 #include "nn/model.h"
 #include "parallel/pipeline/pipeline_schedule.h"
 
-int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config)
+int64_t cddpi_trainer_all_micro_batches(const struct cddpi_config *config, int64_t samples)
+{
+    return (samples + config->train.micro_batch - 1) / config->train.micro_batch;
+}
+
+int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config, int replicas)
 {
     int64_t count = config->parallel.micro_batches;
 
+    if (cddpi_trainer_by_position(config)) {
+        count = cddpi_trainer_all_micro_batches(config, config->train.batch_size);
+        return (count + replicas - 1) / replicas;
+    }
     return count > 0 ? count : config->train.accumulate;
+}
+
+static cddp_status check_micro_batches(const struct cddpi_config *config, int replicas,
+                                       const char *among)
+{
+    int64_t all = cddpi_trainer_all_micro_batches(config, config->train.batch_size);
+
+    return all >= replicas ? CDDP_OK
+                           : cddpi_config_fail(
+                                 config, "train.micro_batch",
+                                 "train.batch_size = %lld has %lld micro-batches of %lld samples, "
+                                 "too few for %s of %d: use at most %lld, or a micro_batch of at "
+                                 "most %lld (then results have other bits)",
+                                 (long long)config->train.batch_size, (long long)all,
+                                 (long long)config->train.micro_batch, among, replicas,
+                                 (long long)all, (long long)(config->train.batch_size / replicas));
 }
 
 cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas,
@@ -22,7 +47,10 @@ cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int rep
                                  "rank needs at least one",
                                  (long long)config->train.batch_size, among, replicas);
     }
-    if (cddpi_trainer_micro_batches(config) > share) {
+    if (cddpi_trainer_by_position(config)) {
+        return check_micro_batches(config, replicas, among);
+    }
+    if (cddpi_trainer_micro_batches(config, replicas) > share) {
         return cddpi_config_fail(
             config,
             config->parallel.micro_batches > 0 ? "parallel.micro_batches" : "train.accumulate",
@@ -30,8 +58,8 @@ cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int rep
             "be cut into %lld micro-batches: accumulate at most %lld, or let the batch have at "
             "least %lld samples",
             (long long)config->train.batch_size, (long long)share, among, replicas,
-            (long long)cddpi_trainer_micro_batches(config), (long long)share,
-            (long long)cddpi_trainer_micro_batches(config) * replicas);
+            (long long)cddpi_trainer_micro_batches(config, replicas), (long long)share,
+            (long long)cddpi_trainer_micro_batches(config, replicas) * replicas);
     }
     return CDDP_OK;
 }
@@ -39,8 +67,11 @@ cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int rep
 int64_t cddpi_trainer_micro_batch(const struct cddpi_config *config, int replicas)
 {
     int64_t share = (config->train.batch_size + replicas - 1) / replicas;
-    int64_t count = cddpi_trainer_micro_batches(config);
+    int64_t count = cddpi_trainer_micro_batches(config, replicas);
 
+    if (cddpi_trainer_by_position(config)) {
+        return config->train.micro_batch;
+    }
     return (share + count - 1) / count;
 }
 
@@ -92,7 +123,12 @@ int64_t cddpi_trainer_smallest_micro_batch(const struct cddpi_config *config, in
     int64_t size = cddpi_trainer_micro_batch(config, replicas);
     int64_t large = (batch + replicas - 1) / replicas;
     int64_t small = batch / replicas;
-    int64_t least = large > 0 ? last_part(large, size) : 0;
+    int64_t least;
+
+    if (cddpi_trainer_by_position(config)) {
+        return batch > 0 ? last_part(batch, size) : 0;
+    }
+    least = large > 0 ? last_part(large, size) : 0;
 
     if (small > 0 && last_part(small, size) < least) {
         least = last_part(small, size);

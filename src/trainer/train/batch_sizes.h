@@ -6,8 +6,18 @@
 #include "train/config/config.h"
 #include "train/cursor.h"
 
-/** The number of micro-batches in a replica's share of a step. */
-int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config);
+/** Whether a step's batch is cut into micro-batches by position, the same for any number of ranks,
+ *  rather than each rank's share of it (train.micro_batch). */
+static inline bool cddpi_trainer_by_position(const struct cddpi_config *config)
+{
+    return config->train.micro_batch > 0;
+}
+
+/** The number of micro-batches in a step of @p samples, over all ranks. By position only. */
+int64_t cddpi_trainer_all_micro_batches(const struct cddpi_config *config, int64_t samples);
+/** The number of micro-batches in a replica's share of a step; by position, the most that any
+ *  replica has. */
+int64_t cddpi_trainer_micro_batches(const struct cddpi_config *config, int replicas);
 /** Check that a batch can be divided among @p replicas of the model, and a share into
  *  micro-batches.
  *  @param among  What to call the replicas in the error text. The error is CDDP_ERR_CONFIG. */

@@ -3,6 +3,8 @@
  * A step's gradient is that of the mean loss over all samples of the global batch, for any number
  * of micro-batches and ranks. Each micro-batch is scaled by 1 / (this rank's predictions), and each
  * rank's mean is weighted by its number of samples (is_sum() tells when this is done differently).
+ * By position (train.micro_batch), each is scaled by 1 / (all ranks' predictions), and the reducer
+ * adds them up in one order for any number of ranks.
  * A rank without samples, in a short last batch or micro-batch, takes part with zeros, and in the
  * collectives of layers. */
 #include "train/step.h"
@@ -54,6 +56,10 @@ static cddp_status advise_smaller_micro_batches(const struct cddpi_trainer *trai
     if (samples == 1) {
         return status;
     }
+    if (cddpi_trainer_by_position(trainer->config)) {
+        return cddpi_trainer_add_advice(
+            status, "a smaller train.micro_batch needs less (and gives other bits)");
+    }
     snprintf(text, sizeof text,
              "a larger train.accumulate (now %lld) makes micro-batches smaller (now %lld samples)",
              (long long)trainer->config->train.accumulate, (long long)samples);
@@ -76,6 +82,12 @@ cddp_step cddpi_trainer_step_of(const struct cddpi_trainer *trainer,
     cddp_step step = CDDP_STEP_INIT;
 
     step.number = trainer->cursor.step + 1;
+    if (micro_batch->of > 0) {
+        step.kind = CDDP_STEP_BY_MICRO_BATCHES;
+        step.micro_batch = micro_batch->number;
+        step.micro_batches = micro_batch->of;
+        return step;
+    }
     step.samples = micro_batch->share;
     step.kind = is_sum(trainer, micro_batch) ? CDDP_STEP_SUM : CDDP_STEP_BY_SAMPLES;
     step.micro_batch = (uint64_t)trainer->replicas.rank * each + done;
@@ -108,7 +120,29 @@ static cddp_status run_backward(struct cddpi_trainer *trainer, const struct cddp
                                      out);
 }
 
-/* Gradients are added to those of the previous @p done micro-batches. */
+/* By what the loss of a micro-batch is multiplied. */
+static double scale_of(const struct cddpi_trainer *trainer,
+                       const struct cddpi_micro_batch *micro_batch, cddp_step_kind kind)
+{
+    double samples = (double)(kind == CDDP_STEP_BY_MICRO_BATCHES ? micro_batch->samples
+                                                                 : micro_batch->share);
+    double parts = kind == CDDP_STEP_SUM ? trainer->world_size : 1;
+
+    return samples > 0 ? 1.0 / (samples * trainer->models.predictions * parts) : 1.0;
+}
+
+/* Take part in a step whose micro-batches other ranks have; this rank has done @p done of it. */
+static cddp_status run_idle(struct cddpi_trainer *trainer, const cddp_step *sync, uint64_t done)
+{
+    if (done > 0) { /* its own came first */
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddp_ddp_begin(trainer->ddp, sync));
+    return cddp_ddp_wait(trainer->ddp);
+}
+
+/* By position, the reducer adds up the gradients of a step's micro-batches; otherwise they are
+ * added to those of the previous @p done ones here. */
 cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
                                           const struct cddpi_train_step *step,
                                           const struct cddpi_micro_batch *micro_batch,
@@ -118,21 +152,23 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
     cddp_step sync = cddpi_trainer_step_of(trainer, micro_batch, done);
     struct cddpi_loss_result result = {0};
-    double predictions = (double)micro_batch->share * trainer->models.predictions;
-    double parts = sync.kind == CDDP_STEP_SUM ? trainer->world_size : 1;
-    double scale = predictions > 0 ? 1.0 / (predictions * parts) : 1.0;
+    bool by_position = sync.kind == CDDP_STEP_BY_MICRO_BATCHES;
+    double scale = scale_of(trainer, micro_batch, sync.kind);
     struct cddpi_moment begun = cddpi_moment_now(trainer);
     struct cddpi_moment forwarded;
     struct cddpi_moment ended;
     cddp_status status;
 
+    if (by_position && micro_batch->count == 0) {
+        return run_idle(trainer, &sync, done);
+    }
     cddpi_arrivals_begin(trainer->records.arrivals);
     cddpi_launcher_report_alive(); /* a step of many micro-batches may take long */
     status = run_forward(trainer, step, &batch, &result);
     forwarded = cddpi_moment_now(trainer);
     cddpi_arrivals_forward_end(trainer->records.arrivals);
     if (status == CDDP_OK) {
-        status = run_backward(trainer, step, &sync, scale, done > 0, &result);
+        status = run_backward(trainer, step, &sync, scale, done > 0 && !by_position, &result);
     }
     cddpi_arrivals_backward_end(trainer->records.arrivals);
     ended = cddpi_moment_now(trainer);

@@ -188,6 +188,7 @@ static cddp_status build_loader(const struct cddpi_trainer *trainer,
         .skip_broken = config->data.on_error == CDDPI_DATA_SKIP,
         .seed = (uint64_t)config->train.seed,
         .max_count = (int)most,
+        .by_position = cddpi_trainer_by_position(config),
         .threads = loader_threads(
             config->data.threads,
             trainer->group != NULL ? cddpi_group_local_world_size(trainer->group) : 1),
@@ -220,6 +221,10 @@ cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)
      * no more than training does. */
     if (trainer->data.train.data.kind == CDDPI_DATASET_TOKENS && trained < evaluated) {
         evaluated = trained;
+    }
+    if (cddpi_trainer_by_position(config)) {
+        evaluated = config->train.eval_batch_size < trained ? config->train.eval_batch_size
+                                                            : trained;
     }
     CDDPI_TRY(build_set(trainer, &trainer->data.train, (cddp_order)config->data.order, trained));
     return build_set(trainer, &trainer->data.test, CDDP_ORDER_SEQUENTIAL, evaluated);

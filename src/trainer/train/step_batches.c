@@ -48,7 +48,8 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
 {
     struct step_batches_sizes sizes = sizes_of(trainer, all);
     size_t samples = (size_t)cddpi_trainer_micro_batch(trainer->config, trainer->replicas.count);
-    int count = (int)cddpi_trainer_micro_batches(trainer->config) + multiple;
+    int count = (int)cddpi_trainer_micro_batches(trainer->config, trainer->replicas.count) +
+                multiple;
     bool done;
 
     all->stored = cddpi_zalloc_array((size_t)count, sizeof *all->stored);

@@ -92,6 +92,25 @@ static cddp_status check_init_method(const struct cddpi_config *config)
                                    config->train.rank, size);
 }
 
+/* Refuse train.micro_batch where bits would depend on the number of ranks. */
+static cddp_status check_positions(const struct cddpi_trainer *trainer)
+{
+    const struct cddpi_config *config = trainer->config;
+
+    if (!cddpi_trainer_by_position(config)) {
+        return CDDP_OK;
+    }
+    if (trainer->engine->refuses_positions != NULL) {
+        return cddpi_config_fail(config, "train.micro_batch", "%s",
+                                 trainer->engine->refuses_positions);
+    }
+    return cddpi_device_is_async(trainer->device) && !config->ddp.deterministic
+               ? cddpi_config_fail(config, "train.micro_batch",
+                                   "results do not depend on the number of ranks, so they need "
+                                   "ddp.deterministic = true")
+               : CDDP_OK;
+}
+
 static cddp_status join_group(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -114,6 +133,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
     CDDPI_TRY(cddpi_engine_call(trainer->engine->join, trainer));
     CDDPI_TRY(trainer->engine->check_batch(config, trainer->replicas.count));
+    CDDPI_TRY(check_positions(trainer));
     CDDPI_TRY(check_trace(config));
     /* At once, so that what watches the folder sees the run before it has its data and model. */
     return trainer->rank == 0 ? cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held)

@@ -199,6 +199,43 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
     return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
 }
 
+bool cddpi_config_has_sync(const struct cddpi_config *config)
+{
+    bool sync = config->model.sync_batch_norm;
+
+    for (int i = 0; i < config->model.layers.count; i++) {
+        sync = sync || config->model.layers.values[i].sync;
+    }
+    return sync;
+}
+
+/* Refuse what makes bits depend on the number of ranks, if they must not. */
+static cddp_status check_positions(const struct cddpi_config *config)
+{
+    const char *sync = "takes statistics over all ranks, so bits depend on their number: leave out "
+                       "this or train.micro_batch";
+    const struct cddpi_config_rule rules[] = {
+        {config->train.micro_batch > config->train.batch_size, "train.micro_batch",
+         "is more than train.batch_size, the samples of a step: use at most as many"},
+        {config->train.accumulate > 1, "train.accumulate",
+         "cuts each rank's share, and train.micro_batch the whole batch: leave out one of the two"},
+        {config->parallel.micro_batches > 1, "parallel.micro_batches",
+         "cuts each replica's share, and train.micro_batch the whole batch: leave out one of the "
+         "two"},
+        {config->ddp.wire != CDDPI_WIRE_F32, "ddp.wire",
+         "rounds what each rank sends, so bits depend on their number: leave out this or "
+         "train.micro_batch"},
+        {cddpi_config_has_sync(config),
+         config->model.sync_batch_norm ? "model.sync_batch_norm" : "model.layers", sync},
+        {config->train.cuda_graph == CDDPI_GRAPH_ALWAYS, "train.cuda_graph",
+         "steps are not replayed with train.micro_batch: leave this out"},
+    };
+
+    return config->train.micro_batch == 0
+               ? CDDP_OK
+               : cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
+}
+
 static cddp_status check_together(const struct cddpi_config *config)
 {
     CDDPI_TRY(check_given(config));
@@ -224,6 +261,7 @@ static cddp_status check_together(const struct cddpi_config *config)
     if (config->model.type == CDDPI_MODEL_DCGAN) {
         CDDPI_TRY(check_dcgan(config));
     }
+    CDDPI_TRY(check_positions(config));
     if (config->optimizer.nesterov && config->optimizer.momentum == 0.0) {
         return cddpi_config_fail(config, "optimizer.nesterov", "needs optimizer.momentum");
     }

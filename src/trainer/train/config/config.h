@@ -165,6 +165,7 @@ struct cddpi_config {
         int64_t max_steps;
         int64_t batch_size;
         int64_t accumulate;
+        int64_t micro_batch; /* samples; 0: each rank's share is cut instead */
         int64_t eval_batch_size;
         int64_t seed;
         char *run_dir;
@@ -297,6 +298,9 @@ static inline bool cddpi_config_takes_tokens(const struct cddpi_config *config)
 
 /** Whether parallel.stages names layers; if not, the division into stages is chosen. */
 bool cddpi_config_names_stages(const struct cddpi_config *config);
+
+/** Whether a layer computes its statistics over all ranks (batch_norm with sync). */
+bool cddpi_config_has_sync(const struct cddpi_config *config);
 
 /** Fail with CDDP_ERR_CONFIG and the text "WHERE: KEY: ...", where WHERE is the place that set @p
  *  key. */

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "group/group_info.h"
 #include "kernels/cuda/cuda_kernels.h"
+#include "train/batch_sizes.h"
 #include "train/engines/engine.h"
 
 #include <math.h>
@@ -109,8 +110,9 @@ static cddp_status init_step(struct cddpi_device_step *step)
 cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
                                      struct cddpi_device_step **out)
 {
-    int forwards = trainer->engine->forwards > 0 ? trainer->engine->forwards
-                                                 : (int)trainer->config->train.accumulate;
+    int forwards = trainer->engine->forwards > 0
+                       ? trainer->engine->forwards
+                       : (int)cddpi_trainer_micro_batches(trainer->config, trainer->replicas.count);
     struct cddpi_device_step *step = cddpi_zalloc(sizeof *step);
     cddp_status status;
 

@@ -33,7 +33,8 @@ struct cddpi_engine {
                           train.device says */
     bool replays;      /* a step on a device can be captured and replayed */
     int forwards;      /* per update; 0: train.accumulate */
-    const char *refuses_arrivals; /* why CDDP_ARRIVALS is not supported; NULL: it is */
+    const char *refuses_positions; /* why train.micro_batch is not supported; NULL: it is */
+    const char *refuses_arrivals;  /* why CDDP_ARRIVALS is not supported; NULL: it is */
 
     /* --- from the group to the first step, called in this order --- */
 

@@ -10,16 +10,6 @@
 
 #include <string.h>
 
-bool cddpi_trainer_has_sync(const struct cddpi_config *config)
-{
-    bool sync = config->model.sync_batch_norm;
-
-    for (int i = 0; i < config->model.layers.count; i++) {
-        sync = sync || config->model.layers.values[i].sync;
-    }
-    return sync;
-}
-
 cddp_status cddpi_own_devices_check(const struct cddpi_config *config)
 {
     const char *of_stages = "is for stages over ranks (parallel.pipeline): leave this out";

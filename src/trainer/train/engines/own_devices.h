@@ -16,8 +16,6 @@ static inline cddp_devices *cddpi_own_devices_of(const struct cddpi_trainer *tra
     return ((struct cddpi_own_devices *)trainer->engine_state)->devices;
 }
 
-/** Whether a layer computes its statistics over all ranks (batch_norm with sync). */
-bool cddpi_trainer_has_sync(const struct cddpi_config *config);
 /** CDDP_ERR_CONFIG: a key is set that does not work with several devices per rank. */
 CDDP_CHECKED cddp_status cddpi_own_devices_check(const struct cddpi_config *config);
 CDDP_CHECKED cddp_status cddpi_own_devices_check_generate(const struct cddpi_config *config);

@@ -76,8 +76,19 @@ static void show_batch(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
     int replicas = trainer->replicas.count;
-    long long count = (long long)cddpi_trainer_micro_batches(config);
+    long long count = (long long)cddpi_trainer_micro_batches(config, replicas);
 
+    if (cddpi_trainer_by_position(config)) {
+        cddpi_progress_line(
+            &trainer->records.progress,
+            "batch   %lld samples per step, in %lld micro-batches of %lld, at most "
+            "%lld on each of %d %s: the same bits on any number of them",
+            (long long)config->train.batch_size,
+            (long long)cddpi_trainer_all_micro_batches(config, config->train.batch_size),
+            (long long)config->train.micro_batch, count, replicas,
+            replicas == 1 ? "replica" : "replicas");
+        return;
+    }
     cddpi_progress_line(&trainer->records.progress,
                         "batch   %lld samples per step, on %d %s, each with %lld micro-batch%s of "
                         "at most %lld",

@@ -296,6 +296,7 @@ const struct cddpi_engine cddpi_engine_gan = {
     .check_batch = cddpi_single_check_batch,
     .describe = describe,
     .forwards = 2,
+    .refuses_positions = "a step of dcgan has one micro-batch on each rank: leave this out",
     .refuses_arrivals = "a step of dcgan has several backwards",
     .build = build,
     .load_weights = cddpi_single_load_weights,

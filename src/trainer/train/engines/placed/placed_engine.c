@@ -22,7 +22,7 @@ static cddp_status check_offload(const struct cddpi_config *config)
          "is for ranks with a GPU each: it needs train.device = \"cuda\""},
         {config->model.type == CDDPI_MODEL_DCGAN, key,
          "dcgan's two optimizers are on its device: leave this out"},
-        {cddpi_trainer_has_sync(config), key,
+        {cddpi_config_has_sync(config), key,
          "leaves ranks no exchange of statistics of batch_norm (sync): leave this out"},
     };
 
@@ -42,7 +42,7 @@ static cddp_status check(const struct cddpi_config *config, int world_size)
                                  "parallel.stages say where layers are, too: give one of the two");
     }
     CDDPI_TRY(cddpi_trainer_check_pipeline_batches(config));
-    if (config->parallel.micro_batches > 1 && cddpi_trainer_has_sync(config)) {
+    if (config->parallel.micro_batches > 1 && cddpi_config_has_sync(config)) {
         return cddpi_config_fail(config, "parallel.micro_batches",
                                  "with several micro-batches at the same time, batch_norm cannot "
                                  "take statistics over all ranks (sync)");

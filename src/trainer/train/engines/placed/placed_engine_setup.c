@@ -180,7 +180,7 @@ static cddp_status check_gpus(const struct cddpi_config *config,
     if (!cddpi_devices_have_gpu(placed->own.devices)) {
         return CDDP_OK;
     }
-    if (cddpi_trainer_has_sync(config)) {
+    if (cddpi_config_has_sync(config)) {
         return cddpi_config_fail(config, "parallel.type",
                                  "several devices of a rank, of which one is a GPU, cannot take "
                                  "statistics of batch_norm over all ranks (sync)");
@@ -203,7 +203,9 @@ static cddp_status create_segments(struct cddpi_trainer *trainer,
         .segments = segments,
         .segment_count = count,
         .schedule = (enum cddpi_pipeline_schedule)config->parallel.schedule,
-        .micro_batches = placed->pipelined ? (int)cddpi_trainer_micro_batches(config) : 1,
+        .micro_batches = placed->pipelined
+                             ? (int)cddpi_trainer_micro_batches(config, trainer->replicas.count)
+                             : 1,
         .group = trainer->group,
         .timeout_ms = cddpi_group_timeout_ms(trainer->group),
     };

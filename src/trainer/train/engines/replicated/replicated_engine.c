@@ -26,7 +26,7 @@ static cddp_status check(const struct cddpi_config *config, int world_size)
         {config->parallel.micro_batches > 1, "parallel.micro_batches",
          "is for pipelines; with parallel.type = \"data_parallel\" train.accumulate makes "
          "micro-batches"},
-        {cddpi_trainer_has_sync(config), "parallel.type",
+        {cddpi_config_has_sync(config), "parallel.type",
          "\"data_parallel\" cannot take statistics of batch_norm over all devices (sync): start a "
          "rank for each device"},
     };

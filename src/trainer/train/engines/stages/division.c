@@ -11,7 +11,7 @@
 /* The shape of the pipeline, with the micro-batches of a full step. */
 static struct cddpi_pipeline_shape shape_of(const struct cddpi_config *config)
 {
-    int64_t micro_batches = cddpi_trainer_micro_batches(config);
+    int64_t micro_batches = cddpi_trainer_micro_batches(config, 1);
     int64_t ranks = config->parallel.pipeline;
 
     if (config->parallel.chunks > 1) { /* a multiple of the ranks */
@@ -181,7 +181,7 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
  * must have that many. The smallest share of a full step has the fewest. */
 static cddp_status check_division(const struct cddpi_config *config, int replicas)
 {
-    int64_t asked = cddpi_trainer_micro_batches(config);
+    int64_t asked = cddpi_trainer_micro_batches(config, replicas);
     int64_t share = config->train.batch_size / replicas;
     int64_t samples = cddpi_trainer_micro_batch(config, replicas);
     int64_t made = (share + samples - 1) / samples;
