@@ -22,6 +22,7 @@
 #include "train/same_config.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
+#include "train/statistics.h"
 #include "train/telemetry/train_report.h"
 
 /* Check the syntax of train.trace. */
@@ -288,6 +289,11 @@ static void warn_lone_norm(struct cddpi_trainer *trainer)
     }
 }
 
+static cddp_status create_statistics(struct cddpi_trainer *trainer)
+{
+    return cddpi_statistics_create(trainer, &trainer->step.statistics);
+}
+
 static cddp_status complete_engine(struct cddpi_trainer *trainer)
 {
     return cddpi_engine_call(trainer->engine->complete, trainer);
@@ -302,6 +308,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
         cddpi_trainer_build_model,
         cddpi_trainer_prepare_text,
         cddpi_trainer_build_ddp,
+        create_statistics,
         cddpi_trainer_build_optimizer,
         cddpi_trainer_build_device,
         complete_engine,
@@ -361,6 +368,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_trainer_destroy_host_copy(trainer);
     cddpi_optim_destroy(trainer->step.optim);
     cddpi_agreement_fini(&trainer->step.agreement);
+    cddpi_statistics_destroy(trainer->step.statistics);
     cddp_ddp_destroy(trainer->ddp);
     cddpi_free(trainer->step.grads);
     trainer->engine->destroy(trainer);
