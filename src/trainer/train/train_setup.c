@@ -281,9 +281,12 @@ static void warn_lone_norm(struct cddpi_trainer *trainer)
                 trainer,
                 "batch_norm \"%s\" has one value per channel in a sample, and %s micro-batches of "
                 "one sample: normalised, only the bias is left of them, so the layers before learn "
-                "nothing from them (PyTorch refuses them). Let train.batch_size give each rank at "
-                "least two samples, or normalise over all ranks (sync)",
-                name, always ? "each step has" : "the last step of an epoch has");
+                "nothing from them (PyTorch refuses them). %s",
+                name, always ? "each step has" : "the last step of an epoch has",
+                cddpi_trainer_by_position(config)
+                    ? "Choose a train.micro_batch that leaves none of one sample"
+                    : "Let train.batch_size give each rank at least two samples, or normalise over "
+                      "all ranks (sync)");
             return;
         }
     }
