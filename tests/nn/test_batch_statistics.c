@@ -15,7 +15,7 @@ static void setup(struct fixture *f, bool recompute)
     spec.recompute = recompute;
     layers.layers[4].segment = layers.layers[3].segment = layers.layers[2].segment = 1;
     layers.layers[1].segment = layers.layers[0].segment = 1;
-    assert_true(fixture_init(f, &spec, 3, NULL, 0, 4));
+    assert_true(fixture_init(f, &spec, NORMED_SEED, NULL, 0, 4));
     cddpi_model_bind_statistics(f->model, bound);
     memset(statistics, 0, sizeof statistics);
 }

@@ -33,7 +33,7 @@ void normed_expected(int first, int count, float out[NORMED_VALUES])
     size_t buffers;
     const cddp_param *buffer;
 
-    assert_true(fixture_init(&f, &spec, 3, NULL, first, count));
+    assert_true(fixture_init(&f, &spec, NORMED_SEED, NULL, first, count));
     (void)fixture_loss(&f);
     buffer = cddpi_model_buffers(f.model, &buffers);
     assert_int_equal(buffers, NORMED_BUFFERS);

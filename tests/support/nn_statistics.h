@@ -1,5 +1,5 @@
-/* nn_statistics.h - memory for a batch's statistics of all batch normalisations of a model, and
- * what must be in it, for tests on any device. */
+/* nn_statistics.h - a model with two batch normalisations, and the statistics that they take of a
+ * batch, for tests on any device. */
 #ifndef CDDP_TESTS_SUPPORT_NN_STATISTICS_H
 #define CDDP_TESTS_SUPPORT_NN_STATISTICS_H
 
@@ -11,7 +11,12 @@ struct normed_layers {
 };
 struct cddpi_model_spec normed_spec(struct normed_layers *out, double momentum);
 
-enum { NORMED_BUFFERS = 4, NORMED_CHANNELS = 5, NORMED_VALUES = NORMED_BUFFERS * NORMED_CHANNELS };
+enum {
+    NORMED_BUFFERS = 4,
+    NORMED_CHANNELS = 5,
+    NORMED_VALUES = NORMED_BUFFERS * NORMED_CHANNELS,
+    NORMED_SEED = 8 /* as device_setup() has */
+};
 extern const double normed_momenta[NORMED_BUFFERS];
 
 /* The batch's mean or unbiased variance of each buffer, one buffer after the other, as float32:
