@@ -62,6 +62,29 @@ static void so_they_are_after_going_on_with_other_ranks(void **state)
     assert_same_checkpoint("whole", "parts", 10);
 }
 
+/* "cpu" and "cpu:0" are there on any machine. */
+static void run_devices(const char *name, int ranks, const char *type, const char *stages)
+{
+    struct run_options options = {.ranks = ranks,
+                                  .arguments = {run_dir_argument(name), "train.micro_batch=10",
+                                                "train.epochs=1", "model.type=layers", small_net,
+                                                "train.devices=[\"cpu:0\",\"cpu\"]", type, stages}};
+
+    run_well(&options);
+}
+
+/* Layers on two devices; copies, of which the first device's statistics count. */
+static void so_they_are_where_ranks_have_several_devices(void **state)
+{
+    (void)state;
+    run_net("alone", 1, small_net, NULL, NULL);
+    run_devices("placed", 2, "parallel.type=model_parallel", "parallel.stages=[\"o\"]");
+    assert_same_checkpoint("alone", "placed", 10);
+    run_devices("copies-1", 1, "parallel.type=data_parallel", NULL);
+    run_devices("copies-3", 3, "parallel.type=data_parallel", NULL);
+    assert_same_checkpoint("copies-1", "copies-3", 10);
+}
+
 /* A tensor of the checkpoint after the first step. */
 static void read_first(const char *run_dir, const char *tensor, float *out, size_t count)
 {
@@ -101,6 +124,7 @@ int main(void)
         cmocka_unit_test(they_are_the_same_bytes_on_any_number_of_ranks),
         cmocka_unit_test(so_are_those_of_a_resnet_whose_blocks_are_recomputed),
         cmocka_unit_test(so_they_are_after_going_on_with_other_ranks),
+        cmocka_unit_test(so_they_are_where_ranks_have_several_devices),
         cmocka_unit_test(the_first_mean_is_that_of_the_whole_batch),
     };
 

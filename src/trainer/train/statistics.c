@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "ddp/copies.h"
 #include "train/batch_sizes.h"
 
 #include <cddp/sampler.h>
@@ -13,8 +14,11 @@ struct cddpi_statistics {
     size_t count;   /* of running statistics, of all models one after the other */
     float **memory; /* one for each: of a micro-batch, then the step's sums */
     struct cddpi_model *models[CDDPI_TRAINER_CHUNKS];
-    size_t first[CDDPI_TRAINER_CHUNKS]; /* of each model */
+    size_t first[CDDPI_TRAINER_CHUNKS + 1]; /* of each model; then the end */
     int model_count;
+    /* in a pipeline's run: whether there is any micro-batch, and forwards that are left */
+    bool has_run;
+    uint64_t left[CDDPI_TRAINER_CHUNKS];
 };
 
 /* The models compute with the buffers that the trainer has, and not with copies on a device. */
@@ -38,6 +42,7 @@ static cddp_status take_models(const struct cddpi_trainer *trainer, struct cddpi
         out->models[m] = model;
         out->first[m] = next;
         next += count;
+        out->first[m + 1] = next;
     }
     out->model_count = trainer->models.count;
     return CDDP_OK;
@@ -102,6 +107,15 @@ void cddpi_statistics_bind(const struct cddpi_statistics *statistics)
     }
 }
 
+static cddp_status blend(const struct cddpi_statistics *statistics)
+{
+    for (int m = 0; m < statistics->model_count; m++) {
+        CDDPI_TRY(cddpi_model_blend_statistics(statistics->models[m],
+                                               statistics->memory + statistics->first[m]));
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_statistics_add(struct cddpi_statistics *statistics, const cddp_step *step)
 {
     cddp_share own;
@@ -115,12 +129,50 @@ cddp_status cddpi_statistics_add(struct cddpi_statistics *statistics, const cddp
         CDDPI_TRY(cddp_ddp_grads_ready(statistics->ddp, 0, statistics->count));
     }
     CDDPI_TRY(cddp_ddp_wait(statistics->ddp));
-    if (own.count > 0 && step->micro_batch + 1 < own.first + own.count) {
+    return own.count > 0 && step->micro_batch + 1 < own.first + own.count ? CDDP_OK
+                                                                          : blend(statistics);
+}
+
+cddp_status cddpi_statistics_begin_run(struct cddpi_statistics *statistics, const cddp_step *step)
+{
+    cddp_share own;
+
+    if (statistics == NULL) {
         return CDDP_OK;
     }
+    own = cddp_share_of(0, step->micro_batches, statistics->rank, statistics->replicas);
     for (int m = 0; m < statistics->model_count; m++) {
-        CDDPI_TRY(cddpi_model_blend_statistics(statistics->models[m],
-                                               statistics->memory + statistics->first[m]));
+        statistics->left[m] = own.count;
+    }
+    statistics->has_run = own.count > 0;
+    return cddpi_ddp_begin_run(statistics->ddp, step);
+}
+
+/* What the last forward of model @p m has written is complete. */
+static cddp_status model_ready(const struct cddpi_statistics *statistics, int m)
+{
+    for (size_t i = statistics->first[m]; i < statistics->first[m + 1]; i++) {
+        CDDPI_TRY(cddpi_ddp_run_grad_ready(statistics->ddp, i));
     }
     return CDDP_OK;
+}
+
+/* What the run's last forward has written stays where it is until the end, as it would start the
+ * collectives. */
+cddp_status cddpi_statistics_forwarded(struct cddpi_statistics *statistics, int model)
+{
+    return statistics == NULL || --statistics->left[model] == 0 ? CDDP_OK
+                                                                : model_ready(statistics, model);
+}
+
+cddp_status cddpi_statistics_end_run(struct cddpi_statistics *statistics)
+{
+    if (statistics == NULL) {
+        return CDDP_OK;
+    }
+    for (int m = 0; m < statistics->model_count && statistics->has_run; m++) {
+        CDDPI_TRY(model_ready(statistics, m));
+    }
+    CDDPI_TRY(cddp_ddp_wait(statistics->ddp));
+    return blend(statistics);
 }

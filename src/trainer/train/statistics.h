@@ -13,8 +13,15 @@
  *
  * In a rank's last micro-batch of a step, or its only call of a step without any, add is a
  * collective. Then it comes after the gradients' cddp_ddp_wait(), so that all ranks have these
- * collectives in one order, however many micro-batches each has. In the others it may come as soon
- * as the forward is done; in a pipeline it must, since the next forward writes to the same memory.
+ * collectives in one order, however many micro-batches each has.
+ *
+ * In a pipeline, a forward may come before the backward of the micro-batch before, and chunks are
+ * at different micro-batches at the same time. So a step has instead:
+ *
+ *      begin_run          before the first forward
+ *      forwarded(chunk)   after each forward
+ *      end_run            after the gradients' cddp_ddp_wait(); also on a rank without
+ * micro-batches
  *
  * A model that sees several batches in one micro-batch (the discriminator of dcgan: real and made
  * images) has an object for each of them: bind one, forward, bind the next, forward; then add them
@@ -41,5 +48,13 @@ void cddpi_statistics_bind(const struct cddpi_statistics *statistics);
  *  one of the step, update the running statistics. */
 CDDP_CHECKED cddp_status cddpi_statistics_add(struct cddpi_statistics *statistics,
                                               const cddp_step *step);
+
+/** All of this rank's micro-batches of @p step begin; its micro_batch is not read. */
+CDDP_CHECKED cddp_status cddpi_statistics_begin_run(struct cddpi_statistics *statistics,
+                                                    const cddp_step *step);
+/** In a run, a forward of trainer->models.list[@p model] has ended. */
+CDDP_CHECKED cddp_status cddpi_statistics_forwarded(struct cddpi_statistics *statistics, int model);
+/** Update the running statistics. Collective. */
+CDDP_CHECKED cddp_status cddpi_statistics_end_run(struct cddpi_statistics *statistics);
 
 #endif
