@@ -39,9 +39,28 @@ static void they_are_the_same_bytes_on_any_number_of_ranks(void **state)
     compare_ranks("half", half, 0.2);
 }
 
+/* They would be copies in the memory of the device. */
+static void a_norm_on_a_gpu_beside_other_devices_is_refused(void **state)
+{
+    struct run_options options = {
+        .ranks = 1,
+        .arguments = {run_dir_argument("beside"), "model.type=resnet20", "train.micro_batch=14",
+                      "train.devices=[\"cpu\",\"cuda:0\"]", "parallel.type=model_parallel",
+                      "parallel.stages=[\"layer2\"]"}};
+    struct run run;
+
+    (void)state;
+    NEEDS_DEVICE();
+    run = run_badly(&options);
+    assert_says(&run, "err", 0,
+                "train.micro_batch: layer2.0.bn1.running_mean would be updated on a GPU beside "
+                "other devices of the rank, which is not possible: start a rank for each GPU");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_norm_on_a_gpu_beside_other_devices_is_refused),
         cmocka_unit_test(they_are_the_same_bytes_on_any_number_of_ranks),
     };
 
