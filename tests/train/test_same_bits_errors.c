@@ -133,6 +133,43 @@ static void a_checkpoint_says_its_micro_batch_if_it_has_one(void **state)
     free(text);
 }
 
+/* What a dry run says, on as many ranks as @p job says. */
+static char *dry_run(const char *job)
+{
+    int status = system(argument("cd %s && CDDP_RANK= %s %s/src/cddp-train --dry-run small.conf "
+                                 "train.micro_batch=6 > dry 2>&1",
+                                 work, job, getenv("CDDP_TEST_BUILD")));
+    char *text = get_file(in_work("dry"), NULL);
+
+    if (status != 0) {
+        fail_msg("status %d: %s", status, text);
+    }
+    return text;
+}
+
+/* 64 samples are 11 micro-batches of 6. */
+static void a_dry_run_says_what_numbers_of_ranks_cost(void **state)
+{
+    static const char head[] =
+        "micro-batches: 11 of 6 samples in a step; the same bits on any number of ranks up to 11\n";
+    char *text = dry_run("CDDP_WORLD_SIZE=");
+    char *seven = dry_run("CDDP_WORLD_SIZE=7");
+
+    (void)state;
+    assert_non_null(strstr(text, head));
+    assert_non_null(strstr(text, "         1           11       100 %  (this job)\n"
+                                 "         2            6        92 %\n"
+                                 "         3            4        92 %\n"
+                                 "         4            3        92 %\n"
+                                 "         6            2        92 %\n"
+                                 "         8            2        69 %\n"
+                                 "        11            1       100 %\n"));
+    assert_non_null(strstr(seven, head));
+    assert_non_null(strstr(seven, "         7            2        79 %  (this job)\n"));
+    free(text);
+    free(seven);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +177,7 @@ int main(void)
         cmocka_unit_test(a_layer_with_sync_is_refused),
         cmocka_unit_test(another_micro_batch_goes_on_and_warns),
         cmocka_unit_test(a_checkpoint_says_its_micro_batch_if_it_has_one),
+        cmocka_unit_test(a_dry_run_says_what_numbers_of_ranks_cost),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);
