@@ -192,8 +192,9 @@ static bool is_round(int64_t count)
 static void print_micro_batches(const struct cddpi_config *config, FILE *file)
 {
     int64_t all = cddpi_trainer_all_micro_batches(config, config->train.batch_size);
-    int64_t here = cddpi_dry_run_ranks(config) / config->parallel.pipeline;
-    const char *name = config->parallel.pipeline > 1 ? "replicas" : "ranks";
+    int64_t ranks = cddpi_dry_run_ranks(config);
+    int64_t here = ranks / config->parallel.pipeline;
+    const char *name = here < ranks ? "replicas" : "ranks";
 
     fprintf(file,
             "micro-batches: %lld of %lld samples in a step; the same bits on any number of %s up "
