@@ -212,8 +212,13 @@ static cddp_status finish_gradients(struct cddpi_trainer *trainer)
 static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
-    struct cddpi_loss_result result = {0, 0, 0};
+    const struct cddpi_pipeline_work work = {.batches = all->batches,
+                                             .scales = all->scales,
+                                             .count = all->count,
+                                             .ready = grad_ready,
+                                             .context = trainer};
     struct cddpi_pipeline_times times;
+    double loss_sum = 0;
     cddp_step sync = CDDP_STEP_INIT;
     cddp_status status;
 
@@ -221,18 +226,20 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddp
     sync.samples = all->share;
     /* waits for updated parameters, before any forward */
     CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(trainer->ddp, &sync));
-    status = cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, all->batches, all->scales,
-                                 all->count, grad_ready, trainer, &result);
+    status = cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, &work, all->results);
+    for (int m = 0; status == CDDP_OK && m < all->count; m++) {
+        cddpi_exact_add(&interval->loss_sum, all->results[m].loss_sum);
+        interval->correct += all->results[m].correct;
+        interval->count += all->results[m].count;
+        loss_sum += all->results[m].loss_sum;
+    }
     CDDPI_TRY_GOTO(end, status, status);
-    status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result.loss_sum);
+    status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, loss_sum);
 end:
     times = cddpi_pipeline_times(cddpi_stages_of(trainer)->pipeline);
     interval->forward_ns += times.forward_ns;
     interval->backward_ns += times.backward_ns;
     interval->exposed_ns += times.wait_ns;
-    cddpi_exact_add(&interval->loss_sum, result.loss_sum);
-    interval->correct += result.correct;
-    interval->count += result.count;
     return status == CDDP_OK ? finish_gradients(trainer) : status;
 }
 
