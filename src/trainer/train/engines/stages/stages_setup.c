@@ -54,7 +54,8 @@ static cddp_status divide_model(struct cddpi_trainer *trainer)
     stages->ranges = cddpi_zalloc_array((size_t)count, sizeof *stages->ranges);
     CDDPI_TRY_MEMORY(stages->ranges != NULL, "pipeline: no memory for %d stages", count);
     if (named || trainer->rank == 0) {
-        CDDPI_TRY(cddpi_stages_divide(config, &stages->spec, samples, stages->ranges));
+        CDDPI_TRY(cddpi_stages_divide(config, &stages->spec, trainer->replicas.count, samples,
+                                      stages->ranges));
     }
     return named ? CDDP_OK
                  : cddp_broadcast(trainer->group, stages->ranges,

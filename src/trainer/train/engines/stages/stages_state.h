@@ -88,8 +88,8 @@ CDDP_CHECKED cddp_status cddpi_stages_check_batch(const struct cddpi_config *con
 /** Print each stage's layers, its parameters, its measured part of a micro-batch's time, the
  *  balance of the division, and how many micro-batches its rank holds. */
 CDDP_CHECKED cddp_status cddpi_stages_describe(const struct cddpi_config *config,
-                                               const struct cddpi_model_spec *spec, int samples,
-                                               FILE *file);
+                                               const struct cddpi_model_spec *spec, int replicas,
+                                               int samples, FILE *file);
 CDDP_CHECKED cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer,
                                               struct cddpi_train_step *step);
 CDDP_CHECKED cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer,
@@ -119,8 +119,8 @@ CDDP_CHECKED cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer);
  *  @param out      One range per stage.
  *  @return CDDP_OK, CDDP_ERR_CONFIG, CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_stages_divide(const struct cddpi_config *config,
-                                             const struct cddpi_model_spec *spec, int samples,
-                                             struct cddpi_layer_range *out);
+                                             const struct cddpi_model_spec *spec, int replicas,
+                                             int samples, struct cddpi_layer_range *out);
 
 /** Find the tied parameters, and prepare to sum their gradients. Part of building the model.
  *  Collective. */
