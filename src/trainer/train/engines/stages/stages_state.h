@@ -125,6 +125,11 @@ CDDP_CHECKED cddp_status cddpi_stages_divide(const struct cddpi_config *config,
 /** Find the tied parameters, and prepare to sum their gradients. Part of building the model.
  *  Collective. */
 CDDP_CHECKED cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer);
+/** The first stage that has parameter @p index of this rank. */
+int cddpi_stages_owner(const struct cddpi_trainer *trainer, size_t index);
+/** After the passes of a step, sum the parts of tied gradients. */
+CDDP_CHECKED cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer);
+
 /** List this rank's tensors. Release with cddpi_stages_release_list(), also after a failure. */
 CDDP_CHECKED cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer,
                                                enum cddpi_stages_file file,
