@@ -3,9 +3,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
+#include "ddp/copies.h"
 #include "group/watch/group_trace.h"
+#include "train/batch_sizes.h"
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
+#include "train/statistics.h"
 
 cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer,
                                     const struct cddpi_exact_sum *known, double *out)
@@ -38,51 +41,124 @@ static cddp_status grad_ready(void *context, int chunk, size_t index)
                                                     : cddp_ddp_grad_ready(trainer->ddp, param);
 }
 
+/* By position: the gradient of a micro-batch. */
+static cddp_status part_ready(void *context, int chunk, size_t index)
+{
+    struct cddpi_trainer *trainer = context;
+    size_t param = trainer->models.list[chunk].first + index;
+
+    return cddpi_stages_lends(trainer, param) ? cddpi_stages_give_part(trainer)
+                                              : cddpi_ddp_run_grad_ready(trainer->ddp, param);
+}
+
+/* By position: the statistics of a micro-batch. */
+static cddp_status forwarded(void *context, int chunk)
+{
+    const struct cddpi_trainer *trainer = context;
+
+    return cddpi_statistics_forwarded(trainer->step.statistics, chunk);
+}
+
+/* This rank has waited for other stages since @p begun. */
+static void note_wait(struct cddpi_trainer *trainer, int64_t begun)
+{
+    int64_t ended = cddpi_now_ns();
+
+    trainer->records.interval.exposed_ns += ended - begun;
+    cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, ended, -1, 0);
+}
+
 /* After the pipeline has run, sum the gradients of tied parameters, and wait for the means over
  * replicas. */
 static cddp_status finish_gradients(struct cddpi_trainer *trainer)
 {
     int64_t begun = cddpi_now_ns();
-    cddp_status status = cddpi_stages_sum_tied(trainer);
-    int64_t ended = cddpi_now_ns();
+    bool by_position = cddpi_trainer_by_position(trainer->config);
+    cddp_status status = by_position ? cddpi_stages_finish_parts(trainer)
+                                     : cddpi_stages_sum_tied(trainer);
 
-    trainer->records.interval.exposed_ns += ended - begun;
-    cddpi_trace_add(trainer->group, CDDPI_SPAN_WAIT, begun, ended, -1, 0);
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status; /* it counts by itself */
+    note_wait(trainer, begun);
+    CDDPI_TRY(status);
+    CDDPI_TRY(cddp_ddp_wait(trainer->ddp)); /* it counts by itself */
+    return by_position ? cddpi_statistics_end_run(trainer->step.statistics) : CDDP_OK;
+}
+
+/* Wait for updated parameters, before any forward. */
+static cddp_status begin_gradients(struct cddpi_trainer *trainer,
+                                   const struct cddpi_step_batches *all)
+{
+    cddp_step sync = CDDP_STEP_INIT;
+    int64_t begun;
+    cddp_status status;
+
+    sync.number = trainer->cursor.step + 1;
+    if (all->of == 0) {
+        sync.samples = all->share;
+        return cddp_ddp_begin(trainer->ddp, &sync);
+    }
+    sync.kind = CDDP_STEP_BY_MICRO_BATCHES;
+    sync.micro_batches = all->of;
+    CDDPI_TRY(cddpi_ddp_begin_run(trainer->ddp, &sync));
+    CDDPI_TRY(cddpi_statistics_begin_run(trainer->step.statistics, &sync));
+    begun = cddpi_now_ns();
+    status = cddpi_stages_renew_table(trainer);
+    note_wait(trainer, begun);
+    return status;
+}
+
+static cddp_status run_passes(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
+{
+    struct cddpi_pipeline_work work = {.batches = all->batches,
+                                       .scales = all->scales,
+                                       .count = all->count,
+                                       .separate = all->of > 0,
+                                       .ready = all->of > 0 ? part_ready : grad_ready,
+                                       .forwarded = all->of > 0 ? forwarded : NULL,
+                                       .context = trainer};
+
+    if (cddpi_stages_of(trainer)->table.is_tied) {
+        work.before = cddpi_stages_prepare_part;
+    }
+    return cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, &work, all->results);
+}
+
+/* Add up what the forwards have found. @return the sum of the losses. */
+static double note_results(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
+{
+    struct cddpi_interval *interval = &trainer->records.interval;
+    double loss_sum = 0;
+
+    for (int m = 0; m < all->count; m++) {
+        const struct cddpi_loss_result *result = &all->results[m];
+
+        cddpi_exact_add(&interval->loss_sum, result->loss_sum);
+        interval->correct += result->correct;
+        interval->count += result->count;
+        loss_sum += result->loss_sum;
+    }
+    return loss_sum;
+}
+
+static void note_times(struct cddpi_trainer *trainer)
+{
+    struct cddpi_interval *interval = &trainer->records.interval;
+    struct cddpi_pipeline_times times = cddpi_pipeline_times(cddpi_stages_of(trainer)->pipeline);
+
+    interval->forward_ns += times.forward_ns;
+    interval->backward_ns += times.backward_ns;
+    interval->exposed_ns += times.wait_ns;
 }
 
 static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
-    struct cddpi_interval *interval = &trainer->records.interval;
-    const struct cddpi_pipeline_work work = {.batches = all->batches,
-                                             .scales = all->scales,
-                                             .count = all->count,
-                                             .ready = grad_ready,
-                                             .context = trainer};
-    struct cddpi_pipeline_times times;
-    double loss_sum = 0;
-    cddp_step sync = CDDP_STEP_INIT;
-    cddp_status status;
-
-    sync.number = trainer->cursor.step + 1;
-    sync.samples = all->share;
-    /* waits for updated parameters, before any forward */
-    CDDPI_TRY_GOTO(end, status, cddp_ddp_begin(trainer->ddp, &sync));
-    status = cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, &work, all->results);
-    for (int m = 0; status == CDDP_OK && m < all->count; m++) {
-        cddpi_exact_add(&interval->loss_sum, all->results[m].loss_sum);
-        interval->correct += all->results[m].correct;
-        interval->count += all->results[m].count;
-        loss_sum += all->results[m].loss_sum;
+    CDDPI_TRY(begin_gradients(trainer, all));
+    if (all->count > 0) { /* else, by position, other replicas have all micro-batches */
+        CDDPI_TRY(run_passes(trainer, all));
+        note_times(trainer);
     }
-    CDDPI_TRY_GOTO(end, status, status);
-    status = cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, loss_sum);
-end:
-    times = cddpi_pipeline_times(cddpi_stages_of(trainer)->pipeline);
-    interval->forward_ns += times.forward_ns;
-    interval->backward_ns += times.backward_ns;
-    interval->exposed_ns += times.wait_ns;
-    return status == CDDP_OK ? finish_gradients(trainer) : status;
+    CDDPI_TRY(
+        cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, note_results(trainer, all)));
+    return finish_gradients(trainer);
 }
 
 /* Only the first rank of a pipeline logs its samples: it reads the inputs, while the last rank
@@ -103,11 +179,13 @@ cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_tra
 cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer, const struct cddpi_batch *batch,
                                   struct cddpi_loss_result *out)
 {
+    CDDPI_TRY(cddpi_stages_renew_table(trainer));
     return cddpi_pipeline_evaluate(cddpi_stages_of(trainer)->pipeline, batch, out);
 }
 
 void cddpi_stages_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all)
 {
     cddpi_single_add_memory(trainer, all);
-    all[0].edges += cddpi_pipeline_edge_bytes(cddpi_stages_of(trainer)->pipeline);
+    all[0].edges += cddpi_pipeline_edge_bytes(cddpi_stages_of(trainer)->pipeline) +
+                    cddpi_stages_part_bytes(trainer);
 }

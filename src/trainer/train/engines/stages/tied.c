@@ -2,11 +2,14 @@
  * and their gradients where these are added once per step. For example, GPT-2's embedding table is
  * read by the first and the last layer. Each of these stages has its own copy and a part of the
  * gradient. The first stage adds the parts in the order of the stages and sends the sum to the
- * others, before replicas exchange anything, so that the copies stay equal. */
+ * others, before replicas exchange anything, so that the copies stay equal.
+ *
+ * By position (train.micro_batch) parts are added in each micro-batch instead: see tied_table.c. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/shape.h"
+#include "train/batch_sizes.h"
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
 
@@ -69,11 +72,14 @@ cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer)
         }
         stages->is_tied[i] = owners > 1;
     }
-    return status;
+    return status == CDDP_OK && cddpi_trainer_by_position(trainer->config)
+               ? cddpi_stages_tie_table(trainer)
+               : status;
 }
 
 /* The order of whole models, except that tied parameters come last: their sums are ready only after
- * the pipeline, and buckets start in order. */
+ * the pipeline, and buckets start in order. By position the first stage has each sum as soon as its
+ * own part, and the others none. */
 void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
@@ -84,7 +90,8 @@ void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out)
     while (i < end) {
         size_t param = out[i];
 
-        if (stages->is_tied[param]) {
+        if (stages->is_tied[param] &&
+            !(stages->table.is_tied && cddpi_stages_owner(trainer, param) == stages->stage)) {
             memmove(&out[i], &out[i + 1], (trainer->params.count - i - 1) * sizeof *out);
             out[trainer->params.count - 1] = param;
             end--;
