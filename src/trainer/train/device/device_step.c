@@ -298,9 +298,11 @@ static cddp_status take_times(const struct cddpi_device_step *step, struct devic
 {
     int parts = times->mode.replays ? 0 : times->marks;
 
-    times->marks = 0;
     out->mode = times->mode;
-    CDDPI_TRY(add_time(step, times->begun[0], times->ended, &out->step_ns));
+    if (times->marks > 0) { /* otherwise this rank had no samples */
+        CDDPI_TRY(add_time(step, times->begun[0], times->ended, &out->step_ns));
+    }
+    times->marks = 0;
     if (!times->mode.replays) {
         CDDPI_TRY(add_time(step, times->updating, times->ended, &out->optimizer_ns));
     }
