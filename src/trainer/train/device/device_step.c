@@ -110,9 +110,8 @@ static cddp_status init_step(struct cddpi_device_step *step)
 cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
                                      struct cddpi_device_step **out)
 {
-    int forwards = trainer->engine->forwards > 0
-                       ? trainer->engine->forwards
-                       : (int)cddpi_trainer_micro_batches(trainer->config, trainer->replicas.count);
+    int forwards = (trainer->engine->forwards > 0 ? trainer->engine->forwards : 1) *
+                   (int)cddpi_trainer_micro_batches(trainer->config, trainer->replicas.count);
     struct cddpi_device_step *step = cddpi_zalloc(sizeof *step);
     cddp_status status;
 
