@@ -396,10 +396,24 @@ static void steps_that_are_cut_by_position_have_the_same_bits_on_any_number_of_r
     assert_same_checkpoint("cut0-1", "cut3-1", 11);
 }
 
+/* The shared table goes through the GPUs with one micro-batch after another. */
+static void so_has_a_table_of_two_gpus(void **state)
+{
+    static const char *const plain[] = {"train.generate_steps=0", "model.blocks=2",
+                                        "train.micro_batch=6", NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_with("text.conf", 1, "cut-table", PLACED, TWO, "parallel.stages=[\"h.1\"]", plain);
+    run_with("text.conf", 3, "cut-table-3", PLACED, TWO, "parallel.stages=[\"h.1\"]", plain);
+    assert_same_checkpoint("cut-table", "cut-table-3", 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_that_are_cut_by_position_have_the_same_bits_on_any_number_of_ranks),
+        cmocka_unit_test(so_has_a_table_of_two_gpus),
         cmocka_unit_test(layers_on_two_gpus_write_the_files_of_one),
         cmocka_unit_test(micro_batches_on_two_gpus_at_once_write_the_files_of_one),
         cmocka_unit_test(an_embedding_on_the_processor_trains_with_layers_on_a_gpu),

@@ -64,6 +64,72 @@ static void layers_on_several_devices_have_the_bits_of_one_device_and_any_ranks(
     expect_same_run("one", "placed-1");
 }
 
+/* With other schedules, too, where several micro-batches are under way at once. */
+static void any_schedule_and_placement_has_the_same_bits(void **state)
+{
+    static const char *const ways[][6] = {
+        {"model.hidden=[24,20]", "model.dropout=0.2", "parallel.type=model_parallel",
+         "parallel.placement=fc1=cpu:0, fc2=cpu, fc3=cpu:0", "parallel.schedule=gpipe", NULL},
+        {"model.hidden=[24,20]", "model.dropout=0.2", "parallel.type=model_parallel",
+         "parallel.placement=fc1=cpu:0, fc2=cpu, fc3=cpu:0", "ddp.shard_optimizer=false", NULL},
+        {"model.hidden=[24,20]", "model.dropout=0.2", "parallel.type=model_parallel", BOTH,
+         "parallel.schedule=zero_bubble", NULL}};
+
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        const char *name = argument("way-%d", way);
+
+        run_cut(name, 3, ways[way]);
+        expect_same_run("one", name);
+    }
+}
+
+static void running_statistics_are_those_of_one_device(void **state)
+{
+    static const char net[] =
+        "model.layers=({type=\"conv2d\";units=4;kernel=3;},{type=\"batch_norm\";},"
+        "{type=\"relu\";},{type=\"conv2d\";name=\"c\";units=6;kernel=3;},{type=\"batch_norm\";},"
+        "{type=\"flatten\";},{type=\"linear\";units=4;})";
+    static const char *const one[] = {"model.type=layers", net, NULL};
+    static const char *const placed[] = {
+        "model.type=layers",       net, "parallel.type=model_parallel", BOTH,
+        "parallel.stages=[\"c\"]", NULL};
+
+    (void)state;
+    run_cut("norm", 1, one);
+    compare_ranks("norm-placed", placed);
+    expect_same_run("norm", "norm-placed-1");
+}
+
+/* GPT-2's table is read by the first layer and by the last. */
+static void a_table_of_two_devices_has_the_bits_of_one_device(void **state)
+{
+    static const char *const schedules[] = {"1f1b", "gpipe", "zero_bubble"};
+    struct run_options options = {
+        .ranks = 1,
+        .conf = "text.conf",
+        .arguments = {run_dir_argument("table"), "data.type=synthetic", "model.type=gpt2",
+                      "model.blocks=2", "model.heads=2", "model.embed=16", "model.context=8",
+                      "model.vocab=37", "data.samples=90", "train.batch_size=24",
+                      "train.micro_batch=5", NULL}};
+
+    (void)state;
+    support_write_file(in_work("text.conf"), "", 0);
+    run_well(&options);
+    options.arguments[11] = "parallel.type=model_parallel";
+    options.arguments[12] = BOTH;
+    options.arguments[13] = "parallel.stages=[\"h.1\"]";
+    for (int i = 0; i < 3; i++) {
+        const char *name = argument("table-%s", schedules[i]);
+
+        options.ranks = 1 + i;
+        options.arguments[0] = run_dir_argument(name);
+        options.arguments[14] = argument("parallel.schedule=%s", schedules[i]);
+        run_well(&options);
+        assert_same_checkpoint("table", name, 4);
+    }
+}
+
 static void copies_on_several_devices_have_the_same_bits_on_any_number_of_ranks(void **state)
 {
     static const char *const copied[] = {"model.hidden=[24,20]", "model.dropout=0.2",
@@ -96,6 +162,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_on_several_devices_have_the_bits_of_one_device_and_any_ranks),
+        cmocka_unit_test(any_schedule_and_placement_has_the_same_bits),
+        cmocka_unit_test(running_statistics_are_those_of_one_device),
+        cmocka_unit_test(a_table_of_two_devices_has_the_bits_of_one_device),
         cmocka_unit_test(copies_on_several_devices_have_the_same_bits_on_any_number_of_ranks),
         cmocka_unit_test(they_go_on_with_other_ranks_and_other_devices),
     };
