@@ -15,7 +15,7 @@ static void run_gan(const char *name, int ranks, const char *const *more)
                                                 "train.micro_batch=3", "train.eval_batch_size=5",
                                                 NULL}};
 
-    for (int i = 4; *more != NULL; i++) {
+    for (int i = 5; *more != NULL; i++) {
         options.arguments[i] = *more++;
         options.arguments[i + 1] = NULL;
     }

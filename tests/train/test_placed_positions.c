@@ -24,11 +24,12 @@ static void run_cut(const char *name, int ranks, const char *const *more)
 
 static void expect_same_run(const char *a, const char *b)
 {
-    static const char *const names[] = {"loss", "accuracy", "eval_loss", "eval_accuracy"};
+    static const char *const names[] = {"loss", "accuracy", "grad_norm", "eval_loss",
+                                        "eval_accuracy"};
 
     assert_same_checkpoint(a, b, STEPS);
     for (uint64_t step = 1; step <= STEPS; step++) {
-        for (size_t i = 0; i < (step < STEPS ? 2 : COUNT_OF(names)); i++) {
+        for (size_t i = 0; i < (step < STEPS ? 3 : COUNT_OF(names)); i++) {
             double is = metric(b, step, names[i]);
 
             if (!(is == metric(a, step, names[i]))) {
