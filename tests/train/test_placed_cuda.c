@@ -400,7 +400,7 @@ static void steps_that_are_cut_by_position_have_the_same_bits_on_any_number_of_r
 static void so_has_a_table_of_two_gpus(void **state)
 {
     static const char *const plain[] = {"train.generate_steps=0", "model.blocks=2",
-                                        "train.micro_batch=6", NULL};
+                                        "train.accumulate=1", "train.micro_batch=3", NULL};
 
     (void)state;
     NEEDS_EMULATED_MODULE();
