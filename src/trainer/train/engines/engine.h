@@ -33,7 +33,7 @@ struct cddpi_engine {
     bool owns_devices; /* ranks open their own devices; the group is on the processor, whatever
                           train.device says */
     bool replays;      /* a step on a device can be captured and replayed */
-    int forwards;      /* per update; 0: train.accumulate */
+    int forwards;      /* of a micro-batch before an update; 0: 1 */
     const char *refuses_positions; /* why train.micro_batch is not supported; NULL: it is */
     const char *refuses_arrivals;  /* why CDDP_ARRIVALS is not supported; NULL: it is */
 
