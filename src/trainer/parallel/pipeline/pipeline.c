@@ -291,7 +291,7 @@ static cddp_status compute_action(struct pipeline_run *run,
     struct chunk *chunk = &run->pipeline->chunks[action->chunk];
     const struct cddpi_batch *batch = &run->batches[action->micro_batch];
     bool completes = run->ready != NULL && action->micro_batch == run->last;
-    struct cddpi_loss_result result = {0, 0, 0};
+    struct cddpi_loss_result result = {0};
     const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
 
     run->chunk = action->chunk;

@@ -212,7 +212,7 @@ static cddp_status finish_gradients(struct cddpi_trainer *trainer)
 static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
-    struct cddpi_loss_result result = {0, 0, 0};
+    struct cddpi_loss_result result = {0};
     struct cddpi_pipeline_times times;
     cddp_step sync = CDDP_STEP_INIT;
     cddp_status status;
