@@ -194,6 +194,10 @@ static void become(const struct run_options *options, const struct run *run, int
     setenv("CDDP_PROGRESS", "plain", 1);
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
     unsetenv("CDDP_RUN_DIR");
+    if (options->hosts != NULL) {
+        support_setenv_number("CDDP_HOST_ID", options->hosts[rank]);
+        setenv("CDDP_CARRIER", "tcp", 1);
+    }
     if (options->odd_setting != NULL && rank == options->ranks - 1) {
         putenv(strdup(options->odd_setting));
     }

@@ -40,6 +40,8 @@ struct run_options {
     rlim_t file_bytes;         /* limit of each file's size; 0: no limit */
     int timeout_ms;            /* 0: a limit that only a hang reaches */
     const char *conf;          /* file name below the folder; NULL: small.conf */
+    const char *hosts; /* "001": ranks 0 and 1 are on one host, rank 2 on another, which they
+                          reach by TCP; NULL: one */
 };
 
 /* A path below the folder, in one of a few static buffers. */

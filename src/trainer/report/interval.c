@@ -6,7 +6,6 @@
 #include <math.h>
 
 enum {
-    LOSS,
     CORRECT,
     COUNT,
     SKIPPED,
@@ -21,6 +20,13 @@ enum {
     SUMS
 };
 
+cddp_status cddpi_interval_add_ranks(cddp_group *group, struct cddpi_exact_sum *sum)
+{
+    cddpi_exact_carry(sum);
+    return cddp_all_reduce(group, sum->parts, sum->parts, CDDPI_EXACT_PARTS, CDDP_I64, CDDP_OP_SUM,
+                           NULL);
+}
+
 cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *group,
                                  const cddp_ddp *ddp, struct cddpi_interval_means *out)
 {
@@ -31,7 +37,6 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     double parts; /* the same for steps whose parts were timed; NaN: no such step */
 
     CDDPI_TRY(cddp_ddp_get_stats(ddp, &stats));
-    sums[LOSS] = interval->loss_sum;
     sums[CORRECT] = interval->correct;
     sums[COUNT] = interval->count;
     sums[SKIPPED] = interval->skipped_count;
@@ -44,13 +49,14 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     sums[OPTIMIZER] = (double)interval->optimizer_ns;
     sums[STEP] = (double)interval->step_ns;
     CDDPI_TRY(cddp_all_reduce(group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL));
+    CDDPI_TRY(cddpi_interval_add_ranks(group, &interval->loss_sum));
     scale = 1e-6 / ((double)interval->steps * cddp_group_world_size(group));
     parts = interval->steps > interval->whole
                 ? scale * (double)interval->steps / (double)(interval->steps - interval->whole)
                 : NAN;
     taken = sums[COUNT] - sums[SKIPPED];
     *out = (struct cddpi_interval_means){
-        .loss = taken > 0 ? sums[LOSS] / taken : NAN,
+        .loss = taken > 0 ? cddpi_exact_value(&interval->loss_sum) / taken : NAN,
         .accuracy = taken > 0 ? sums[CORRECT] / taken : NAN,
         .predictions_per_s =
             sums[STEP] > 0 ? sums[COUNT] * 1e3 / (sums[STEP] * scale * (double)interval->steps) : 0,

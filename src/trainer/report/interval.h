@@ -3,16 +3,18 @@
 #ifndef CDDPI_TRAIN_REPORT_INTERVAL_H
 #define CDDPI_TRAIN_REPORT_INTERVAL_H
 
+#include "base/exact_sum.h"
+
 #include <cddp/ddp.h>
 
 /* What was measured since the last line of metrics, on this rank: step.c, micro_batch.c, update.c,
  * update.c, stages/stages_compute.c and gan/ add to it. */
 struct cddpi_interval {
-    double loss_sum; /* loss_sum and correct do not include skipped steps */
-    double correct;
-    double count;         /* predictions */
-    double skipped_count; /* predictions in skipped steps */
-    uint64_t skipped;     /* steps */
+    struct cddpi_exact_sum loss_sum; /* the same for any division among ranks */
+    double correct;                  /* loss_sum and correct do not include skipped steps */
+    double count;                    /* predictions */
+    double skipped_count;            /* predictions in skipped steps */
+    uint64_t skipped;                /* steps */
     int64_t data_ns, forward_ns, backward_ns, optimizer_ns;
     int64_t exposed_ns; /* waiting for reducers in steps, and for other stages of a pipeline */
     int64_t step_ns;
@@ -34,6 +36,9 @@ struct cddpi_interval_means {
     double peer_wait_ms; /* the part of exposed_comm_ms before the last rank began to wait */
     uint64_t skipped_steps, replayed_steps;
 };
+
+/** Add up the ranks' sums: *@p sum becomes the sum of all. Collective. */
+CDDP_CHECKED cddp_status cddpi_interval_add_ranks(cddp_group *group, struct cddpi_exact_sum *sum);
 
 /** Compute the means over ranks and begin the next interval. Collective. */
 CDDP_CHECKED cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *group,

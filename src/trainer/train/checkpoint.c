@@ -11,6 +11,7 @@
 #include "checkpoint/snapshot.h"
 #include "ddp/copies.h"
 #include "group/device/group_device.h"
+#include "train/batch_sizes.h"
 #include "train/device/host_copy.h"
 #include "train/engines/engine.h"
 #include "train/normalize.h"
@@ -78,6 +79,11 @@ static char *state_text(const struct cddpi_trainer *trainer)
 
     if (done && threads != 1) {
         done = json_object_set_new(state, "threads", json_integer((json_int_t)threads)) == 0;
+    }
+    if (done && cddpi_trainer_by_position(trainer->config)) {
+        done = json_object_set_new(state, "micro_batch",
+                                   json_integer((json_int_t)trainer->config->train.micro_batch)) ==
+               0;
     }
     if (done && trainer->models.heads > 0) { /* cannot be seen from any shape, and other programs
                                          that read the parameters need it */

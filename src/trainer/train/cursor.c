@@ -14,6 +14,7 @@
 struct cursor_state {
     uint64_t step, epoch, position;
     int64_t seed, samples, batch_size, threads;
+    int64_t micro_batch;   /* samples; 0: ranks' shares were cut */
     int64_t context;       /* tokens of a sequence; 0: unknown, or no tokens */
     const json_t *digests; /* of the data; NULL: unknown. Borrowed from the document */
     const char *order;     /* NULL: not stated */
@@ -64,6 +65,9 @@ static cddp_status read_state(const char *path, const json_t *state, struct curs
     out->threads = 1; /* the default */
     if (json_object_get(state, "threads") != NULL) {
         CDDPI_TRY(read_integer(path, state, "threads", &out->threads));
+    }
+    if (json_object_get(state, "micro_batch") != NULL) {
+        CDDPI_TRY(read_integer(path, state, "micro_batch", &out->micro_batch));
     }
     out->order = json_string_value(json_object_get(state, "order"));
     /* Checkpoints of earlier versions lack these. */
@@ -140,6 +144,25 @@ static cddp_status check_samples(const struct cddpi_trainer *trainer, const char
     return CDDP_OK;
 }
 
+/* Other micro-batches are no other training, but the sums over them are rounded elsewhere. */
+static void compare_micro_batches(struct cddpi_trainer *trainer, const char *path,
+                                  const struct cursor_state *state)
+{
+    int64_t now = trainer->config->train.micro_batch;
+    char before[64] = "without it";
+
+    if (state->micro_batch == now) {
+        return;
+    }
+    if (state->micro_batch != 0) {
+        snprintf(before, sizeof before, "with %" PRId64, state->micro_batch);
+    }
+    cddpi_trainer_warn(trainer,
+                       "train.micro_batch is %" PRId64 ", but %s was made %s: from here on, the "
+                       "bits differ from those of that run",
+                       now, path, before);
+}
+
 static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
                               const struct cursor_state *state)
 {
@@ -159,6 +182,7 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
         cddpi_trainer_warn(trainer, "train.batch_size is %lld, but %s was made with %" PRId64,
                            (long long)config->train.batch_size, path, state->batch_size);
     }
+    compare_micro_batches(trainer, path, state);
     if (state->threads != threads) {
         cddpi_trainer_warn(trainer,
                            "CDDP_THREADS is %" PRId64 ", but %s was made with %" PRId64

@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_SHOWN = 1024 }; /* ranks in the table of micro-batches */
+
 /* Statistics exist only after a step, so do one with zeros. */
 static cddp_status print_buckets(const struct cddpi_config *config, cddp_group *group,
                                  const struct cddpi_model *model, FILE *file)
@@ -175,6 +177,40 @@ static void print_steps(const struct cddpi_config *config, uint64_t samples, FIL
     fputc('\n', file);
 }
 
+/* 1 to 4, and then two numbers of each doubling. */
+static bool is_round(int64_t count)
+{
+    int64_t top = count;
+
+    while (top > 4 && top % 2 == 0) {
+        top /= 2;
+    }
+    return top <= 4;
+}
+
+/* Print what numbers of ranks cost: all wait for the one with most micro-batches. */
+static void print_micro_batches(const struct cddpi_config *config, FILE *file)
+{
+    int64_t all = cddpi_trainer_all_micro_batches(config, config->train.batch_size);
+    int64_t here = cddpi_dry_run_ranks(config) / config->parallel.pipeline;
+    const char *name = config->parallel.pipeline > 1 ? "replicas" : "ranks";
+
+    fprintf(file,
+            "micro-batches: %lld of %lld samples in a step; the same bits on any number of %s up "
+            "to %lld\n%10s %12s %11s\n",
+            (long long)all, (long long)config->train.micro_batch, name, (long long)all, name,
+            "longest run", "efficiency");
+    for (int64_t count = 1; count <= all && count <= MOST_SHOWN; count++) {
+        int64_t longest = (all + count - 1) / count;
+
+        if (is_round(count) || count == here || count == all) {
+            fprintf(file, "%10lld %12lld %9.0f %%%s\n", (long long)count, (long long)longest,
+                    100.0 * (double)all / (double)(count * longest),
+                    count == here ? "  (this job)" : "");
+        }
+    }
+}
+
 /* Print text from the file, which may come from anybody, so that it is harmless on a terminal. */
 static cddp_status put_clean(const char *text, FILE *file)
 {
@@ -202,6 +238,9 @@ static cddp_status describe(const struct cddpi_config *config, cddp_group *group
         fprintf(file, "warning: %s\n", note);
     }
     print_steps(config, train->count, file);
+    if (cddpi_trainer_by_position(config)) {
+        print_micro_batches(config, file);
+    }
     return CDDP_OK;
 }
 

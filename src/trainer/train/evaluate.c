@@ -67,8 +67,40 @@ static cddp_status share_buffers(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
+/* What this rank's batches add up to. */
+struct evaluation_sums {
+    struct cddpi_exact_sum loss; /* the same for any division among ranks */
+    int64_t correct, count;
+    int late; /* batches whose results were not taken yet */
+};
+
+enum { MOST_LATE = 4 }; /* results are taken later, so that the host does not wait for the device */
+
+/* The model with the loss, if this rank has it. */
+static struct cddpi_model *last_model(const struct cddpi_trainer *trainer)
+{
+    return trainer->models.list[trainer->models.count - 1].model;
+}
+
+/* Take results until at most @p keep are left to take. */
+static cddp_status take_results(const struct cddpi_trainer *trainer, int keep,
+                                struct evaluation_sums *sums)
+{
+    while (sums->late > keep) {
+        struct cddpi_loss_result result;
+
+        CDDPI_TRY(cddpi_model_result(last_model(trainer), &result));
+        cddpi_exact_add(&sums->loss, result.loss_sum);
+        sums->correct += result.correct;
+        sums->count += result.count;
+        sums->late--;
+    }
+    return CDDP_OK;
+}
+
 /* Evaluate this rank's part of the next global batch. @p out_at_end: there was no more batch. */
-static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *predictions, bool *out_at_end)
+static cddp_status evaluate_batch(struct cddpi_trainer *trainer, struct evaluation_sums *sums,
+                                  bool *out_at_end)
 {
     struct cddpi_micro_batch micro_batch;
     struct cddpi_batch batch;
@@ -83,23 +115,17 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, int *prediction
     if (batch.count > 0) {
         CDDPI_TRY(cddpi_trainer_add_advice(trainer->engine->evaluate(trainer, &batch, &result),
                                            "a smaller train.eval_batch_size needs less"));
-        *predictions += result.count;
+        CDDPI_TRY(cddpi_model_collect(last_model(trainer), result.count));
+        sums->late++;
+        CDDPI_TRY(take_results(trainer, MOST_LATE, sums));
     }
     return cddpi_prefetcher_release(trainer->data.test.prefetcher);
 }
 
-/* The model with the loss, if this rank has it. */
-static struct cddpi_model *last_model(const struct cddpi_trainer *trainer)
-{
-    return trainer->models.list[trainer->models.count - 1].model;
-}
-
 /* Evaluate up to the end of the test data, or until a rank was asked to stop: then
- * trainer->step.stopped is set on all ranks. The sums are read at the end, so that the host does
- * not wait for the device after each batch. */
-static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
+ * trainer->step.stopped is set on all ranks. */
+static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct evaluation_sums *sums)
 {
-    int predictions = 0;
     bool at_end = false;
 
     cddpi_prefetcher_start(trainer->data.test.prefetcher, trainer->cursor.step);
@@ -109,16 +135,15 @@ static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct cddpi_
 
         /* While a batch computes, ask all ranks whether one was asked to stop. */
         CDDPI_TRY(cddpi_agreement_begin(&trainer->step.agreement, trainer->group, request, false));
-        CDDPI_TRY(evaluate_batch(trainer, &predictions, &at_end));
+        CDDPI_TRY(evaluate_batch(trainer, sums, &at_end));
         CDDPI_TRY(cddpi_agreement_end(&trainer->step.agreement));
         trainer->step.stopped = trainer->step.agreement.agreed.request == CDDPI_REQUEST_STOP;
     }
-    CDDPI_TRY(cddpi_model_collect(last_model(trainer), predictions));
-    return cddpi_model_result(last_model(trainer), out);
+    return take_results(trainer, 0, sums);
 }
 
 /* This rank's share of the test data: all of it, or train.eval_batches. */
-static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_loss_result *out)
+static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct evaluation_sums *sums)
 {
     uint64_t batch = (uint64_t)trainer->config->train.eval_batch_size;
     uint64_t most = (uint64_t)trainer->config->train.eval_batches;
@@ -133,7 +158,7 @@ static cddp_status evaluate_share(struct cddpi_trainer *trainer, struct cddpi_lo
     CDDPI_TRY(cddpi_data_loader_start(trainer->data.test.loader, trainer->data.test.sampler, 0, 0,
                                       samples, batch, trainer->replicas.rank,
                                       trainer->replicas.count, false));
-    status = evaluate_batches(trainer, out);
+    status = evaluate_batches(trainer, sums);
     cddpi_data_loader_cancel(trainer->data.test.loader);
     return status;
 }
@@ -166,24 +191,22 @@ static cddp_status report_evaluation(struct cddpi_trainer *trainer, int64_t pred
 cddp_status cddpi_trainer_evaluate(struct cddpi_trainer *trainer)
 {
     int64_t began = cddpi_now_ns();
-    struct cddpi_loss_result result = {0};
-    double loss;
+    struct evaluation_sums sums = {.late = 0};
     int64_t counts[2];
 
     CDDPI_TRY(share_buffers(trainer));
-    CDDPI_TRY(evaluate_share(trainer, &result));
-    loss = result.loss_sum;
-    counts[0] = result.correct;
-    counts[1] = result.count;
-    CDDPI_TRY(cddp_all_reduce(trainer->group, &loss, &loss, 1, CDDP_F64, CDDP_OP_SUM, NULL));
+    CDDPI_TRY(evaluate_share(trainer, &sums));
+    counts[0] = sums.correct;
+    counts[1] = sums.count;
+    CDDPI_TRY(cddpi_interval_add_ranks(trainer->group, &sums.loss));
     CDDPI_TRY(cddp_all_reduce(trainer->group, counts, counts, 2, CDDP_I64, CDDP_OP_SUM, NULL));
     if (trainer->step.stopped) {
         return CDDP_OK; /* a partial evaluation is not reported */
     }
-    trainer->evaluation = (struct cddpi_evaluation){.step = trainer->cursor.step,
-                                                    .loss = loss / (double)counts[1],
-                                                    .accuracy = (double)counts[0] /
-                                                                (double)counts[1]};
+    trainer->evaluation = (struct cddpi_evaluation){
+        .step = trainer->cursor.step,
+        .loss = cddpi_exact_value(&sums.loss) / (double)counts[1],
+        .accuracy = (double)counts[0] / (double)counts[1]};
     if (cddpi_trainer_is_regression(trainer)) {
         struct cddpi_evaluation *found = &trainer->evaluation;
         bool is_l1 = trainer->config->model.loss == CDDPI_LOSS_L1;

@@ -177,7 +177,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     if (!cddpi_device_is_async(trainer->device)) { /* on a device, the device's times count */
         interval->forward_ns += cddpi_moment_work_ns(&begun, &forwarded);
         interval->backward_ns += cddpi_moment_work_ns(&forwarded, &ended);
-        interval->loss_sum += result.loss_sum;
+        cddpi_exact_add(&interval->loss_sum, result.loss_sum);
         interval->correct += result.correct;
         interval->count += result.count;
     }

@@ -61,7 +61,7 @@ static cddp_status collect_one(struct cddpi_trainer *trainer, double *out_norm)
     if (ended.skipped) {
         return note_skipped(trainer, step, &result);
     }
-    interval->loss_sum += result.loss_sum;
+    cddpi_exact_add(&interval->loss_sum, result.loss_sum);
     interval->correct += result.correct;
     return cddpi_trainer_check_loss(trainer, step, result.loss_sum);
 }

@@ -59,7 +59,7 @@ cddp_status cddpi_gan_take_result(struct cddpi_trainer *trainer, uint64_t step,
         CDDPI_TRY(take_times(trainer));
     }
     for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
-        interval->loss_sum += found[pass].loss_sum;
+        cddpi_exact_add(&interval->loss_sum, found[pass].loss_sum);
         interval->correct += 0.5 * found[pass].correct; /* there are two judgements per sample */
         sums[LOSS_D] += found[pass].loss_sum;
     }

@@ -78,7 +78,7 @@ static cddp_status compute_pipeline(struct cddpi_trainer *trainer, struct cddpi_
     status = run_pipeline(trainer, all, &result);
     ended = cddpi_moment_now(trainer);
     interval->backward_ns += cddpi_moment_work_ns(&begun, &ended);
-    interval->loss_sum += result.loss_sum;
+    cddpi_exact_add(&interval->loss_sum, result.loss_sum);
     interval->correct += result.correct;
     interval->count += result.count;
     return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;

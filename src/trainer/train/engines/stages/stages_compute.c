@@ -230,7 +230,7 @@ end:
     interval->forward_ns += times.forward_ns;
     interval->backward_ns += times.backward_ns;
     interval->exposed_ns += times.wait_ns;
-    interval->loss_sum += result.loss_sum;
+    cddpi_exact_add(&interval->loss_sum, result.loss_sum);
     interval->correct += result.correct;
     interval->count += result.count;
     return status == CDDP_OK ? finish_gradients(trainer) : status;
