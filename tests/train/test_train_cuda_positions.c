@@ -172,6 +172,22 @@ static void a_run_goes_on_at_another_number_of_ranks_with_the_same_bits(void **s
     assert_same_metrics("stays", "moves", 14, NOT_EVALUATED);
 }
 
+/* 32 of the 64 samples for each of two ranks, and they fit any device. */
+static void a_size_that_is_chosen_has_the_bits_of_the_same_that_is_given(void **state)
+{
+    const char *const automatic[] = {"train.max_steps=6", "train.micro_batch=auto",
+                                     "train.precision=bf16", NULL};
+    const char *const given[] = {"train.max_steps=6", "train.micro_batch=32",
+                                 "train.precision=bf16", NULL};
+
+    (void)state;
+    NEEDS_DEVICE();
+    run_named("small.conf", 2, "automatic", CUDA, automatic);
+    run_named("small.conf", 1, "given", CUDA, given);
+    assert_same_checkpoint("automatic", "given", 6);
+    assert_same_metrics("automatic", "given", 6, ALL);
+}
+
 static void what_cannot_have_the_same_bits_is_refused(void **state)
 {
     struct run_options options = {.ranks = 1,
@@ -195,6 +211,7 @@ int main(void)
         cmocka_unit_test(convolutions_have_the_same_bits_at_any_number_of_ranks),
         cmocka_unit_test(a_language_model_has_the_same_bits_at_any_number_of_ranks),
         cmocka_unit_test(a_run_goes_on_at_another_number_of_ranks_with_the_same_bits),
+        cmocka_unit_test(a_size_that_is_chosen_has_the_bits_of_the_same_that_is_given),
         cmocka_unit_test(what_cannot_have_the_same_bits_is_refused),
     };
 
