@@ -75,7 +75,20 @@ struct statistics {
     float epsilon, momentum;
     double *rank_moments; /* if set, the only output: rows, means and squares for the other ranks */
     int channels;
+    double weight; /* 0: blend into the running statistics; otherwise write there, by this */
 };
+
+/* Not by values that are not finite: activations overflowed, and such a step is skipped, but the
+ * running statistics would stay wrong. */
+__device__ __forceinline__ void blend(double momentum, double mean, double variance,
+                                      float *running_mean, float *running_variance)
+{
+    if (fabs(mean) <= MOST && variance <= MOST) {
+        *running_mean = (float)((1 - momentum) * (double)*running_mean + momentum * mean);
+        *running_variance = (float)((1 - momentum) * (double)*running_variance +
+                                    momentum * variance);
+    }
+}
 
 __device__ __forceinline__ void keep(const statistics &to, int channel,
                                      const batch_norm_moments &all)
@@ -91,18 +104,19 @@ __device__ __forceinline__ void keep(const statistics &to, int channel,
 
     double variance = all.squares / all.count;
     double unbiased = all.squares / (all.count > 1 ? all.count - 1 : 1);
-    double momentum = to.momentum;
 
     to.mean[channel] = (float)all.mean;
     to.inverse[channel] = (float)(1 / sqrt(variance + (double)to.epsilon));
-    if (!(fabs(all.mean) <= MOST && unbiased <= MOST)) {
-        return; /* activations overflowed: such a step is skipped, but the running statistics would
-                   stay wrong */
+    if (to.running_mean == nullptr) {
+        return;
     }
-    to.running_mean[channel] = (float)((1 - momentum) * (double)to.running_mean[channel] +
-                                       momentum * all.mean);
-    to.running_variance[channel] = (float)((1 - momentum) * (double)to.running_variance[channel] +
-                                           momentum * unbiased);
+    if (to.weight != 0) {
+        to.running_mean[channel] = (float)(to.weight * all.mean);
+        to.running_variance[channel] = (float)(to.weight * unbiased);
+        return;
+    }
+    blend(to.momentum, all.mean, unbiased, &to.running_mean[channel],
+          &to.running_variance[channel]);
 }
 
 /* Blocks of JOIN_CHANNELS x JOIN_ROWS threads. */
@@ -139,6 +153,18 @@ __global__ void __launch_bounds__(JOIN_CHANNELS *JOIN_ROWS)
         }
         all.squares = all.squares > 0 ? all.squares : all.squares == all.squares ? 0 : all.squares;
         keep(to, channel, all);
+    }
+}
+
+/* One thread for each channel. */
+__global__ void norm_blend(int channels, double momentum, const float *mean, const float *variance,
+                           float *running_mean, float *running_variance)
+{
+    int channel = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+
+    if (channel < channels) {
+        blend(momentum, (double)mean[channel], (double)variance[channel], &running_mean[channel],
+              &running_variance[channel]);
     }
 }
 
@@ -288,7 +314,8 @@ cddp_status batch_norm(cddpi_device *device, const cddpi_cuda_norm *shape, const
     a.sum = sum;
     a.by = {mean, inverse, weight, bias, shape->epsilon};
     a.kept = {mean,           inverse,         running_mean, running_variance,
-              shape->epsilon, shape->momentum, nullptr,      shape->channels};
+              shape->epsilon, shape->momentum, nullptr,      shape->channels,
+              shape->weight};
     a.out = y;
     CDDPI_TRY(norm_scratch(device, shape, &a.parts));
     return CDDPI_BY_TYPE(shape->type, forward, device, a);
@@ -303,6 +330,15 @@ cddp_status batch_norm_eval(cddpi_device *device, const cddpi_cuda_norm *shape, 
         {},    y, nullptr};
 
     return is_empty(shape) ? CDDP_OK : CDDPI_BY_TYPE(shape->type, evaluate, device, a);
+}
+
+cddp_status batch_norm_blend(cddpi_device *device, int channels, double momentum, const float *mean,
+                             const float *variance, float *running_mean, float *running_variance)
+{
+    return CDDPI_STARTED(device, "running statistics",
+                         CDDPI_LAUNCH(norm_blend, (unsigned)cddpi_ceil((size_t)channels, 128), 128,
+                                      0, cddpi_cuda_compute_stream(device), channels, momentum,
+                                      mean, variance, running_mean, running_variance));
 }
 
 /* --- over ranks --- */
@@ -328,8 +364,15 @@ cddp_status batch_norm_merge(cddpi_device *device, const cddpi_cuda_norm *shape,
                              const double *all_moments, int ranks, float *running_mean,
                              float *running_variance, float *mean, float *inverse, double *rows)
 {
-    statistics to = {mean,           inverse,         running_mean, running_variance,
-                     shape->epsilon, shape->momentum, nullptr,      shape->channels};
+    statistics to = {mean,
+                     inverse,
+                     running_mean,
+                     running_variance,
+                     shape->epsilon,
+                     shape->momentum,
+                     nullptr,
+                     shape->channels,
+                     0};
 
     return CDDPI_STARTED(
         device, "batch norm over ranks",
@@ -351,6 +394,7 @@ cddp_status batch_norm_apply(cddpi_device *device, const cddpi_cuda_norm *shape,
 void cddpi_cuda_fill_batch_norm(struct cddpi_cuda_kernels *out)
 {
     out->batch_norm = batch_norm;
+    out->batch_norm_blend = batch_norm_blend;
     out->batch_norm_eval = batch_norm_eval;
     out->batch_norm_moments = batch_norm_moments;
     out->batch_norm_merge = batch_norm_merge;

@@ -80,6 +80,8 @@ struct cddpi_cuda_norm {
     int channels;
     float epsilon, momentum;
     bool relu;
+    double weight; /* batch_norm: 0: of running statistics; otherwise the statistics of this batch
+                      are written there, multiplied by this */
 };
 
 /* Rows are pixels, and a window has `size` channels; kernels/cpu/cpu_layout.h has the
@@ -176,12 +178,17 @@ struct cddpi_cuda_kernels {
                                const void *dy, const void *x, bool add, float *dweight);
     /* Statistics are over the @p shape->rows of this rank. mean and inverse (1 / sqrt(variance +
      * epsilon)) are saved for backward. Running statistics are updated as in PyTorch (with the
-     * unbiased variance), except by values that are not finite. @p sum (NULL: nothing) is added
-     * before the relu. */
+     * unbiased variance), except by values that are not finite; NULL: there are none. @p sum (NULL:
+     * nothing) is added before the relu. */
     cddp_status (*batch_norm)(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
                               const void *x, const void *sum, const float *weight,
                               const float *bias, float *running_mean, float *running_variance,
                               float *mean, float *inverse, void *y);
+    /* The same update by the statistics of several batches: sums of mean and unbiased variance, by
+     * the batches' weights. */
+    cddp_status (*batch_norm_blend)(struct cddpi_device *device, int channels, double momentum,
+                                    const float *mean, const float *variance, float *running_mean,
+                                    float *running_variance);
     cddp_status (*batch_norm_eval)(struct cddpi_device *device, const struct cddpi_cuda_norm *shape,
                                    const void *x, const void *sum, const float *weight,
                                    const float *bias, const float *running_mean,

@@ -98,7 +98,7 @@ static void norms(int channels, int side)
     struct job job = {.op = "batch_norm + relu", .work = batch_norm, .columns = (size_t)channels};
 
     job.rows = elements(size.images, 1, side, side);
-    job.as.norm = (struct cddpi_cuda_norm){CDDP_BF16, job.rows, channels, 1e-5f, 0.1f, true};
+    job.as.norm = (struct cddpi_cuda_norm){CDDP_BF16, job.rows, channels, 1e-5f, 0.1f, true, 0};
     job.bytes = 2.0 * 3 * (double)job.rows * channels; /* x twice, y */
     snprintf(job.shape, sizeof job.shape, "%zu x %d", job.rows, channels);
     run(&job);

@@ -17,6 +17,7 @@ struct scene {
     bool shard;
     bool late;   /* sharded gradients are reduced when they are read, where that is possible */
     bool unused; /* some micro-batches have no gradient for some parameters */
+    bool mixed;  /* one backward for all of a rank's micro-batches: see run_mixed() */
     size_t part_bytes;
 };
 
@@ -54,6 +55,31 @@ static int write_backward(const struct trainer *trainer, const struct scene *sce
     return 0;
 }
 
+/* As in a pipeline, parameters are at different micro-batches at the same time: at random ones, but
+ * each has them in their order. */
+static int run_mixed(const struct trainer *trainer, const cddp_step *how, cddp_share share,
+                     int step)
+{
+    uint64_t left = SIZES * share.count;
+    uint64_t done[SIZES] = {0};
+    uint32_t random = 1 + (uint32_t)(share.first * 7) + (uint32_t)step;
+
+    CHECK(cddpi_ddp_begin_run(trainer->ddp, how) == CDDP_OK);
+    while (left > 0) {
+        size_t p;
+
+        random = random * 1664525 + 1013904223;
+        p = (random >> 16) % SIZES;
+        if (done[p] < share.count) {
+            write_gradient(trainer->ddp, &trainer->model, (int)(share.first + done[p]++), step, p);
+            CHECK(cddpi_ddp_run_grad_ready(trainer->ddp, p) == CDDP_OK);
+            left--;
+        }
+    }
+    CHECK(cddp_ddp_wait(trainer->ddp) == CDDP_OK);
+    return 0;
+}
+
 static int run_step(const struct trainer *trainer, const struct scene *scene, cddp_share share,
                     int step)
 {
@@ -62,6 +88,9 @@ static int run_step(const struct trainer *trainer, const struct scene *scene, cd
     how.number = 1 + (uint64_t)step;
     how.kind = CDDP_STEP_BY_MICRO_BATCHES;
     how.micro_batches = (uint64_t)all_of(scene, step);
+    if (scene->mixed && step != 1) { /* steps of both ways can follow each other */
+        return run_mixed(trainer, &how, share, step);
+    }
     for (uint64_t m = share.first; m < share.first + share.count; m++) {
         how.micro_batch = m;
         CHECK(cddp_ddp_begin(trainer->ddp, &how) == CDDP_OK);
@@ -189,6 +218,54 @@ static void a_micro_batch_without_a_gradient_adds_zero(void **state)
     at_all_sizes(*state, (struct scene){.memory = MIXED, .unused = true}, few);
 }
 
+static void parameters_may_be_at_different_micro_batches(void **state)
+{
+    at_all_sizes(*state, (struct scene){.memory = OWNED, .mixed = true}, many);
+    at_all_sizes(*state, (struct scene){.memory = SCATTERED, .mixed = true, .part_bytes = 2000},
+                 few);
+    at_all_sizes(*state, (struct scene){.memory = MIXED, .mixed = true, .types = doubles}, few);
+    at_all_sizes(*state, (struct scene){.memory = OWNED, .mixed = true, .shard = true}, few);
+    setenv("CDDP_COMM_THREAD", "0", 1);
+    at_all_sizes(*state,
+                 (struct scene){.memory = OWNED, .mixed = true, .shard = true, .late = true}, few);
+    unsetenv("CDDP_COMM_THREAD");
+}
+
+/* A gradient that comes once too often, or too seldom, in a backward for all micro-batches. */
+static int miscounted_rank(int rank, int world_size, void *argument)
+{
+    cddp_step how = CDDP_STEP_INIT;
+    struct trainer trainer;
+
+    how.number = 1;
+    how.kind = CDDP_STEP_BY_MICRO_BATCHES;
+    how.micro_batches = 4;
+    for (int often = 0; often < 2; often++) {
+        CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
+        CHECK(watch(&trainer) == 0);
+        CHECK(cddpi_ddp_begin_run(trainer.ddp, &how) == CDDP_OK);
+        for (size_t i = 0; i < 2 * SIZES; i++) {
+            CHECK((!often && rank == 1 && i == 2 * SIZES - 1) ||
+                  cddpi_ddp_run_grad_ready(trainer.ddp, i % SIZES) == CDDP_OK);
+        }
+        if (often) {
+            CHECK(rank == 1 || cddpi_ddp_run_grad_ready(trainer.ddp, 2) == CDDP_ERR_STATE);
+            CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_STATE);
+            CHECK(last_error_has("the gradient of parameter 2 (p2) was ready twice"));
+        } else {
+            CHECK(cddp_ddp_wait(trainer.ddp) == CDDP_ERR_INCOMPLETE);
+            CHECK(last_error_has("parameter 3 (p3)"));
+        }
+        CHECK(train_again(&trainer, rank, world_size) == 0);
+    }
+    return 0;
+}
+
+static void a_gradient_that_comes_too_often_or_too_seldom_is_an_error(void **state)
+{
+    assert_int_equal(meet(*state, 2, miscounted_rank, NULL, NULL), 0);
+}
+
 /* Begins that are refused, and change nothing. */
 static int refused_rank(int rank, int world_size, void *argument)
 {
@@ -223,6 +300,15 @@ static int refused_rank(int rank, int world_size, void *argument)
     CHECK(watch(&trainer) == 0);
     CHECK(cddp_ddp_begin(trainer.ddp, &how) == CDDP_ERR_UNAVAILABLE);
     CHECK(last_error_has("with a hook, bits depend on the number of ranks"));
+    CHECK(leave(&trainer) == 0);
+
+    CHECK(enter(&trainer, argument, rank, world_size, OWNED, SIZES, sizes, NULL) == 0);
+    trainer.model.options.allow_unused = true;
+    CHECK(watch(&trainer) == 0);
+    CHECK(cddpi_ddp_begin_run(trainer.ddp, &how) == CDDP_ERR_UNAVAILABLE);
+    CHECK(last_error_has("with allow_unused, a parameter's next gradient may be of any"));
+    how.kind = CDDP_STEP_SUM;
+    CHECK(cddpi_ddp_begin_run(trainer.ddp, &how) == CDDP_ERR_ARGUMENT);
     return leave(&trainer);
 }
 
@@ -294,6 +380,8 @@ int main(void)
         RANKS_TEST(doubles_and_parts_of_gradients_too),
         RANKS_TEST(sharded_optimizers_too),
         RANKS_TEST(a_micro_batch_without_a_gradient_adds_zero),
+        RANKS_TEST(parameters_may_be_at_different_micro_batches),
+        RANKS_TEST(a_gradient_that_comes_too_often_or_too_seldom_is_an_error),
         RANKS_TEST(what_would_depend_on_the_number_of_ranks_is_refused),
         RANKS_TEST(a_rank_without_a_micro_batch_reports_no_gradients),
         RANKS_TEST(a_gradient_that_never_comes_is_an_error_on_all_ranks),

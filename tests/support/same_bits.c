@@ -23,12 +23,22 @@
     "{ type = \"linear\"; units = 30; }, { type = \"relu\"; }, { type = \"linear\"; units = 4; "   \
     "});"
 
+#define NORMS                                                                                      \
+    "type = \"layers\"; layers = ("                                                                \
+    "{ type = \"conv2d\"; units = 8; kernel = 3; padding = 1; bias = false; },"                    \
+    "{ type = \"batch_norm\"; }, { type = \"relu\"; }, { type = \"max_pool\"; kernel = 2; },"      \
+    "{ type = \"flatten\"; }, { type = \"linear\"; units = 20; }, { type = \"batch_norm\"; },"     \
+    "{ type = \"relu\"; }, { type = \"dropout\"; probability = 0.25; },"                           \
+    "{ type = \"linear\"; units = 4; });"
+
 const struct same_bits_model same_bits_models[] = {
     {"mlp", "[1, 8, 8]", "hidden = [24, 20]; dropout = 0.2;", "", SGD},
     {"augmented", "idx", "hidden = [24];", "", SGD},
     {"cnn", "[1, 16, 16]", "type = \"cnn\"; dropout = 0.25;", "", ADAMW},
     {"lenet", "[1, 28, 28]", LENET, "", SGD},
     {"towers", "[3, 19, 19]", TOWERS, "", SGD},
+    {"norms", "[1, 10, 10]", NORMS, "", ADAMW},
+    {"resnet20", "[3, 10, 10]", "type = \"resnet20\";", "", SGD},
     {"regression", "table", "hidden = [16]; loss = \"mse\";", "", SGD},
     {"gpt2", "text",
      "type = \"gpt2\"; blocks = 2; heads = 2; embed = 16; context = 15; dropout = 0.1;", "", ADAMW},
@@ -212,12 +222,12 @@ static void assert_same(const char *run_a, const char *run_b, bool only_steps)
     free(b);
 }
 
-void assert_same_run(const char *run_a, const char *run_b)
+void assert_same_files(const char *run_a, const char *run_b)
 {
     assert_same(run_a, run_b, false);
 }
 
-void assert_same_end(const char *run_a, const char *run_b)
+void assert_same_end_files(const char *run_a, const char *run_b)
 {
     assert_same(run_a, run_b, true);
 }

@@ -27,9 +27,9 @@ char *same_bits_metrics(const char *run_dir, bool only_steps);
 
 /* Assert that two runs have left the same behind, byte for byte: the last checkpoint, and metrics
  * but for times. */
-void assert_same_run(const char *run_a, const char *run_b);
+void assert_same_files(const char *run_a, const char *run_b);
 /* The same, but for the evaluations that a run has where it is interrupted. */
-void assert_same_end(const char *run_a, const char *run_b);
+void assert_same_end_files(const char *run_a, const char *run_b);
 
 /* The step of a run's last checkpoint. */
 int last_step(const char *run_dir);

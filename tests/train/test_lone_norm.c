@@ -47,6 +47,18 @@ static void a_micro_batch_of_one_sample_is_warned_of(void **state)
     assert_non_null(strstr(said, "the last step of an epoch has micro-batches of one sample"));
 }
 
+static void by_position_only_other_micro_batches_help(void **state)
+{
+    const char *said = warning(2, MODEL, "train.batch_size=9", "train.micro_batch=4");
+
+    (void)state;
+    assert_non_null(said);
+    assert_non_null(strstr(said, "each step has micro-batches of one sample"));
+    assert_non_null(strstr(said, "Choose a train.micro_batch that leaves none of one sample"));
+    assert_null(strstr(said, "sync"));
+    assert_null(warning(3, MODEL, "train.batch_size=8", "train.micro_batch=2"));
+}
+
 static void what_has_several_values_is_not(void **state)
 {
     (void)state;
@@ -80,6 +92,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_micro_batch_of_one_sample_is_warned_of),
+        cmocka_unit_test(by_position_only_other_micro_batches_help),
         cmocka_unit_test(what_has_several_values_is_not),
         cmocka_unit_test(the_smallest_micro_batch_is_that_of_all_ranks),
     };

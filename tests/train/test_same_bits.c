@@ -27,7 +27,7 @@ static void all_models_leave_the_same_behind_on_any_number_of_ranks(void **state
 
         assert_true(last_step(one) >= 6);
         for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
-            assert_same_run(one, train(model, "plain", ranks[i], NULL, NULL));
+            assert_same_files(one, train(model, "plain", ranks[i], NULL, NULL));
         }
     }
 }
@@ -62,10 +62,10 @@ static void clipped_and_sharded_runs_do_too(void **state)
         const char *one = train(models[m], "clip", 1, clip, "ddp.shard_optimizer=false");
 
         for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
-            assert_same_run(one,
-                            train(models[m], "clip", ranks[i], clip, "ddp.shard_optimizer=false"));
-            assert_same_run(one,
-                            train(models[m], "shards", ranks[i], clip, "ddp.shard_optimizer=true"));
+            assert_same_files(
+                one, train(models[m], "clip", ranks[i], clip, "ddp.shard_optimizer=false"));
+            assert_same_files(
+                one, train(models[m], "shards", ranks[i], clip, "ddp.shard_optimizer=true"));
         }
     }
 }
@@ -82,9 +82,9 @@ static void evaluations_and_texts_on_the_way_are_the_same(void **state)
     assert_non_null(strstr(metrics, "\"eval_loss\""));
     free(metrics);
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
-        assert_same_run(
+        assert_same_files(
             evaluated, train("cnn", "way", ranks[i], "train.eval_steps=2", "train.eval_batches=2"));
-        assert_same_run(
+        assert_same_files(
             told, train("gpt2", "way", ranks[i], "train.generate_steps=2", "train.eval_steps=1"));
     }
 }
@@ -95,8 +95,8 @@ static void metrics_of_many_steps_are_the_same(void **state)
     const char *one = train("augmented", "many", 1, "train.log_steps=5", NULL);
 
     (void)state;
-    assert_same_run(one, train("augmented", "many", 2, "train.log_steps=5", NULL));
-    assert_same_run(one, train("augmented", "many", 5, "train.log_steps=5", NULL));
+    assert_same_files(one, train("augmented", "many", 2, "train.log_steps=5", NULL));
+    assert_same_files(one, train("augmented", "many", 5, "train.log_steps=5", NULL));
 }
 
 int main(void)

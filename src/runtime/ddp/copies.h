@@ -1,6 +1,7 @@
 /* copies.h - what cddp-train uses of a cddp_ddp besides the public header: on a device a sharded
  * optimizer with copies of parameters, and captured steps; on the CPU gradients that are reduced
- * only when the optimizer reads them. Everything here belongs to the thread that drives compute.
+ * only when the optimizer reads them; and the steps of pipelines. Everything here belongs to the
+ * thread that drives compute.
  *
  * 1. A sharded optimizer for models whose matrix products read 16-bit copies of the parameters. An
  * update also writes this rank's part of the copies. Then ranks send each
@@ -25,7 +26,15 @@
  *
  * A capture keeps the step's kind and samples. Replays do not check what the other ranks do: all
  * ranks must capture and replay the same steps. Replayed steps are not timed, so statistics do not
- * contain them. */
+ * contain them.
+ *
+ * 3. A sum over micro-batches in a pipeline, where a rank's parameters are at different
+ * micro-batches at the same time.
+ *
+ *     cddpi_ddp_begin_run()
+ *         passes of the rank's micro-batches, in any order in which each parameter has them in
+ *         theirs; after each gradient cddpi_ddp_run_grad_ready(), before it is overwritten
+ *     cddp_ddp_wait() */
 #ifndef CDDPI_DDP_COPIES_H
 #define CDDPI_DDP_COPIES_H
 
@@ -95,5 +104,18 @@ CDDP_CHECKED cddp_status cddpi_ddp_capture_end(cddp_ddp *ddp, struct cddpi_group
  *  rank's last micro-batch exactly if the captured one was. */
 CDDP_CHECKED cddp_status cddpi_ddp_replay(cddp_ddp *ddp, const struct cddpi_group_capture *captured,
                                           const cddp_step *step);
+
+/* ddp_begin.c, reducer.c */
+/** Begin one backward for all of this rank's micro-batches of @p step, which is of the kind
+ *  CDDP_STEP_BY_MICRO_BATCHES (its micro_batch is not read). The result has the same bits as with a
+ *  backward for each. A rank without a micro-batch goes on to cddp_ddp_wait().
+ *  @return as cddp_ddp_begin(); CDDP_ERR_UNAVAILABLE: the handle has allow_unused. */
+CDDP_CHECKED cddp_status cddpi_ddp_begin_run(cddp_ddp *ddp, const cddp_step *step);
+/** In that backward, gradient @p index is that of its next micro-batch, alone. It is added to the
+ *  sums before the call returns (on a device, in the compute stream), so its memory can be
+ *  overwritten. With the run's last micro-batch the gradient is ready, as with
+ *  cddp_ddp_grad_ready(), and its memory is cddp's until cddp_ddp_wait(). A gradient that does not
+ *  come for all of them is CDDP_ERR_INCOMPLETE there. */
+CDDP_CHECKED cddp_status cddpi_ddp_run_grad_ready(cddp_ddp *ddp, size_t index);
 
 #endif

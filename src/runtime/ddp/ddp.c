@@ -207,8 +207,7 @@ static void dismantle(cddp_ddp *ddp)
 {
     end_works(ddp);
     cddpi_shard_release(ddp);
-    cddpi_micro_release(ddp);
-    cddpi_free(ddp->sums);
+    cddpi_micro_destroy(ddp);
     cddpi_layout_release(ddp, &ddp->layout);
     cddp_group_free(ddp->group, ddp->adopted.pages);
     for (size_t i = 0; i < ddp->param_count; i++) {

@@ -2,6 +2,7 @@
  * and the ranks that follow the step of the others. */
 #include "base/error.h"
 #include "base/types.h"
+#include "ddp/copies.h"
 #include "ddp/ddp_shard.h"
 #include "ddp/ddp_step.h"
 #include "ddp/micro_sums.h"
@@ -170,6 +171,40 @@ cddp_status cddp_ddp_begin(cddp_ddp *ddp, const cddp_step *step)
 {
     CDDPI_ENTER_DDP(ddp, "ddp_begin");
     CDDPI_TRY(cddpi_ddp_open(ddp, step));
+    return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
+}
+
+/* The step whose backward is for all of this rank's micro-batches, as its first one's would be. */
+static cddp_status read_run(const cddp_ddp *ddp, const cddp_step *step, cddp_step *out)
+{
+    if (step->kind != CDDP_STEP_BY_MICRO_BATCHES || ddp->backward.done > 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "ddp_begin: step %llu: a run of micro-batches is a "
+                          "whole step, and a sum over micro-batches",
+                          (unsigned long long)step->number);
+    }
+    if (ddp->allow_unused) {
+        return refuse_sum(step, "with allow_unused, a parameter's next gradient may be of any of "
+                                "the run's micro-batches");
+    }
+    *out = *step;
+    out->micro_batch = cddp_share_of(0, step->micro_batches, ddp->rank, ddp->world_size).first;
+    return CDDP_OK;
+}
+
+cddp_status cddpi_ddp_begin_run(cddp_ddp *ddp, const cddp_step *step)
+{
+    cddp_step first = CDDP_STEP_INIT;
+    cddp_status status;
+
+    CDDPI_ENTER_DDP(ddp, "ddp_begin");
+    CDDPI_TRY(read_run(ddp, step, &first));
+    CDDPI_TRY(cddpi_ddp_open(ddp, &first));
+    ddp->backward.accumulates = false;
+    status = cddpi_micro_begin_run(ddp);
+    if (status != CDDP_OK) {
+        return cddpi_ddp_break(ddp, cddpi_ddp_abort(ddp->group, status));
+    }
     return ddp->shards != NULL ? cddpi_shard_finish(ddp) : CDDP_OK;
 }
 

@@ -3,12 +3,21 @@
  *
  * A rank adds up its run like a binary counter: each micro-batch's gradients, where backward has
  * put them, are merged with the sums that are their siblings. The last one of the run is merged
- * bucket by bucket, as buckets start, so that overlap stays as it is. */
+ * bucket by bucket, as buckets start, so that overlap stays as it is.
+ *
+ * In a pipeline, a rank's parameters are at different micro-batches at the same time. Then one
+ * backward is for the rank's whole run, and each parameter counts the micro-batches that it had. */
 #ifndef CDDPI_DDP_MICRO_SUMS_H
 #define CDDPI_DDP_MICRO_SUMS_H
 
 #include "ddp/ddp.h"
 #include "ddp/micro_tree.h"
+
+/* Where a micro-batch of this rank's run comes to the sums. */
+struct cddpi_micro_place {
+    int depth;  /* sums before it */
+    int merges; /* how many of them it is merged with */
+};
 
 struct cddpi_micro_sums {
     uint64_t all;     /* micro-batches of the step that the next three are about */
@@ -17,6 +26,10 @@ struct cddpi_micro_sums {
     struct cddpi_micro_node stack[CDDPI_MICRO_NODES]; /* this rank's sums so far */
     int depth;
     int merges;                               /* of the micro-batch in progress */
+    uint64_t run;                             /* micro-batches of a backward that is for all of this
+                                                 rank's; else 0 */
+    struct cddpi_micro_place *places;         /* of those micro-batches */
+    uint64_t *arrived;                        /* by slot: how many of them came */
     unsigned char *blocks[CDDPI_MICRO_NODES]; /* of the stack; laid out as the buckets */
 };
 
@@ -33,6 +46,11 @@ bool cddpi_micro_is_idle(const cddp_ddp *ddp);
 cddp_status cddpi_micro_begin(cddp_ddp *ddp);
 /** End a micro-batch that is not the rank's last one of the step: add its gradients to the sums. */
 cddp_status cddpi_micro_keep(cddp_ddp *ddp);
+/** The backward that begins is for all of this rank's micro-batches. */
+cddp_status cddpi_micro_begin_run(cddp_ddp *ddp);
+/** In such a backward, the gradient of @p slot has come for one more micro-batch. Unless that is
+ * the last one, add it to the sums. */
+cddp_status cddpi_micro_arrive(cddp_ddp *ddp, const struct cddpi_ddp_slot *slot, bool *out_last);
 /** In the last micro-batch, @p bucket is complete: merge it with its siblings. */
 cddp_status cddpi_micro_merge_bucket(const struct cddpi_bucket *bucket);
 /** to = left + right, of @p bytes in the compute stream; @p to may be either. */
@@ -46,5 +64,7 @@ cddp_status cddpi_micro_exchange(struct cddpi_bucket *bucket, int stage, cddp_wo
 void cddpi_micro_end(cddp_ddp *ddp);
 /** Release the sums' memory, which is made for the present layout. */
 void cddpi_micro_release(cddp_ddp *ddp);
+/** Release everything. */
+void cddpi_micro_destroy(cddp_ddp *ddp);
 
 #endif

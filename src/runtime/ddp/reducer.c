@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/types.h"
+#include "ddp/copies.h"
 #include "ddp/ddp_observe.h"
 #include "ddp/ddp_step.h"
 #include "ddp/micro_sums.h"
@@ -155,10 +156,8 @@ static cddp_status take_ready(cddp_ddp *ddp, size_t index)
     return ddp->backward.accumulates ? CDDP_OK : complete_buckets(ddp, slot);
 }
 
-/* All gradients of [first, first + count) that are not frozen are ready; the caller has checked
- * them.
- */
-static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
+/* Check that gradients may be ready, and begin the backward with the first one. */
+static cddp_status begin_gradients(cddp_ddp *ddp)
 {
     cddp_status status;
 
@@ -170,12 +169,24 @@ static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
             (unsigned long long)ddp->backward.step.number,
             (unsigned long long)ddp->backward.step.micro_batches, ddp->world_size, ddp->rank);
     }
-    if (!ddp->backward.begun) {
-        if (!ddp->backward.opened) {
-            return cddpi_ddp_not_open("ddp_grad_ready");
-        }
-        CDDPI_TRY_GOTO(broken, status, cddpi_ddp_begin_backward(ddp, cddpi_now_ns()));
+    if (ddp->backward.begun) {
+        return CDDP_OK;
     }
+    if (!ddp->backward.opened) {
+        return cddpi_ddp_not_open("ddp_grad_ready");
+    }
+    status = cddpi_ddp_begin_backward(ddp, cddpi_now_ns());
+    return status == CDDP_OK ? CDDP_OK : cddpi_ddp_break(ddp, status);
+}
+
+/* All gradients of [first, first + count) that are not frozen are ready; the caller has checked
+ * them.
+ */
+static cddp_status take_all_ready(cddp_ddp *ddp, size_t first, size_t count)
+{
+    cddp_status status;
+
+    CDDPI_TRY(begin_gradients(ddp));
     for (size_t i = first; i < first + count; i++) {
         if (ddp->params[i].slot != UINT32_MAX) {
             CDDPI_TRY_GOTO(broken, status, take_ready(ddp, i));
@@ -198,6 +209,26 @@ cddp_status cddp_ddp_grad_ready(cddp_ddp *ddp, size_t index)
     CDDPI_TRY(cddpi_ddp_usable(ddp));
     CDDPI_TRY(find_slot(ddp, index, &slot));
     return slot->ready ? ready_twice(ddp, index) : take_all_ready(ddp, index, 1);
+}
+
+cddp_status cddpi_ddp_run_grad_ready(cddp_ddp *ddp, size_t index)
+{
+    struct cddpi_ddp_slot *slot = NULL;
+    cddp_status status;
+    bool last = false;
+
+    CDDPI_ENTER_DDP(ddp, "ddp_grad_ready");
+    CDDPI_TRY(cddpi_ddp_usable(ddp));
+    CDDPI_TRY(find_slot(ddp, index, &slot));
+    if (slot->ready) {
+        return ready_twice(ddp, index);
+    }
+    CDDPI_TRY(begin_gradients(ddp));
+    status = cddpi_micro_arrive(ddp, slot, &last);
+    if (status != CDDP_OK) {
+        return cddpi_ddp_break(ddp, status);
+    }
+    return last ? take_all_ready(ddp, index, 1) : CDDP_OK;
 }
 
 cddp_status cddp_ddp_grads_ready(cddp_ddp *ddp, size_t first, size_t count)

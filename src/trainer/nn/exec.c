@@ -92,6 +92,13 @@ float *cddpi_exec_running(const struct cddpi_exec *exec, int k)
     return exec->model->buffers.items[exec->op->buffers[k]].data;
 }
 
+float *cddpi_exec_statistics(const struct cddpi_exec *exec, int k)
+{
+    float *const *statistics = exec->model->statistics;
+
+    return statistics != NULL ? statistics[exec->op->buffers[k]] : NULL;
+}
+
 bool cddpi_exec_adds(const struct cddpi_exec *exec, int k)
 {
     return exec->accumulate || exec->model->param_states[exec->op->params[k]].grads_arrived > 0;

@@ -202,6 +202,25 @@ void cddpi_model_bind_grads(struct cddpi_model *model, void *const *grads);
  *  memory for parameters is released. */
 void cddpi_model_bind_params(struct cddpi_model *model, void *const *data);
 
+/* Running statistics of batch_norm that do not depend on how a step's samples are divided among
+ * ranks: each batch's statistics are kept apart, the caller sums them over the step, and the
+ * running statistics have one update a step. */
+
+/** Let training forwards write their batch's statistics to @p statistics[i], memory of the caller
+ *  with the elements of buffer i: the mean (running_mean) and the unbiased variance (running_var),
+ *  each multiplied by the batch's weight. The running statistics then stay as they are. What a
+ *  forward computes again before its backward is not written. Not for batch_norm with sync.
+ *  @param statistics  As many pointers as the model has buffers; borrowed, with the memory, until
+ *                     the next call. NULL: each forward updates the running statistics, as at
+ *                     first. */
+void cddpi_model_bind_statistics(struct cddpi_model *model, float *const *statistics);
+/** Update the running statistics once, by each layer's momentum: (1 - momentum) x running +
+ *  momentum x @p sums[i], where the sums are those of a step's batches. On a device, the sums are
+ * in its memory, and the work is enqueued in the compute stream; values that are not finite change
+ *  nothing there. */
+CDDP_CHECKED cddp_status cddpi_model_blend_statistics(const struct cddpi_model *model,
+                                                      float *const *sums);
+
 /** On a device: parameters have new values, so each copy in the model's type, which products read,
  *  is refreshed before its next use. @p copies_written: the copies that cddpi_model_param_copy()
  *  returns are up to date already, wherever a parameter has changed. */
@@ -248,6 +267,8 @@ struct cddpi_batch {
     const uint64_t *sample_ids; /* ... together with the ids of these samples (count of them) */
     const int32_t *tokens;      /* count x context, each in [0, vocab), instead of input */
     const uint32_t *draws;      /* on a device: made by cddpi_model_draws() from step and ids */
+    double weight; /* of its statistics, if they are bound: its part of the step's samples, above 0
+                    */
 };
 
 /** Check that labels and tokens of a batch in CPU memory are in range: CDDP_ERR_ARGUMENT. Forward

@@ -10,6 +10,11 @@ cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_ba
     struct cddpi_exec exec = {.model = model, .batch = batch, .result = &result};
 
     CDDPI_TRY(model->ops->check_batch(model, batch));
+    if (training && model->statistics != NULL && batch->count > 0 && !(batch->weight > 0)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "model: statistics are bound, but the batch's weight is %g",
+                          batch->weight);
+    }
     if (batch->count > 0) {
         CDDPI_TRY(cddpi_model_plan(model, batch->count, training, &exec.plan));
     }

@@ -155,6 +155,7 @@ struct cddpi_model {
     void *param_wait_context;
     struct cddpi_param_state *param_states; /* one for each parameter */
     float *first_values;                    /* one for each buffer: the value of all its elements */
+    float *const *statistics; /* the caller's, one for each buffer; NULL: forwards update buffers */
     size_t *ready_order;
     struct cddpi_dnnl *dnnl;         /* made when an op first needs it */
     struct cddpi_model_cuda *cuda;   /* what only models on a CUDA device have */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "train/batch_sizes.h"
 #include "train/engines/engine.h"
 #include "train/trainer.h"
 
@@ -53,11 +54,13 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-/* Broadcast rank 0's running statistics of batch normalisation. They differ between ranks, and rank
- * 0's are saved, so these are evaluated. */
+/* Broadcast rank 0's running statistics of batch normalisation. They differ between ranks, except
+ * by position (statistics.h), and rank 0's are saved, so these are evaluated. */
 static cddp_status share_buffers(struct cddpi_trainer *trainer)
 {
-    for (size_t i = 0; i < trainer->buffers.count; i++) {
+    bool differ = !cddpi_trainer_by_position(trainer->config);
+
+    for (size_t i = 0; differ && i < trainer->buffers.count; i++) {
         const cddp_param *buffer = &trainer->buffers.list[i];
 
         CDDPI_TRY(cddp_broadcast(trainer->replicas.group, buffer->data,

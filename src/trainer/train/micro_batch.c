@@ -14,6 +14,7 @@
 #include "group/watch/group_trace.h"
 #include "train/batch_sizes.h"
 #include "train/engines/engine.h"
+#include "train/statistics.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -138,7 +139,8 @@ static cddp_status run_idle(struct cddpi_trainer *trainer, const cddp_step *sync
         return CDDP_OK;
     }
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, sync));
-    return cddp_ddp_wait(trainer->ddp);
+    CDDPI_TRY(cddp_ddp_wait(trainer->ddp));
+    return cddpi_statistics_add(trainer->step.statistics, sync);
 }
 
 /* By position, the reducer adds up the gradients of a step's micro-batches; otherwise they are
@@ -185,6 +187,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
         return advise_smaller_micro_batches(trainer, status);
     }
     CDDPI_TRY(cddp_ddp_wait(trainer->ddp));
+    CDDPI_TRY(cddpi_statistics_add(trainer->step.statistics, &sync));
     return micro_batch->last ? cddpi_arrivals_end(trainer->records.arrivals, trainer->ddp)
                              : CDDP_OK;
 }

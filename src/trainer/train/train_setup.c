@@ -22,6 +22,7 @@
 #include "train/same_config.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
+#include "train/statistics.h"
 #include "train/telemetry/train_report.h"
 
 /* Check the syntax of train.trace. */
@@ -285,12 +286,20 @@ static void warn_lone_norm(struct cddpi_trainer *trainer)
                 trainer,
                 "batch_norm \"%s\" has one value per channel in a sample, and %s micro-batches of "
                 "one sample: normalised, only the bias is left of them, so the layers before learn "
-                "nothing from them (PyTorch refuses them). Let train.batch_size give each rank at "
-                "least two samples, or normalise over all ranks (sync)",
-                name, always ? "each step has" : "the last step of an epoch has");
+                "nothing from them (PyTorch refuses them). %s",
+                name, always ? "each step has" : "the last step of an epoch has",
+                cddpi_trainer_by_position(config)
+                    ? "Choose a train.micro_batch that leaves none of one sample"
+                    : "Let train.batch_size give each rank at least two samples, or normalise over "
+                      "all ranks (sync)");
             return;
         }
     }
+}
+
+static cddp_status create_statistics(struct cddpi_trainer *trainer)
+{
+    return cddpi_statistics_create(trainer, &trainer->step.statistics);
 }
 
 static cddp_status complete_engine(struct cddpi_trainer *trainer)
@@ -307,6 +316,7 @@ cddp_status cddpi_trainer_create(struct cddpi_config *config, struct cddpi_train
         cddpi_trainer_build_model,
         cddpi_trainer_prepare_text,
         cddpi_trainer_build_ddp,
+        create_statistics,
         cddpi_trainer_build_optimizer,
         cddpi_trainer_build_device,
         complete_engine,
@@ -367,6 +377,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_trainer_destroy_host_copy(trainer);
     cddpi_optim_destroy(trainer->step.optim);
     cddpi_agreement_fini(&trainer->step.agreement);
+    cddpi_statistics_destroy(trainer->step.statistics);
     cddp_ddp_destroy(trainer->ddp);
     cddpi_free(trainer->step.grads);
     trainer->engine->destroy(trainer);

@@ -23,6 +23,7 @@
 
 struct cddpi_engine;
 struct cddpi_trainer;
+struct cddpi_statistics;
 
 /* What a rank may request. All ranks do the greatest request of any rank. */
 enum cddpi_request { CDDPI_REQUEST_NONE, CDDPI_REQUEST_SAVE, CDDPI_REQUEST_STOP };
@@ -80,11 +81,13 @@ struct cddpi_trainer_data {
 struct cddpi_trainer_step {
     void **grads; /* params.count pointers into the buckets; final after the first step */
     struct cddpi_optim *optim;
-    struct cddpi_device_step *device;   /* NULL: on the processor */
-    struct cddpi_step_graphs *graphs;   /* NULL: steps are never replayed */
-    struct cddpi_loss_scale loss_scale; /* fp16: changed by device_step.c */
-    struct cddpi_agreement agreement;   /* in the current step or evaluation */
-    bool stopped;                       /* by a signal; all ranks have agreed */
+    struct cddpi_statistics *statistics; /* NULL: forwards update running statistics (statistics.h)
+                                          */
+    struct cddpi_device_step *device;    /* NULL: on the processor */
+    struct cddpi_step_graphs *graphs;    /* NULL: steps are never replayed */
+    struct cddpi_loss_scale loss_scale;  /* fp16: changed by device_step.c */
+    struct cddpi_agreement agreement;    /* in the current step or evaluation */
+    bool stopped;                        /* by a signal; all ranks have agreed */
 };
 
 /* The ranks with the same parameters: the whole group, or in a pipeline the ranks with the same

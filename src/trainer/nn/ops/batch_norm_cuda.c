@@ -229,6 +229,7 @@ static cddp_status forward(struct cddpi_exec *exec)
     struct cddpi_device *device = exec->model->device;
     struct cddpi_cuda_norm shape = state->shape;
     const void *sum = exec->op->input_count > 1 ? cddpi_exec_input(exec, 1) : NULL;
+    float *(*kept)(const struct cddpi_exec *exec, int k) = cddpi_exec_running;
 
     if (state->sync) {
         return forward_over_ranks(exec, state);
@@ -239,13 +240,16 @@ static cddp_status forward(struct cddpi_exec *exec)
                                         cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),
                                         cddpi_exec_output(exec));
     }
-    /* update running statistics only once for each batch */
-    shape.momentum = exec->recomputed ? 0 : shape.momentum;
-    return kernels->batch_norm(device, &shape, cddpi_exec_input(exec, 0), sum,
-                               cddpi_exec_param(exec, 0), cddpi_exec_param(exec, 1),
-                               cddpi_exec_running(exec, 0), cddpi_exec_running(exec, 1),
-                               cddpi_exec_buffer(exec, state->mean),
-                               cddpi_exec_buffer(exec, state->inverse), cddpi_exec_output(exec));
+    if (exec->model->statistics != NULL) {
+        shape.weight = exec->batch->weight;
+        kept = cddpi_exec_statistics;
+    }
+    /* only once for each batch */
+    return kernels->batch_norm(
+        device, &shape, cddpi_exec_input(exec, 0), sum, cddpi_exec_param(exec, 0),
+        cddpi_exec_param(exec, 1), exec->recomputed ? NULL : kept(exec, 0),
+        exec->recomputed ? NULL : kept(exec, 1), cddpi_exec_buffer(exec, state->mean),
+        cddpi_exec_buffer(exec, state->inverse), cddpi_exec_output(exec));
 }
 
 static cddp_status backward(struct cddpi_exec *exec)

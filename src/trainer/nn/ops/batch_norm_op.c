@@ -81,18 +81,27 @@ static cddp_status merge_over_ranks(const struct cddpi_exec *exec, double *momen
     return status;
 }
 
-/* Blend the mean and the unbiased variance in @p moments into the running statistics. */
-static void update_running(const struct cddpi_exec *exec, const double *moments)
+/* Blend the mean and the unbiased variance in @p moments into the running statistics; or write them
+ * to the bound memory, by the batch's weight. Once for each batch. */
+static void keep_statistics(const struct cddpi_exec *exec, const double *moments)
 {
     double momentum = exec->op->layer.momentum;
+    double weight = exec->batch->weight;
     double count = moments[0];
     double unbiased = count > 1 ? count / (count - 1) : 1;
     const double *mean = moments + 1;
     const double *variance = mean + exec->op->in.channels;
     float *running_mean = cddpi_exec_running(exec, 0);
     float *running_variance = cddpi_exec_running(exec, 1);
+    float *weighted_mean = cddpi_exec_statistics(exec, 0);
+    float *weighted_variance = cddpi_exec_statistics(exec, 1);
 
-    for (int c = 0; !exec->recomputed && c < exec->op->in.channels; c++) { /* once for each batch */
+    for (int c = 0; !exec->recomputed && c < exec->op->in.channels; c++) {
+        if (weighted_mean != NULL) {
+            weighted_mean[c] = (float)(weight * mean[c]);
+            weighted_variance[c] = (float)(weight * unbiased * variance[c]);
+            continue;
+        }
         running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] + momentum * mean[c]);
         running_variance[c] = (float)((1 - momentum) * (double)running_variance[c] +
                                       momentum * unbiased * variance[c]);
@@ -114,7 +123,7 @@ static cddp_status idle_forward(struct cddpi_exec *exec)
         for (size_t c = 0; c < channels; c++) {
             moments[1 + channels + c] /= moments[0];
         }
-        update_running(exec, moments);
+        keep_statistics(exec, moments);
     }
     cddpi_free(moments);
     return status;
@@ -238,7 +247,7 @@ static cddp_status train(struct cddpi_exec *exec, const struct batch_norm_state 
     } else {
         cddpi_norm_forward(x, &layout, &affine, partial, mean, variance, cddpi_exec_output(exec));
     }
-    update_running(exec, moments);
+    keep_statistics(exec, moments);
     return CDDP_OK;
 }
 

@@ -229,6 +229,8 @@ const void *cddpi_exec_converted(const struct cddpi_exec *exec, const void *x,
 float *cddpi_exec_param(const struct cddpi_exec *exec, int k);
 float *cddpi_exec_grad(const struct cddpi_exec *exec, int k);
 float *cddpi_exec_running(const struct cddpi_exec *exec, int k);
+/** Where the batch's statistics are written; NULL: to the running ones. */
+float *cddpi_exec_statistics(const struct cddpi_exec *exec, int k);
 /** Whether the op must add to the gradient of its parameter @p k, because it already holds a
  *  contribution from an earlier batch or from another op that shares the parameter. */
 bool cddpi_exec_adds(const struct cddpi_exec *exec, int k);

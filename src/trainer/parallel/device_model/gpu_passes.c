@@ -261,7 +261,8 @@ static cddp_status put_batch(const struct cddpi_device_model *part, const struct
                                 .draws = there[CDDPI_ITEM_DRAWS],
                                 .count = batch->count,
                                 .step = batch->step,
-                                .sample_ids = batch->sample_ids};
+                                .sample_ids = batch->sample_ids,
+                                .weight = batch->weight};
     return status;
 }
 

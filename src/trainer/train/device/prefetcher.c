@@ -138,7 +138,9 @@ struct cddpi_batch cddpi_prefetcher_batch(const struct cddpi_micro_batch *micro_
                                 .step = micro_batch->step,
                                 .sample_ids = micro_batch->sample_ids,
                                 .tokens = micro_batch->tokens,
-                                .draws = micro_batch->draws};
+                                .draws = micro_batch->draws,
+                                .weight = (double)micro_batch->count /
+                                          (double)micro_batch->samples};
 }
 
 /* Copy @p bytes, which may be 0. */
