@@ -1,12 +1,18 @@
 /* cpu_optim.h - fused optimizer updates, with one pass over memory for each tensor, and sums of
  * squares. The best instruction set of this CPU is chosen at run time. All choices give the same
- * bits: each element's arithmetic is written out, nothing is contracted to FMA, and sums have a
- * fixed number of lanes. Any thread. */
+ * bits: each element's arithmetic is written out, nothing is contracted to FMA, and a block has one
+ * order of summation. Any thread. */
 #ifndef CDDPI_KERNELS_CPU_OPTIM_H
 #define CDDPI_KERNELS_CPU_OPTIM_H
 
+#include "base/exact_sum.h"
+
 #include <stdbool.h>
 #include <stddef.h>
+
+/* Squares are added up in float64 in blocks of this many elements, from a parameter's first on, and
+ * the blocks' sums without rounding. So a parameter that is cut between blocks has the same sum. */
+enum { CDDPI_OPTIM_BLOCK = 16 };
 
 struct cddpi_sgd_step {
     float lr;
@@ -33,7 +39,8 @@ struct cddpi_optim_kernels {
     void (*sgd)(float *p, const float *g, float *m, size_t n, const struct cddpi_sgd_step *step);
     void (*adamw)(float *p, const float *g, float *m, float *v, size_t n,
                   const struct cddpi_adamw_step *step);
-    double (*square_sum)(const float *x, size_t n);
+    /* Add the squares of @p x, which begins a block. */
+    void (*add_squares)(const float *x, size_t n, struct cddpi_exact_sum *sum);
 };
 
 /** The fastest table that this CPU can run. */

@@ -187,9 +187,10 @@ static void updates(struct isa_arena *arena, size_t count)
     const struct cddpi_adamw_step adamw = {.999f, .1f, .999f, .001f, .01f, .5f, 1e-8f, .25f};
     float *p = isa_numbers(count);
     float *g = isa_numbers(count);
-    double sum = kernels->square_sum(g, count);
+    struct cddpi_exact_sum sum = {{0}};
 
-    memcpy(isa_take(arena, "square_sum", sizeof sum), &sum, sizeof sum);
+    kernels->add_squares(g, count, &sum);
+    memcpy(isa_take(arena, "add_squares", sizeof sum), &sum, sizeof sum);
     for (int how = 0; how < 3; how++) {
         const struct cddpi_sgd_step sgd = {.1f, .9f, .01f, .5f, how == 2};
 

@@ -191,7 +191,12 @@ static void run_kernels(const struct cddpi_optim_kernels *kernels, float *out, d
     kernels->sgd(out + N, g + 1, out + 2 * N, N, &plain);
     kernels->sgd(out + 3 * N, g + 1, out + 4 * N, N, &nesterov);
     kernels->adamw(out + 5 * N, g + 1, out + 6 * N, out + 7 * N, N, &adamw);
-    *out_sum = kernels->square_sum(g + 1, N);
+    {
+        struct cddpi_exact_sum sum = {{0}};
+
+        kernels->add_squares(g + 1, N, &sum);
+        *out_sum = cddpi_exact_value(&sum);
+    }
 }
 
 static void every_instruction_set_gives_the_same_bits(void **state)
@@ -218,14 +223,14 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 static double norm_of(struct model *model)
 {
     struct cddpi_optim_spec spec = {.type = CDDPI_OPTIM_SGD};
+    struct cddpi_exact_sum sum = {{0}};
     struct cddpi_optim *optim;
-    double norm;
 
     assert_int_equal(cddpi_optim_create(&spec, model->params, NULL, 4, NULL, NULL, &optim),
                      CDDP_OK);
-    norm = sqrt(cddpi_optim_square_sum(optim, model->grad_pointers));
+    cddpi_optim_add_squares(optim, model->grad_pointers, &sum);
     cddpi_optim_destroy(optim);
-    return norm;
+    return sqrt(cddpi_exact_value(&sum));
 }
 
 static void the_norm_is_that_of_all_gradients(void **state)

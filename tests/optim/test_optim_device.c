@@ -345,6 +345,7 @@ static int sums_of_squares(struct side *host, struct side *there)
     double *sum = memory_for(there, sizeof *sum);
 
     for (unsigned step = 0; step < 3; step++) {
+        struct cddpi_exact_sum exact = {{0}};
         void *grads[PARAMS];
         double expected;
         double got = 0;
@@ -352,7 +353,8 @@ static int sums_of_squares(struct side *host, struct side *there)
         CHECK(step_side(host, step, 1, NULL, NULL) == 0);
         CHECK(step_side(there, step, 1, NULL, NULL) == 0);
         CHECK(make_grads(host, step, grads) == 0);
-        expected = cddpi_optim_square_sum(host->optim, grads);
+        cddpi_optim_add_squares(host->optim, grads, &exact);
+        expected = cddpi_exact_value(&exact);
         CHECK(cddpi_optim_device_squares(there->optim, sum) == CDDP_OK);
         CHECK(get_side(there, &got, sum, sizeof got) == 0);
         CHECK(expected > 0 && fabs(got - expected) <= 1e-12 * expected);

@@ -3,7 +3,13 @@
 #include "kernels/cpu/cpu_optim.h"
 
 #include <math.h>
+#include <string.h>
 
+#if defined(CDDPI_ISA_AVX2) || defined(CDDPI_ISA_AVX512)
+#include <immintrin.h>
+#endif
+
+#define CDDPI_INLINE static inline __attribute__((always_inline))
 #define JOIN2(a, b) a##b
 #define JOIN(a, b) JOIN2(a, b)
 #define TEXT2(a) #a
@@ -60,34 +66,120 @@ static void adamw(float *restrict p, const float *restrict g, float *restrict m,
     }
 }
 
-/* Sixteen partial sums, whatever the register width, then a tree over them. */
-enum { LANES = 16 };
+/* Sums of squares of blocks, each ((a0 + a1) + (a2 + a3)) with ak = (x[k] x[k] + x[k + 8] x[k + 8])
+ * + (x[k + 4] x[k + 4] + x[k + 12] x[k + 12]) in float64. There, the square of a float32 is exact,
+ * so FMA gives the same bits. */
+enum { BLOCK = CDDPI_OPTIM_BLOCK, BLOCKS = 8 };
 
-static double square_sum(const float *x, size_t n)
+#if defined(CDDPI_ISA_AVX512)
+CDDPI_INLINE __m512d eight_of_block(const float *x)
 {
-    double lanes[LANES] = {0};
-    size_t whole = n / LANES * LANES;
+    __m512d a = _mm512_cvtps_pd(_mm256_loadu_ps(x));
+    __m512d b = _mm512_cvtps_pd(_mm256_loadu_ps(x + 8));
 
-    for (size_t i = 0; i < whole; i += LANES) {
-        for (size_t lane = 0; lane < LANES; lane++) {
-            double value = x[i + lane];
+    return _mm512_fmadd_pd(a, a, _mm512_mul_pd(b, b));
+}
 
-            lanes[lane] += value * value;
+/* Four of a block, and four of the next. */
+CDDPI_INLINE __m512d fours_of_two(const float *x)
+{
+    __m512d a = eight_of_block(x);
+    __m512d b = eight_of_block(x + BLOCK);
+
+    return _mm512_add_pd(_mm512_shuffle_f64x2(a, b, 0x44), _mm512_shuffle_f64x2(a, b, 0xee));
+}
+
+/* Two of each of four blocks: of the first, third, first, third, second ... */
+CDDPI_INLINE __m512d twos_of_four(const float *x)
+{
+    __m512d a = fours_of_two(x);
+    __m512d b = fours_of_two(x + 2 * (size_t)BLOCK);
+
+    return _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+}
+
+/* Of all blocks, in some order. */
+CDDPI_INLINE void sum_blocks(const float *x, double out[BLOCKS])
+{
+    const __m512i low = _mm512_setr_epi64(0, 1, 4, 5, 8, 9, 12, 13);
+    const __m512i high = _mm512_setr_epi64(2, 3, 6, 7, 10, 11, 14, 15);
+    __m512d a = twos_of_four(x);
+    __m512d b = twos_of_four(x + 4 * (size_t)BLOCK);
+
+    _mm512_storeu_pd(
+        out, _mm512_add_pd(_mm512_permutex2var_pd(a, low, b), _mm512_permutex2var_pd(a, high, b)));
+}
+#elif defined(CDDPI_ISA_AVX2)
+CDDPI_INLINE __m256d squares_of_four(const float *x)
+{
+    __m256d a = _mm256_cvtps_pd(_mm_loadu_ps(x));
+
+    return _mm256_mul_pd(a, a);
+}
+
+CDDPI_INLINE __m256d four_of_block(const float *x)
+{
+    return _mm256_add_pd(_mm256_add_pd(squares_of_four(x), squares_of_four(x + 8)),
+                         _mm256_add_pd(squares_of_four(x + 4), squares_of_four(x + 12)));
+}
+
+CDDPI_INLINE __m256d twos_of_two(const float *x)
+{
+    return _mm256_hadd_pd(four_of_block(x), four_of_block(x + BLOCK));
+}
+
+CDDPI_INLINE void sum_blocks(const float *x, double out[BLOCKS])
+{
+    for (size_t i = 0; i < BLOCKS; i += 4, x += 4 * (size_t)BLOCK) {
+        __m256d a = twos_of_two(x);
+        __m256d b = twos_of_two(x + 2 * (size_t)BLOCK);
+
+        _mm256_storeu_pd(out + i, _mm256_add_pd(_mm256_permute2f128_pd(a, b, 0x20),
+                                                _mm256_permute2f128_pd(a, b, 0x31)));
+    }
+}
+#else
+CDDPI_INLINE double square(float x)
+{
+    return (double)x * x;
+}
+
+CDDPI_INLINE void sum_blocks(const float *x, double out[BLOCKS])
+{
+    for (size_t i = 0; i < BLOCKS; i++, x += BLOCK) {
+        double four[4];
+
+        for (size_t k = 0; k < 4; k++) {
+            four[k] = (square(x[k]) + square(x[k + 8])) + (square(x[k + 4]) + square(x[k + 12]));
         }
+        out[i] = (four[0] + four[1]) + (four[2] + four[3]);
     }
-    for (size_t i = whole; i < n; i++) {
-        double value = x[i];
+}
+#endif
 
-        lanes[i - whole] += value * value;
+CDDPI_INLINE void add_blocks(const float *x, struct cddpi_exact_sum *sum)
+{
+    double sums[BLOCKS];
+
+    sum_blocks(x, sums);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        cddpi_exact_add(sum, sums[i]);
     }
-    for (size_t width = LANES / 2; width > 0; width /= 2) {
-        for (size_t lane = 0; lane < width; lane++) {
-            lanes[lane] += lanes[lane + width];
-        }
+}
+
+static void add_squares(const float *x, size_t n, struct cddpi_exact_sum *sum)
+{
+    for (; n >= BLOCKS * BLOCK; n -= BLOCKS * BLOCK, x += BLOCKS * BLOCK) {
+        add_blocks(x, sum);
     }
-    return lanes[0];
+    if (n > 0) {
+        float rest[BLOCKS * BLOCK] = {0};
+
+        memcpy(rest, x, n * sizeof *x);
+        add_blocks(rest, sum);
+    }
 }
 
 const struct cddpi_optim_kernels JOIN(cddpi_optim_kernels_, CDDPI_ISA);
 const struct cddpi_optim_kernels JOIN(cddpi_optim_kernels_, CDDPI_ISA) = {TEXT(CDDPI_ISA), sgd,
-                                                                          adamw, square_sum};
+                                                                          adamw, add_squares};

@@ -2,12 +2,10 @@
  * Neal, "Fast exact summation using small and large superaccumulators", 2015. So neither the order
  * of the terms nor how they are divided among ranks changes a bit of the result.
  *
- * Ranks' sums are added up by an all-reduce of parts: CDDP_EXACT_PARTS numbers of CDDP_I64,
+ * Ranks' sums are added up by an all-reduce of parts: CDDPI_EXACT_PARTS numbers of CDDP_I64,
  * CDDP_SUM, after cddpi_exact_carry() on each rank. One thread at a time. */
 #ifndef CDDPI_EXACT_SUM_H
 #define CDDPI_EXACT_SUM_H
-
-#include "base/shared.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -34,15 +32,14 @@ struct cddpi_exact_sum {
 
 /** Bring @p sum into its only form: parts are in [0, 2^32), but for the last, which has the sign.
  *  Any number of terms may follow. */
-CDDPI_SHARED void cddpi_exact_carry(struct cddpi_exact_sum *sum);
+void cddpi_exact_carry(struct cddpi_exact_sum *sum);
 
 /** Add the terms of @p from to @p into. */
-CDDPI_SHARED void cddpi_exact_merge(struct cddpi_exact_sum *into,
-                                    const struct cddpi_exact_sum *from);
+void cddpi_exact_merge(struct cddpi_exact_sum *into, const struct cddpi_exact_sum *from);
 
 /** The sum, rounded once, to the nearest double, ties to even; zero is +0. As for a sum of doubles,
  *  one that is too large is infinite, and infinities of both signs or a NaN make NaN. */
-CDDPI_SHARED double cddpi_exact_value(const struct cddpi_exact_sum *sum);
+double cddpi_exact_value(const struct cddpi_exact_sum *sum);
 
 /** Add @p value, whatever it is. */
 static inline void cddpi_exact_add(struct cddpi_exact_sum *sum, double value)

@@ -4,7 +4,9 @@
  *
  * A bucket is cut into world_size shards of equal size. Rank r gets shard r of the reduced
  * gradients and updates shard r of the parameters. Then ranks all-gather the updated shards, or the
- * shards of the copies that forward reads instead (copies.h). */
+ * shards of the copies that forward reads instead (copies.h). Gradients and shards begin at
+ * multiples of CDDPI_ALIGNMENT bytes. So a float32 parameter is cut at multiples of 16 elements,
+ * between the blocks of a sum of squares (kernels/cpu/cpu_optim.h). */
 #include "ddp/ddp_shard.h"
 #include "base/alloc.h"
 #include "base/error.h"

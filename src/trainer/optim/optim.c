@@ -295,11 +295,12 @@ void cddpi_optim_destroy(struct cddpi_optim *optim)
     cddpi_free(optim);
 }
 
-/* Elements of a piece: its gradients, moments and parameters stay in or near the L1 cache. */
+/* Elements of a piece: its gradients, moments and parameters stay in or near the L1 cache. It has
+ * whole blocks, as each slot but for its end. */
 enum { PIECE = 2048 };
+_Static_assert(PIECE % CDDPI_OPTIM_BLOCK == 0, "a piece ends within a block");
 
-/* Call @p use with the gradient of every slot, piece by piece if the gradient is reduced only now.
- */
+/* Call @p use with the gradient of every slot, piece by piece, which may be reduced only now. */
 typedef void (*use_fn)(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
                        const float *grad, void *context);
 
@@ -310,20 +311,21 @@ static void for_each_piece(const struct cddpi_optim *optim, void *const *grads, 
 
     for (size_t i = 0; i < optim->slot_count; i++) {
         const struct cddpi_optim_slot *slot = &optim->slots[i];
-        const float *grad = grads[slot->index];
+        const float *whole = grads[slot->index];
 
-        if (grad != NULL && optim->group == NULL) {
-            use(optim, slot, grad, context);
-        }
-        for (size_t at = 0; grad != NULL && optim->group != NULL && at < slot->count; at += PIECE) {
+        for (size_t at = 0; whole != NULL && at < slot->count; at += PIECE) {
             struct cddpi_optim_slot piece = *slot;
+            const float *grad = whole + at;
 
             piece.data += at;
             piece.count = slot->count - at < PIECE ? slot->count - at : PIECE;
             for (int m = 0; m < CDDPI_OPTIM_MOMENTS; m++) {
                 piece.moments[m] = slot->moments[m] != NULL ? slot->moments[m] + at : NULL;
             }
-            grad = cddpi_ddp_mean(optim->ddp, slot->index, slot->first + at, piece.count, scratch);
+            if (optim->group != NULL) {
+                grad = cddpi_ddp_mean(optim->ddp, slot->index, slot->first + at, piece.count,
+                                      scratch);
+            }
             use(optim, &piece, grad, context);
         }
     }
@@ -331,13 +333,13 @@ static void for_each_piece(const struct cddpi_optim *optim, void *const *grads, 
 
 struct optim_step {
     double lr, grad_scale;
-    double *squares; /* NULL: not needed */
+    struct cddpi_exact_sum *squares; /* NULL: not needed */
 };
 
 static void add_squares(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
                         const float *grad, void *sum)
 {
-    *(double *)sum += optim->kernels->square_sum(grad, piece->count);
+    optim->kernels->add_squares(grad, piece->count, sum);
 }
 
 static void update(const struct cddpi_optim *optim, const struct cddpi_optim_slot *piece,
@@ -352,13 +354,10 @@ static void update(const struct cddpi_optim *optim, const struct cddpi_optim_slo
 }
 
 void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale,
-                      double *out_squares)
+                      struct cddpi_exact_sum *squares)
 {
-    struct optim_step step = {lr, grad_scale, out_squares};
+    struct optim_step step = {lr, grad_scale, squares};
 
-    if (out_squares != NULL) {
-        *out_squares = 0;
-    }
     for (size_t i = 0; i < optim->trainable_count; i++) {
         optim->step[1 + i] += grads[optim->trainable[i].index] != NULL;
     }
@@ -366,12 +365,10 @@ void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, 
     ++*optim->step;
 }
 
-double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grads)
+void cddpi_optim_add_squares(const struct cddpi_optim *optim, void *const *grads,
+                             struct cddpi_exact_sum *sum)
 {
-    double sum = 0.0;
-
-    for_each_piece(optim, grads, add_squares, &sum);
-    return sum;
+    for_each_piece(optim, grads, add_squares, sum);
 }
 
 const cddp_param *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count)

@@ -3,6 +3,7 @@
 #define CDDPI_OPTIM_H
 
 #include "base/choices.h"
+#include "base/exact_sum.h"
 #include "device/device.h"
 
 #include <cddp/ddp.h>
@@ -40,14 +41,15 @@ void cddpi_optim_destroy(struct cddpi_optim *optim);
 
 /** One update, as in torch.optim.SGD and AdamW. @p grads[i] is multiplied by @p grad_scale in the
  *  same pass (clipping). @p grads[i] NULL: parameter i does not change.
- *  @param out_squares  What cddpi_optim_square_sum() would have returned before the update,
- *                      computed in the same pass; may be NULL. */
+ *  @param squares  To this, add what cddpi_optim_add_squares() would have added before the update,
+ *                  computed in the same pass; may be NULL. */
 void cddpi_optim_step(struct cddpi_optim *optim, void *const *grads, double lr, double grad_scale,
-                      double *out_squares);
+                      struct cddpi_exact_sum *squares);
 
-/** The sum of squares of this rank's part of the gradients, in float64, in an order fixed by the
- *  shapes. The sum over all ranks is the square of the gradients' norm. */
-double cddpi_optim_square_sum(const struct cddpi_optim *optim, void *const *grads);
+/** Add the squares of this rank's part of the gradients to @p sum. The sum over all ranks is the
+ *  square of the gradients' norm, with the same bits for any shards. */
+void cddpi_optim_add_squares(const struct cddpi_optim *optim, void *const *grads,
+                             struct cddpi_exact_sum *sum);
 
 /** Bytes of the state of parameter @p index on this rank, without the full tensors for checkpoints.
  */
@@ -99,7 +101,7 @@ void cddpi_optim_device_copies(struct cddpi_optim *optim, cddp_type type, void *
  *  gradients, which moves if the reducer has moved them. */
 CDDP_CHECKED cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grads,
                                                  double lr);
-/** Enqueue cddpi_optim_square_sum(), with the result at @p out in device memory. */
+/** Enqueue the sum of squares of this rank's gradients, written to @p out in device memory. */
 CDDP_CHECKED cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim, double *out);
 /** @p scale, @p skip: device memory, as in struct cddpi_cuda_update; may be NULL. The CPU counts a
  *  skipped update as done until cddpi_optim_skipped() reports it. */

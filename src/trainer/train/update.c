@@ -76,16 +76,16 @@ cddp_status cddpi_trainer_collect_results(struct cddpi_trainer *trainer, int kee
     return CDDP_OK;
 }
 
-/* The norm of all gradients, rounded to float32. The order of its sum depends on which rank holds
- * which part; that changes only the last bits of a float64, which rounding hides.
+/* The norm of all gradients, whichever rank holds which part.
  * @param known  This rank's part of the sum of squares, if the update has computed it; else
  *               NULL. */
-static cddp_status find_norm(struct cddpi_trainer *trainer, const double *known, double *out)
+static cddp_status find_norm(struct cddpi_trainer *trainer, const struct cddpi_exact_sum *known,
+                             double *out)
 {
     double sum = 0;
 
     CDDPI_TRY(trainer->engine->square_sum(trainer, known, &sum));
-    *out = (float)sqrt(sum);
+    *out = sqrt(sum);
     return CDDP_OK;
 }
 
@@ -96,7 +96,7 @@ static cddp_status update_on_processor(struct cddpi_trainer *trainer, double lr,
 {
     double clip = trainer->config->train.clip_norm;
     bool before = clip > 0 || (reported && !trainer->engine->update_finds_squares);
-    double squares = 0;
+    struct cddpi_exact_sum squares = {{0}};
     double scale;
 
     if (before) {

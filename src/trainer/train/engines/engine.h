@@ -86,7 +86,8 @@ struct cddpi_engine {
                           double *out_norm);
     /* The sum of squares of the whole model's gradients. Collective.
      * @param known  This rank's part, if an update has computed it; else NULL. */
-    cddp_status (*square_sum)(struct cddpi_trainer *trainer, const double *known, double *out);
+    cddp_status (*square_sum)(struct cddpi_trainer *trainer, const struct cddpi_exact_sum *known,
+                              double *out);
     bool update_finds_squares; /* for all parameters, each counted once */
     /* On a device: wait for the results of step @p step (from 1), the oldest not taken. */
     cddp_status (*take_result)(struct cddpi_trainer *trainer, uint64_t step,

@@ -96,13 +96,21 @@ cddp_status cddpi_single_update(struct cddpi_trainer *trainer, const struct cddp
     return cddpi_trainer_update(trainer, step, true, out_norm);
 }
 
-cddp_status cddpi_single_square_sum(struct cddpi_trainer *trainer, const double *known, double *out)
+cddp_status cddpi_single_square_sum(struct cddpi_trainer *trainer,
+                                    const struct cddpi_exact_sum *known, double *out)
 {
-    *out = known != NULL ? *known
-                         : cddpi_optim_square_sum(trainer->step.optim, trainer->step.grads);
-    return trainer->config->ddp.shard_optimizer
-               ? cddp_all_reduce(trainer->group, out, out, 1, CDDP_F64, CDDP_OP_SUM, NULL)
-               : CDDP_OK;
+    struct cddpi_exact_sum sum = {{0}};
+
+    if (known != NULL) {
+        sum = *known;
+    } else {
+        cddpi_optim_add_squares(trainer->step.optim, trainer->step.grads, &sum);
+    }
+    if (trainer->config->ddp.shard_optimizer) {
+        CDDPI_TRY(cddpi_interval_add_ranks(trainer->group, &sum));
+    }
+    *out = cddpi_exact_value(&sum);
+    return CDDP_OK;
 }
 
 cddp_status cddpi_single_take_result(struct cddpi_trainer *trainer, uint64_t step,

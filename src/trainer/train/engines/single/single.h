@@ -25,8 +25,8 @@ CDDP_CHECKED cddp_status cddpi_single_compute(struct cddpi_trainer *trainer,
                                               struct cddpi_train_step *step);
 CDDP_CHECKED cddp_status cddpi_single_update(struct cddpi_trainer *trainer,
                                              const struct cddpi_train_step *step, double *out_norm);
-CDDP_CHECKED cddp_status cddpi_single_square_sum(struct cddpi_trainer *trainer, const double *known,
-                                                 double *out);
+CDDP_CHECKED cddp_status cddpi_single_square_sum(struct cddpi_trainer *trainer,
+                                                 const struct cddpi_exact_sum *known, double *out);
 CDDP_CHECKED cddp_status cddpi_single_take_result(struct cddpi_trainer *trainer, uint64_t step,
                                                   struct cddpi_loss_result *out);
 CDDP_CHECKED cddp_status cddpi_single_evaluate(struct cddpi_trainer *trainer,

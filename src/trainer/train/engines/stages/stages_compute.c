@@ -165,12 +165,12 @@ static cddp_status sum_tied(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double *known, double *out)
+cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer,
+                                    const struct cddpi_exact_sum *known, double *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
     void **grads = cddpi_zalloc_array(trainer->params.count + 1, sizeof *grads);
-    double squares;
-    cddp_status status;
+    struct cddpi_exact_sum sum = {{0}};
 
     (void)known; /* it includes parameters that other stages share */
     CDDPI_TRY_MEMORY(grads != NULL, "pipeline: no memory for %zu gradients", trainer->params.count);
@@ -179,12 +179,12 @@ cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double 
 
         grads[i] = is_later ? NULL : trainer->step.grads[i]; /* an earlier stage counts it */
     }
-    squares = cddpi_optim_square_sum(trainer->step.optim, grads);
+    cddpi_optim_add_squares(trainer->step.optim, grads, &sum);
     cddpi_free(grads);
-    status = cddp_all_reduce(trainer->config->ddp.shard_optimizer ? trainer->group : stages->group,
-                             &squares, &squares, 1, CDDP_F64, CDDP_OP_SUM, NULL);
-    *out = squares;
-    return status;
+    CDDPI_TRY(cddpi_interval_add_ranks(
+        trainer->config->ddp.shard_optimizer ? trainer->group : stages->group, &sum));
+    *out = cddpi_exact_value(&sum);
+    return CDDP_OK;
 }
 
 static cddp_status grad_ready(void *context, int chunk, size_t index)

@@ -96,8 +96,8 @@ CDDP_CHECKED cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer,
                                                const struct cddpi_batch *batch,
                                                struct cddpi_loss_result *out);
 void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out);
-CDDP_CHECKED cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer, const double *known,
-                                                 double *out);
+CDDP_CHECKED cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer,
+                                                 const struct cddpi_exact_sum *known, double *out);
 void cddpi_stages_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all);
 /** The file stays open until the other stages have received their parts. */
 CDDP_CHECKED cddp_status cddpi_stages_load_weights(struct cddpi_trainer *trainer);
