@@ -283,10 +283,15 @@ size_t cddpi_model_draw_words(const struct cddpi_model *model, int count);
 void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uint64_t *sample_ids,
                        int count, uint32_t *out);
 
+struct cddpi_exact_sum;
+
 struct cddpi_loss_result {
     double loss_sum; /* over all predictions, as in PyTorch with reduction="sum" */
     int correct;     /* predictions whose largest output is that of the label; 0: real targets */
     int count;       /* predictions: samples, or the tokens of all sequences */
+    /* of collected sums, until as many as CDDPI_MODEL_COLLECTED follow: loss_sum before it was
+     * rounded; else NULL */
+    const struct cddpi_exact_sum *exact;
 };
 
 /** Forward and loss. In training mode, activations are kept for backward. A batch may have 0

@@ -2,6 +2,7 @@
 #ifndef CDDPI_NN_MODEL_STATE_H
 #define CDDPI_NN_MODEL_STATE_H
 
+#include "kernels/cuda/cuda_kernels.h"
 #include "nn/graph/graph.h"
 #include "nn/plan/model_plan.h"
 
@@ -94,10 +95,10 @@ struct cddpi_param_copy {
 
 /* Sums of losses and correct predictions, and collected sums that were not taken yet. */
 struct cddpi_loss_sums {
-    double *now; /* device memory: since the last collect */
+    struct cddpi_loss_totals *now; /* device memory: since the last collect */
     struct cddpi_collected {
-        double *sums;              /* pinned */
-        struct cddpi_event *event; /* fires when the sums have arrived */
+        struct cddpi_loss_totals *sums; /* pinned */
+        struct cddpi_event *event;      /* fires when the sums have arrived */
         struct cddpi_loss_result result;
     } collected[CDDPI_MODEL_COLLECTED];
     unsigned first, count;

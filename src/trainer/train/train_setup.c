@@ -105,6 +105,11 @@ static cddp_status check_positions(const struct cddpi_trainer *trainer)
         return cddpi_config_fail(config, "train.micro_batch", "%s",
                                  trainer->engine->refuses_positions);
     }
+    if (config->train.micro_batch == CDDPI_AUTO && !trainer->engine->has_one_model) {
+        return cddpi_config_fail(config, "train.micro_batch",
+                                 "\"auto\" is for one model on one device of each rank: give a "
+                                 "number of samples");
+    }
     return cddpi_device_is_async(trainer->device) && !config->ddp.deterministic
                ? cddpi_config_fail(config, "train.micro_batch",
                                    "results do not depend on the number of ranks, so they need "
@@ -302,7 +307,7 @@ static cddp_status complete_engine(struct cddpi_trainer *trainer)
     return cddpi_engine_call(trainer->engine->complete, trainer);
 }
 
-cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
+cddp_status cddpi_trainer_create(struct cddpi_config *config, struct cddpi_trainer **out)
 {
     /* The order is fixed, so that all ranks call collectives in the same order. */
     static cddp_status (*const parts[])(struct cddpi_trainer *) = {
@@ -329,6 +334,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     *out = trainer;
     CDDPI_TRY_MEMORY(trainer != NULL, "trainer: no memory");
     trainer->config = config;
+    trainer->choices = config;
     trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;
     trainer->records.began_ns = cddpi_now_ns();
