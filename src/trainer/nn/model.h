@@ -156,6 +156,8 @@ struct cddpi_model_spec {
     bool split; /* on the CPU: backward leaves parameter gradients to cddpi_model_weights(), for the
                    layers where that pays off */
     bool no_values; /* leave parameters and buffers zero: all of them will be loaded */
+    bool invariant; /* on the CPU: bits do not depend on the number of threads, so matrix products
+                       use one thread, or AMX on all */
     int towers; /* alexnet: 2: the two towers are separate layers; 0 and 1: groups of channels */
 };
 

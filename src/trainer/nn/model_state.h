@@ -142,6 +142,7 @@ struct cddpi_model {
     enum cddpi_precision precision;
     enum cddpi_bf16 bf16; /* how bf16 is multiplied, with that precision */
     bool amx;             /* float32 products may use AMX */
+    bool invariant;       /* bits do not depend on the number of threads */
     enum cddpi_fallbacks fallbacks;
     uint64_t seed;
     cddp_group *group;

@@ -9,7 +9,7 @@
 static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
 {
     model->type = CDDP_F32;
-    model->amx = cddpi_matmul_has_amx(spec->matmul);
+    model->amx = cddpi_matmul_has_amx(spec->matmul, spec->invariant);
     return model->precision == CDDPI_PRECISION_BF16 ? cddpi_bf16_probe(model) : CDDP_OK;
 }
 
