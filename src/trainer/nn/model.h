@@ -476,6 +476,10 @@ size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
 /** How products are computed, in a few words. */
 const char *cddpi_model_matmul_note(const struct cddpi_model *model);
 
+/** What the model's bits depend on besides its inputs, in a few words: instructions, libraries, the
+ *  kind of device. */
+void cddpi_model_arithmetic(const struct cddpi_model *model, char *out, size_t bytes);
+
 /** Why bf16 is not faster than float32 for this model on this machine. NULL: bf16 is faster, or the
  *  model uses float32. */
 const char *cddpi_model_precision_note(const struct cddpi_model *model);

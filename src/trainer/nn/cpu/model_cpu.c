@@ -73,6 +73,7 @@ const struct cddpi_model_ops cddpi_model_on_cpu = {
     .add = add,
     .read = read,
     .matmul_note = matmul_note,
+    .arithmetic = cddpi_cpu_arithmetic,
     .precision_note = cddpi_bf16_note,
     .describe_plan = cddpi_cpu_describe_plan,
 };
