@@ -42,8 +42,10 @@ static cddp_status register_block(struct nccl_transport *nccl, struct nccl_block
      * wait here */
     nccl->timeout_ms = whole / 2 < NCCL_REGISTER_MS ? whole / 2 : NCCL_REGISTER_MS;
     if (window) {
-        status = NCCL_CALL(nccl, register_window, nccl->comm, block->memory, bytes, &block->window,
+        nccl->window = NULL;
+        status = NCCL_CALL(nccl, register_window, nccl->comm, block->memory, bytes, &nccl->window,
                            NCCL_WIN_COLL_SYMMETRIC);
+        block->window = status == CDDP_OK ? nccl->window : NULL;
     }
     if (status == CDDP_OK && block->window == NULL && !block->own &&
         nccl->library.register_buffer != NULL && nccl->library.deregister_buffer != NULL) {

@@ -112,7 +112,8 @@ struct nccl_transport {
     size_t own_weight; /* index of this rank's own weight in `weights`; even */
     void *one_hot;     /* device memory, by rank and type: 1 for this rank, else 0 */
     struct nccl_block *blocks;
-    bool plain; /* memory is not registered, since some rank could not */
+    ncclWindow_t window; /* written by NCCL's thread, perhaps after this rank no longer waits */
+    bool plain;          /* memory is not registered, since some rank could not */
     /* a call failed during a capture or a registration: comm may be unusable */
     _Atomic bool suspect;
     struct cddpi_p2p *p2p; /* messages, which do not use NCCL; NULL with one rank */
