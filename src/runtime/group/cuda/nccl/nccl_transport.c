@@ -156,9 +156,10 @@ static cddp_status open_ranks(struct nccl_transport *nccl)
     return nccl->size == 1 ? CDDP_OK : cddpi_p2p_open(&nccl->params, NULL, &nccl->p2p);
 }
 
-/* If ranks are on several hosts, tell NCCL through which network interface they reach each other,
- * and which ranks share a host. Never overrides a variable that the user has set. Call it before
- * NCCL's first call for a communicator. */
+/* If ranks are on several hosts, tell NCCL through which network interfaces they reach each other,
+ * all of them, since its data goes through these, too; and which ranks share a host. Never
+ * overrides a variable that the user has set. Call it before NCCL's first call for a communicator.
+ */
 static void tell_hosts(const struct cddpi_device_open_params *params)
 {
     if (params->host_count > 1 && params->interfaces != NULL) {
