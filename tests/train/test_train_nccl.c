@@ -225,6 +225,26 @@ static void memory_is_registered_as_far_as_the_version_can(void **state)
     unsetenv("CDDP_PRODUCTS");
 }
 
+/* Whatever the reason, a run that would be faster with NCCL says so once. */
+static void nccl_that_is_passed_over_is_a_warning(void **state)
+{
+    const char *const arguments[] = {"train.max_steps=2", NULL};
+    struct run run;
+    char *text;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    setenv("CDDP_FAKE_CUDA_WITHOUT", "nccl", 1);
+    run = run_named("small.conf", 2, "no-nccl", CUDA, arguments);
+    unsetenv("CDDP_FAKE_CUDA_WITHOUT");
+    assert_says(
+        &run, "err", 0,
+        "warn: backend ipc carries the devices' memory, which may be slower, because of nccl: ");
+    text = output(&run, "err", 1);
+    assert_null(strstr(text, "carries"));
+    free(text);
+}
+
 static struct run run_with_refusal(const char *name, const char *wish, int call, bool goes_well)
 {
     struct run_options options = {.ranks = 3,
@@ -271,6 +291,7 @@ int main(void)
         cmocka_unit_test(ranks_share_a_gpu_where_nccl_lets_them),
         cmocka_unit_test(what_one_rank_cannot_register_none_does),
         cmocka_unit_test(memory_is_registered_as_far_as_the_version_can),
+        cmocka_unit_test(nccl_that_is_passed_over_is_a_warning),
         cmocka_unit_test(nccl_that_fails_in_a_recording_has_all_go_on_without),
     };
 

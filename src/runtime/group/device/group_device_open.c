@@ -293,10 +293,14 @@ static cddp_status open_transport(struct cddpi_group_device *dev, const char *re
             continue;
         }
         status = try_transport(dev, row, requested, deterministic);
+        if (status == CDDP_OK && used > 0 && requested == NULL && dev->group->rank == 0) {
+            cddpi_log(CDDPI_LOG_WARN,
+                      "backend %s carries the devices' memory, which may be slower, because of %s",
+                      row->name, reasons);
+        }
         if (status != CDDP_ERR_UNAVAILABLE) {
             return status;
         }
-        cddpi_log(CDDPI_LOG_INFO, "backend %s: %s", row->name, cddp_last_error());
         if (used < sizeof reasons) {
             used += (size_t)snprintf(reasons + used, sizeof reasons - used, "%s%s: %s",
                                      used > 0 ? "; " : "", row->name, cddp_last_error());

@@ -57,8 +57,15 @@ static ncclResult_t note(struct nccl_transport *nccl, const struct nccl_transfer
     return result == ncclInProgress ? ncclSuccess : result;
 }
 
-cddp_status cddpi_nccl_exchange(struct nccl_transport *nccl, const struct nccl_transfer *transfers)
+struct nccl_transfer *cddpi_nccl_transfers(struct nccl_transport *nccl)
 {
+    memset(nccl->transfers, 0, (size_t)nccl->size * sizeof *nccl->transfers);
+    return nccl->transfers;
+}
+
+cddp_status cddpi_nccl_exchange(struct nccl_transport *nccl)
+{
+    const struct nccl_transfer *transfers = nccl->transfers;
     const struct nccl_transfer *own = &transfers[nccl->rank];
     ncclResult_t result = nccl->library.group_start();
     ncclResult_t end;
@@ -114,29 +121,15 @@ static cddp_status reduce_with(struct nccl_transport *nccl, const struct cddpi_g
     }
 }
 
-/* Compute this rank's share of all weights, as the weighted mean of 1 here and 0 elsewhere. */
-static cddp_status find_share(struct nccl_transport *nccl, const struct cddpi_group_op *op,
-                              void *share)
-{
-    const char *one_hot = (const char *)nccl->one_hot +
-                          (op->type == CDDP_F64 ? (size_t)nccl->size * 16 : 0);
-    const void *inputs[NCCL_MOST_RANKS];
-
-    for (int r = 0; r < nccl->size; r++) {
-        inputs[r] = one_hot + (size_t)r * 16;
-    }
-    return nccl->device->kernels->reduce(nccl->device, op->type, CDDP_OP_SUM, inputs, nccl->weights,
-                                         nccl->size, 1, share);
-}
-
 static cddp_status reduce_shares(struct nccl_transport *nccl, const struct cddpi_group_op *op,
                                  const void *in)
 {
-    void *share = nccl->weights + nccl->own_weight + 2; /* aligned as kernels require */
+    void *share = nccl->weights + nccl->own_weight + 2;
     ncclRedOp_t redop;
 
     CDDPI_TRY(cddpi_nccl_gather_weights(nccl, op));
-    CDDPI_TRY(find_share(nccl, op, share));
+    CDDPI_TRY(nccl->device->kernels->share(nccl->device, op->type, nccl->weights, nccl->size,
+                                           nccl->rank, share));
     CDDPI_TRY(NCCL_CALL(nccl, create_factor, &redop, share, type_of(op->type), ncclScalarDevice,
                         nccl->comm));
     CDDPI_TRY(reduce_with(nccl, op, in, redop)); /* on failure the communicator will be aborted */
@@ -192,7 +185,7 @@ static cddp_status exchange_blocks(struct nccl_transport *nccl, const struct cdd
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
     bool root = nccl->rank == op->root;
-    struct nccl_transfer transfers[NCCL_MOST_RANKS] = {{NULL, 0, NULL, 0}};
+    struct nccl_transfer *transfers = cddpi_nccl_transfers(nccl);
 
     for (int r = 0; r < nccl->size; r++) {
         struct nccl_transfer *transfer = &transfers[r];
@@ -208,7 +201,7 @@ static cddp_status exchange_blocks(struct nccl_transport *nccl, const struct cdd
             transfer->in_bytes = bytes;
         }
     }
-    return cddpi_nccl_exchange(nccl, transfers);
+    return cddpi_nccl_exchange(nccl);
 }
 
 /* all_to_all in place: received data stays in scratch until everything is sent. */
@@ -218,7 +211,7 @@ static cddp_status exchange_in_place(struct nccl_transport *nccl, const struct c
 
     for (size_t at = 0; at < block; at += nccl->row) {
         size_t bytes = block - at < nccl->row ? block - at : nccl->row;
-        struct nccl_transfer transfers[NCCL_MOST_RANKS] = {{NULL, 0, NULL, 0}};
+        struct nccl_transfer *transfers = cddpi_nccl_transfers(nccl);
 
         for (int r = 0; r < nccl->size; r++) {
             if (r != nccl->rank) {
@@ -227,7 +220,7 @@ static cddp_status exchange_in_place(struct nccl_transport *nccl, const struct c
                                                       bytes};
             }
         }
-        CDDPI_TRY(cddpi_nccl_exchange(nccl, transfers));
+        CDDPI_TRY(cddpi_nccl_exchange(nccl));
         for (int r = 0; r < nccl->size; r++) {
             CDDPI_TRY(cddpi_nccl_copy(nccl, (char *)op->out + (size_t)r * block + at,
                                       transfers[r].in, transfers[r].in_bytes));

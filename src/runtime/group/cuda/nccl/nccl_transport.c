@@ -1,5 +1,6 @@
 /* nccl_transport.c - owns the transport "nccl": opens it, closes it, and runs its operations. */
 #include "group/cuda/nccl/nccl_transport.h"
+#include "kernels/cuda/cuda_kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,21 +121,16 @@ static cddp_status make_memory(struct nccl_transport *nccl)
 {
     struct cddpi_device *device = nccl->device;
     size_t ranks = (size_t)nccl->size;
-    size_t one_hot_bytes = 2 * 16 * ranks;
-    unsigned char one_hot[2 * 16 * NCCL_MOST_RANKS] = {0};
-    float f32 = 1;
-    double f64 = 1;
+    size_t most = NCCL_SCRATCH_BYTES / ranks / NCCL_GRAIN * NCCL_GRAIN;
 
-    nccl->row = NCCL_ROW_BYTES;
+    nccl->transfers = cddpi_zalloc_array(ranks, sizeof *nccl->transfers);
+    nccl->inputs = cddpi_zalloc_array(ranks, sizeof *nccl->inputs);
+    CDDPI_TRY_MEMORY(nccl->transfers != NULL && nccl->inputs != NULL,
+                     "transport: no memory for %d ranks", nccl->size);
+    nccl->row = most < NCCL_ROW_BYTES ? most : NCCL_ROW_BYTES;
     nccl->own_weight = (ranks + 1) / 2 * 2;
-    memcpy(one_hot + (size_t)nccl->rank * 16, &f32, sizeof f32);
-    memcpy(one_hot + (ranks + (size_t)nccl->rank) * 16, &f64, sizeof f64);
     CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->scratch, nccl->row * (ranks + 1))));
     CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->weights, (nccl->own_weight + 4) * 8)));
-    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc(&nccl->one_hot, one_hot_bytes)));
-    CDDPI_TRY(CUDA_CHECK(device, cudaMemcpyAsync(nccl->one_hot, one_hot, one_hot_bytes,
-                                                 cudaMemcpyHostToDevice, nccl->stream)));
-    CDDPI_TRY(CUDA_CHECK(device, cudaStreamSynchronize(nccl->stream)));
     *(void **)&nccl->fill = cuda_driver_symbol("cuMemsetD32Async");
     if (nccl->fill == NULL) {
         return cuda_fail(device, CDDP_ERR_UNAVAILABLE, "the driver has no cuMemsetD32Async");
@@ -175,9 +171,11 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
 {
     struct nccl_library library;
 
-    if (params->world_size > NCCL_MOST_RANKS) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%d ranks: kernels here reduce those of at most %d",
-                          params->world_size, NCCL_MOST_RANKS);
+    if (params->deterministic && params->world_size > CDDPI_CUDA_REDUCE_RANKS) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "%d ranks: sums in one order are made of at most %d "
+                          "(ddp.deterministic = false has no such limit)",
+                          params->world_size, CDDPI_CUDA_REDUCE_RANKS);
     }
     return cddpi_nccl_load(&library);
 }
@@ -259,9 +257,10 @@ static void close_transport(struct cddpi_device_transport *base)
     if (dry) {
         (void)cudaFree(nccl->scratch);
         (void)cudaFree(nccl->weights);
-        (void)cudaFree(nccl->one_hot);
         (void)cudaGetLastError(); /* if the device is lost, all of these calls fail */
     }
+    cddpi_free(nccl->transfers);
+    cddpi_free((void *)nccl->inputs);
     cddpi_free(nccl);
 }
 
