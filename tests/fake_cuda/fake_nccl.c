@@ -150,6 +150,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     if (how != NULL && strcmp(how, "fail") == 0) {
         (void)fake_nccl_fail(comm, ncclSystemError, "it was asked to fail");
     }
+#if NCCL_VERSION_CODE >= 22800
+    if (config->CTAPolicy == NCCL_CTA_POLICY_ZERO) {
+        fake_nccl_count("copy engines");
+    }
+#endif
     atomic_fetch_add(&shared->joined, comm->hangs ? 0 : 1);
     *out = comm;
     return fake_nccl_later(comm);

@@ -1,8 +1,10 @@
 /* nccl_collective.c - implements each kind of operation with calls of NCCL, among them exchanges of
  * pieces of device memory between any two ranks, all at once.
  *
- * A weighted mean of f32 or f64 is a sum in which NCCL multiplies each rank's input by the rank's
- * share of all weights. The share is in device memory, because it is computed in the stream. In 16
+ * NCCL's fastest kernels (NVLS, symmetric memory) only make plain sums. So a mean is a sum that is
+ * divided here, and a weighted mean of f32 or f64 in place is a sum of what was multiplied here by
+ * the rank's share of all weights. If the input must stay, NCCL multiplies. The share is in device
+ * memory, because it is computed in the stream. In 16
  * bits the share would be wrong by up to 0.4 %, so means of 16-bit types use deterministic.c. So do
  * integer means, since NCCL adds in the type itself, which overflows. */
 #include "group/cuda/nccl/nccl_transport.h"
@@ -121,6 +123,28 @@ static cddp_status reduce_with(struct nccl_transport *nccl, const struct cddpi_g
     }
 }
 
+static cddp_status mean(struct nccl_transport *nccl, const struct cddpi_group_op *op)
+{
+    CDDPI_TRY(reduce_with(nccl, op, op->in, ncclSum));
+    if (op->kind == CDDPI_REDUCE && nccl->rank != op->root) {
+        return CDDP_OK;
+    }
+    return nccl->device->kernels->scale(nccl->device, op->type,
+                                        nccl->weights + nccl->own_weight + 4, op->count, op->out);
+}
+
+static cddp_status scale_and_sum(struct nccl_transport *nccl, const struct cddpi_group_op *op)
+{
+    const struct cddpi_cuda_kernels *kernels = nccl->device->kernels;
+    double *share = nccl->weights + nccl->own_weight + 2;
+
+    CDDPI_TRY(cddpi_nccl_gather_weights(nccl, op));
+    CDDPI_TRY(kernels->share(nccl->device, CDDP_F64, nccl->weights, nccl->size, nccl->rank, share));
+    /* a share of 0 writes zeros */
+    CDDPI_TRY(kernels->scale(nccl->device, op->type, share, op->count, op->out));
+    return reduce_with(nccl, op, op->out, ncclSum);
+}
+
 static cddp_status reduce_shares(struct nccl_transport *nccl, const struct cddpi_group_op *op,
                                  const void *in)
 {
@@ -173,8 +197,13 @@ static cddp_status reduce(struct nccl_transport *nccl, const struct cddpi_group_
         (op->op == CDDP_OP_MEAN && !real && !half)) {
         return cddpi_nccl_deterministic(nccl, op);
     }
-    if (!op->weighted) {
-        return reduce_with(nccl, op, op->in, operation(op->op));
+    if (!op->weighted) { /* sums of f16 may overflow where the mean does not */
+        return op->op == CDDP_OP_MEAN && op->type != CDDP_F16
+                   ? mean(nccl, op)
+                   : reduce_with(nccl, op, op->in, operation(op->op));
+    }
+    if (op->kind == CDDPI_ALL_REDUCE && op->in == op->out) {
+        return scale_and_sum(nccl, op);
     }
     return op->weight > 0 ? reduce_shares(nccl, op, op->in) : reduce_nothing(nccl, op);
 }

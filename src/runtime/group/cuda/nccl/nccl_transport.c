@@ -121,6 +121,7 @@ static cddp_status make_memory(struct nccl_transport *nccl)
 {
     struct cddpi_device *device = nccl->device;
     size_t ranks = (size_t)nccl->size;
+    double equal = 1.0 / nccl->size;
     size_t most = NCCL_SCRATCH_BYTES / ranks / NCCL_GRAIN * NCCL_GRAIN;
 
     nccl->transfers = cddpi_zalloc_array(ranks, sizeof *nccl->transfers);
@@ -130,7 +131,11 @@ static cddp_status make_memory(struct nccl_transport *nccl)
     nccl->row = most < NCCL_ROW_BYTES ? most : NCCL_ROW_BYTES;
     nccl->own_weight = (ranks + 1) / 2 * 2;
     CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->scratch, nccl->row * (ranks + 1))));
-    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->weights, (nccl->own_weight + 4) * 8)));
+    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->weights, (nccl->own_weight + 6) * 8)));
+    CDDPI_TRY(
+        CUDA_CHECK(device, cudaMemcpyAsync(nccl->weights + nccl->own_weight + 4, &equal,
+                                           sizeof equal, cudaMemcpyHostToDevice, nccl->stream)));
+    CDDPI_TRY(CUDA_CHECK(device, cudaStreamSynchronize(nccl->stream)));
     *(void **)&nccl->fill = cuda_driver_symbol("cuMemsetD32Async");
     if (nccl->fill == NULL) {
         return cuda_fail(device, CDDP_ERR_UNAVAILABLE, "the driver has no cuMemsetD32Async");

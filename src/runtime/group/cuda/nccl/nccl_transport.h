@@ -118,7 +118,8 @@ struct nccl_transport {
     size_t row;                      /* bytes */
     struct nccl_transfer *transfers; /* one per rank, for the exchange that is being enqueued */
     const void **inputs;             /* likewise, for the reduction kernel */
-    double *weights;   /* device memory: one per rank; then this rank's own; then its share */
+    /* device memory: one per rank; then this rank's own; then its share; then 1 / ranks */
+    double *weights;
     size_t own_weight; /* index of this rank's own weight in `weights`; even */
     struct nccl_block *blocks;
     ncclWindow_t window; /* written by NCCL's thread, perhaps after this rank no longer waits */
