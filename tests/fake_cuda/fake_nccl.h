@@ -15,7 +15,8 @@
  *   CDDP_FAKE_NCCL_ASYNC_ERROR    after the n-th collective of this rank there is a remote error
  *   CDDP_FAKE_NCCL_STUCK          the n-th collective of this rank never ends, unless it is aborted
  *   CDDP_FAKE_NCCL_MEMORY         0: ncclMemAlloc() fails
- *   CDDP_FAKE_NCCL_FAIL_CAPTURE   the n-th captured call of this process fails
+ *   CDDP_FAKE_NCCL_BUFFERS        MiB of device memory that the first collective takes, or fails
+ * (0) CDDP_FAKE_NCCL_FAIL_CAPTURE   the n-th captured call of this process fails
  *   CDDP_FAKE_NCCL_WINDOW         fail: registering a window fails, once the peers know of it
  *   CDDP_FAKE_NCCL_CALLS          a file name; at exit, the file of that name plus the rank gets
  * the number of calls of each kind: "all_reduce bf16 sum 12" */
@@ -73,6 +74,7 @@ struct ncclComm {
     _Atomic bool registered; /* it has done so */
     ncclWindow_t *window;    /* where it writes the window */
     void *window_memory;
+    void *buffers; /* device memory */
     ncclResult_t error;
     char text[256];
     uint64_t collectives; /* collectives called so far */

@@ -143,6 +143,39 @@ static cddp_status make_memory(struct nccl_transport *nccl)
     return CDDP_OK;
 }
 
+/* NCCL takes its buffers at its first operations, from the driver, after everything else was
+ * allocated: keep some memory for it. */
+static void keep_memory(struct nccl_transport *nccl)
+{
+    size_t free_bytes;
+    size_t total_bytes;
+
+    if (nccl->size > 1 && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
+        size_t most = total_bytes / 64;
+
+        cuda_device_of(nccl->device)->kept_bytes = most < NCCL_KEPT_BYTES ? most : NCCL_KEPT_BYTES;
+    }
+}
+
+/* Before one of NCCL's first operations: give it the memory that the pool holds but does not use.
+ */
+static void make_room(struct nccl_transport *nccl)
+{
+    struct cuda_device *device = cuda_device_of(nccl->device);
+    size_t free_bytes;
+    size_t total_bytes;
+
+    if (device->kept_bytes == 0 || cuda_is_captured(nccl->stream)) {
+        return;
+    }
+    if (++nccl->begun == NCCL_KEPT_OPS) {
+        device->kept_bytes = 0;
+    } else if (device->pool != NULL && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
+               free_bytes < 4 * device->kept_bytes) {
+        (void)cudaMemPoolTrimTo(device->pool, 0);
+    }
+}
+
 static const struct cddpi_device_transport_ops ops;
 
 static cddp_status open_ranks(struct nccl_transport *nccl)
@@ -153,6 +186,8 @@ static cddp_status open_ranks(struct nccl_transport *nccl)
         nccl->has_mutex ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "transport: no mutex")));
     CDDPI_TRY(join_ranks(nccl));
     CDDPI_TRY(cddpi_transport_agree(&nccl->params, make_memory(nccl)));
+    keep_memory(nccl);
+    make_room(nccl);
     CDDPI_TRY(cddpi_nccl_connect(nccl));
     return nccl->size == 1 ? CDDP_OK : cddpi_p2p_open(&nccl->params, NULL, &nccl->p2p);
 }
@@ -244,6 +279,7 @@ static void close_transport(struct cddpi_device_transport *base)
         return;
     }
     cddpi_transport_enter(nccl->device);
+    cuda_device_of(nccl->device)->kept_bytes = 0;
     if (nccl->has_mutex) {
         /* let the work in progress end, if the peers do their part soon; else abort it */
         if (nccl->comm != NULL && !cddpi_transport_drain(nccl->device, nccl->stream, GRACE_MS)) {
@@ -294,6 +330,7 @@ static cddp_status enqueue(struct cddpi_device_transport *base, const struct cdd
 
     CDDPI_TRY(cddpi_nccl_enter(nccl));
     if (op->count > 0) {
+        make_room(nccl);
         status = cuda_is_captured(nccl->stream) ? record(nccl, op)
                                                 : cddpi_nccl_collective(nccl, op);
     }

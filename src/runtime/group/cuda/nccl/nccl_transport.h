@@ -63,9 +63,11 @@ enum {
     NCCL_OLDEST = 21800,
     NCCL_SHARES_DEVICES = 23003, /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
     NCCL_LATER_MS = 2000,
-    NCCL_REGISTER_MS = 60000, /* time limit for registrations, which only make exchanges faster */
-    NCCL_DRAIN_MS = 10000,    /* time limit for a stream that the transport does not block */
-    NCCL_GRAIN = 256,         /* bytes; parts begin at multiples of this */
+    NCCL_KEPT_BYTES = 1 << 30, /* device memory kept for NCCL, or less on a small device ... */
+    NCCL_KEPT_OPS = 64,        /* ... during so many operations, when NCCL takes its buffers */
+    NCCL_REGISTER_MS = 60000,  /* time limit for registrations, which only make exchanges faster */
+    NCCL_DRAIN_MS = 10000,     /* time limit for a stream that the transport does not block */
+    NCCL_GRAIN = 256,          /* bytes; parts begin at multiples of this */
     NCCL_SCRATCH_BYTES = 256 << 20,       /* most of all rows together */
     NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* bytes of a row of scratch, one row per rank */
 };
@@ -123,6 +125,7 @@ struct nccl_transport {
     size_t own_weight; /* index of this rank's own weight in `weights`; even */
     struct nccl_block *blocks;
     ncclWindow_t window; /* written by NCCL's thread, perhaps after this rank no longer waits */
+    int begun;           /* operations, at most NCCL_KEPT_OPS */
     bool plain;          /* memory is not registered, since some rank could not */
     /* a call failed during a capture or a registration: comm may be unusable */
     _Atomic bool suspect;
