@@ -47,8 +47,8 @@ static void describe_hangs(struct cuda_describe_page *page, size_t version)
     if (version > 0 && version < 23200) {
         line(page,
              "%-14s between hosts, before 2.32: exchanges of registered memory may hang "
-             "(NVIDIA/nccl issue 2389);\n%-14s set NCCL_LOCAL_REGISTER=0 and "
-             "NCCL_GRAPH_REGISTER=0 there\n",
+             "(NVIDIA/nccl issue 2389);\n%-14s there cddp sets NCCL_LOCAL_REGISTER=0 and "
+             "NCCL_GRAPH_REGISTER=0\n",
              "", "");
     }
 #ifdef __aarch64__

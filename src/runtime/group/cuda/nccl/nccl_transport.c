@@ -196,8 +196,12 @@ static cddp_status open_ranks(struct nccl_transport *nccl)
  * all of them, since its data goes through these, too; and which ranks share a host. Never
  * overrides a variable that the user has set. Call it before NCCL's first call for a communicator.
  */
-static void tell_hosts(const struct cddpi_device_open_params *params)
+static void tell_hosts(const struct cddpi_device_open_params *params, int version)
 {
+    if (params->host_count > 1 && version < NCCL_REGISTERS_SAFELY) {
+        setenv("NCCL_LOCAL_REGISTER", "0", 0);
+        setenv("NCCL_GRAPH_REGISTER", "0", 0);
+    }
     if (params->host_count > 1 && params->interfaces != NULL) {
         setenv("NCCL_SOCKET_IFNAME", params->interfaces, 0); /* NCCL uses the same syntax */
     }
@@ -237,8 +241,8 @@ static cddp_status open_transport(const struct cddpi_device_open_params *params,
         nccl->timeout_ms = params->timeout_ms;
         nccl->deterministic = params->deterministic;
         nccl->stream = cuda_device_stream(params->device, CDDPI_STREAM_COMM);
-        tell_hosts(params);
         status = cddpi_nccl_load(&nccl->library);
+        tell_hosts(params, nccl->library.version);
     }
     status = cddpi_transport_agree(params, status);
     if (status == CDDP_OK) {

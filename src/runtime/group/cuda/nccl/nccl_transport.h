@@ -61,7 +61,8 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
 
 enum {
     NCCL_OLDEST = 21800,
-    NCCL_SHARES_DEVICES = 23003, /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
+    NCCL_REGISTERS_SAFELY = 23200, /* between hosts; an earlier one may hang (issue 2389) */
+    NCCL_SHARES_DEVICES = 23003,   /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
     NCCL_LATER_MS = 2000,
     NCCL_KEPT_BYTES = 1 << 30, /* device memory kept for NCCL, or less on a small device ... */
     NCCL_KEPT_OPS = 64,        /* ... during so many operations, when NCCL takes its buffers */
