@@ -68,7 +68,7 @@ static const struct process processes[] = {
      .settings = {{"OMP_NUM_THREADS", "5"},
                   {"OMP_DYNAMIC", "true"},
                   {"OMP_PROC_BIND", "true"},
-                  {"OMP_WAIT_POLICY", "passive"}}},
+                  {"OMP_WAIT_POLICY", "active"}}},
     {.name = "settings of malloc",
      .settings = {{"MALLOC_MMAP_THRESHOLD_", "4096"}, {"MALLOC_PERTURB_", "165"}}},
     {.name = "one core", .one_core = true},
@@ -99,6 +99,7 @@ static void become(const struct process *process, int fd)
     cpu_set_t cores;
 
     snprintf(to, sizeof to, "%d", fd);
+    setenv("OMP_WAIT_POLICY", "passive", 1); /* there are more threads than cores */
     for (int i = 0; i < MOST_SETTINGS && process->settings[i][0] != NULL; i++) {
         setenv(process->settings[i][0], process->settings[i][1], 1);
     }
