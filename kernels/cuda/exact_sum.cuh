@@ -1,47 +1,54 @@
-/* exact_sum.cuh - adds to exact sums (base/exact_sum.h) in device memory. */
+/* exact_sum.cuh - sums without rounding (base/exact_sum.h) in device memory. Atomics of integers
+ * may come in any order and give the same parts. */
 #ifndef CDDPI_CUDA_EXACT_SUM_CUH
 #define CDDPI_CUDA_EXACT_SUM_CUH
 
+#define CDDPI_EXACT_INLINE static __host__ __device__ inline
 #include "base/exact_sum.h"
+#include "kernels/cuda/launch.cuh"
 
-#include <string.h>
-
-/* The same as cddpi_exact_add(), by one thread, but without a carry: @p sum holds fewer than 2^31
- * terms. */
-__device__ __forceinline__ void exact_add(struct cddpi_exact_sum *sum, double value)
+static __device__ __forceinline__ void exact_add_atomic(int64_t *part, int64_t value)
 {
-    uint64_t bits;
-    uint64_t mantissa;
-    unsigned exponent;
+    atomicAdd((unsigned long long *)part, (unsigned long long)value);
+}
 
-    memcpy(&bits, &value, sizeof bits);
-    mantissa = bits & (((uint64_t)1 << 52) - 1);
-    exponent = (unsigned)(bits >> 52) & 0x7ff;
-    if (exponent == 0x7ff) {
-        int which = CDDPI_EXACT_POSITIVE;
+/* Add a finite number to parts that other threads add to. */
+static __device__ inline void exact_add_shared(int64_t *parts, double value)
+{
+    cddpi_exact_term term = cddpi_exact_term_of(value);
 
-        if (mantissa != 0) {
-            which = CDDPI_EXACT_NAN;
-        } else if (bits >> 63 != 0) {
-            which = CDDPI_EXACT_NEGATIVE;
-        }
-        sum->parts[which]++;
+    exact_add_atomic(&parts[CDDPI_EXACT_TERMS], 1);
+    for (int i = 0; i < 3; i++) {
+        exact_add_atomic(&parts[term.first + i], term.at[i]);
+    }
+}
+
+/* Add any number, as cddpi_exact_add() does, by one thread, but without a carry: @p sum has fewer
+ * than 2^31 terms. */
+static __device__ inline void exact_add(struct cddpi_exact_sum *sum, double value)
+{
+    cddpi_exact_term term;
+
+    if (value - value != 0) { /* it is infinite, or a NaN */
+        sum->parts[value > 0   ? CDDPI_EXACT_POSITIVE
+                   : value < 0 ? CDDPI_EXACT_NEGATIVE
+                               : CDDPI_EXACT_NAN]++;
         return;
     }
     sum->parts[CDDPI_EXACT_TERMS]++;
-    if (exponent != 0) { /* else it is subnormal */
-        mantissa |= (uint64_t)1 << 52;
-        exponent--;
+    term = cddpi_exact_term_of(value);
+    for (int i = 0; i < 3; i++) {
+        sum->parts[term.first + i] += term.at[i];
     }
-    unsigned shift = exponent % 32;
-    uint64_t low = mantissa << shift;
-    uint64_t high = mantissa >> 32 >> (32 - shift); /* what the shift has lost */
-    int64_t sign = bits >> 63 != 0 ? -1 : 1;
-    int64_t *at = &sum->parts[exponent / 32];
+}
 
-    at[0] += sign * (int64_t)(low & 0xffffffff);
-    at[1] += sign * (int64_t)(low >> 32);
-    at[2] += sign * (int64_t)high;
+/* Copy parts. All threads of the block call it. */
+static __device__ __forceinline__ void exact_copy(const int64_t *from, int64_t *to)
+{
+    for (int i = (int)threadIdx.x; i < CDDPI_EXACT_PARTS; i += (int)blockDim.x) {
+        to[i] = from[i];
+    }
+    __syncthreads();
 }
 
 #endif
