@@ -18,6 +18,7 @@ struct job {
     int segment_count, device_count;
     int counts[MOST]; /* samples of each micro-batch */
     int micro_batches;
+    bool separate; /* micro-batches at once */
 };
 
 struct placed {
@@ -26,7 +27,8 @@ struct placed {
     const cddp_param *params;
     size_t param_count;
     void **grads;
-    int *ready; /* one a parameter: how often it was reported */
+    int *ready;   /* one a parameter: how often it was reported */
+    float **sums; /* of the reported gradients; NULL: only counted */
 };
 
 static int layers_of(const struct cddpi_model_spec *spec)
@@ -57,6 +59,7 @@ static void placed_init(struct placed *p, const struct job *job)
                                            .segment_count = job->segment_count,
                                            .schedule = job->schedule,
                                            .micro_batches = job->micro_batches,
+                                           .separate = job->separate,
                                            .timeout_ms = 60000};
 
     assert_int_equal(cddp_devices_create(names, job->device_count, &p->devices), CDDP_OK);
@@ -67,6 +70,7 @@ static void placed_init(struct placed *p, const struct job *job)
     p->params = cddpi_placed_params(p->model, &p->param_count);
     p->grads = calloc(p->param_count, sizeof *p->grads);
     p->ready = calloc(p->param_count, sizeof *p->ready);
+    p->sums = NULL;
     for (size_t i = 0; i < p->param_count; i++) {
         p->grads[i] = calloc(cddpi_tensor_elements(&p->params[i]), sizeof(float));
     }
@@ -87,7 +91,14 @@ static void placed_fini(struct placed *p)
 /* Called by one thread at a time, as is promised. */
 static cddp_status note_ready(void *context, size_t index)
 {
-    ((struct placed *)context)->ready[index]++;
+    struct placed *p = context;
+    size_t elements = p->sums != NULL ? cddpi_tensor_elements(&p->params[index]) : 0;
+    const float *grad = p->grads[index];
+
+    p->ready[index]++;
+    for (size_t e = 0; e < elements; e++) {
+        p->sums[index][e] += grad[e];
+    }
     return CDDP_OK;
 }
 
@@ -121,11 +132,11 @@ static void expect_whole(const struct fixture *whole, const struct placed *p, bo
     }
 }
 
-/* Each parameter was reported once, since the last call. */
-static void expect_ready(struct placed *p)
+/* Each parameter was reported so often, since the last call. */
+static void expect_ready(struct placed *p, int times)
 {
     for (size_t i = 0; i < p->param_count; i++) {
-        assert_int_equal(p->ready[i], 1);
+        assert_int_equal(p->ready[i], times);
         p->ready[i] = 0;
     }
 }
@@ -153,21 +164,85 @@ static void step_at_once(const struct job *job, struct fixture *whole, struct pl
 {
     struct cddpi_batch batches[MOST];
     double scales[MOST];
-    double loss = 0;
-    struct cddpi_loss_result result = {0};
+    struct cddpi_loss_result expected[MOST] = {{0}};
+    struct cddpi_loss_result results[MOST];
+    struct cddpi_placed_work work = {.batches = batches,
+                                     .scales = scales,
+                                     .count = job->micro_batches,
+                                     .ready = note_ready,
+                                     .context = p};
 
     for (int m = 0; m < job->micro_batches; m++) {
         batches[m] = samples[m].batch;
         scales[m] = 0.25;
-        assert_int_equal(cddpi_model_forward(whole->model, &batches[m], true, &result), CDDP_OK);
+        assert_int_equal(cddpi_model_forward(whole->model, &batches[m], true, &expected[m]),
+                         CDDP_OK);
         assert_int_equal(cddpi_model_backward(whole->model, 0.25, m > 0, NULL, NULL), CDDP_OK);
-        loss += result.loss_sum;
     }
-    if (cddpi_placed_step(p->model, batches, scales, job->micro_batches, note_ready, p, &result) !=
-        CDDP_OK) {
+    if (cddpi_placed_step(p->model, &work, results) != CDDP_OK) {
         fail_msg("%s", cddp_last_error());
     }
-    assert_true(result.loss_sum == loss);
+    for (int m = 0; m < job->micro_batches; m++) {
+        assert_true(results[m].loss_sum == expected[m].loss_sum);
+        assert_true(results[m].count == expected[m].count);
+    }
+}
+
+static float **make_sums(const struct placed *p)
+{
+    float **sums = calloc(p->param_count, sizeof *sums);
+
+    for (size_t i = 0; i < p->param_count; i++) {
+        sums[i] = calloc(cddpi_tensor_elements(&p->params[i]), sizeof(float));
+    }
+    return sums;
+}
+
+/* Put sums where the gradients are, and release them. */
+static void take_sums(const struct placed *p, float **sums, void *const *grads)
+{
+    for (size_t i = 0; i < p->param_count; i++) {
+        memcpy(grads[i], sums[i], cddpi_tensor_elements(&p->params[i]) * sizeof(float));
+        free(sums[i]);
+    }
+    free(sums);
+}
+
+/* Each micro-batch's gradients are added up here, in their order. */
+static void step_separately(const struct job *job, struct fixture *whole, struct placed *p,
+                            struct fixture *samples)
+{
+    float **sums = make_sums(p);
+    struct cddpi_batch batches[MOST];
+    double scales[MOST];
+    struct cddpi_loss_result results[MOST];
+    struct cddpi_placed_work work = {.batches = batches,
+                                     .scales = scales,
+                                     .count = job->micro_batches,
+                                     .separate = true,
+                                     .ready = note_ready,
+                                     .context = p};
+
+    p->sums = make_sums(p);
+    for (int m = 0; m < job->micro_batches; m++) {
+        batches[m] = samples[m].batch;
+        scales[m] = 0.25 + m;
+        assert_int_equal(cddpi_model_forward(whole->model, &batches[m], true, NULL), CDDP_OK);
+        assert_int_equal(cddpi_model_backward(whole->model, scales[m], false, NULL, NULL), CDDP_OK);
+        for (size_t i = 0; i < p->param_count; i++) {
+            size_t elements = cddpi_tensor_elements(&p->params[i]);
+
+            for (size_t e = 0; e < elements; e++) {
+                sums[i][e] += ((const float *)whole->grads[i])[e];
+            }
+        }
+    }
+    if (cddpi_placed_step(p->model, &work, results) != CDDP_OK) {
+        fail_msg("%s", cddp_last_error());
+    }
+    take_sums(p, sums, (void *const *)whole->grads);
+    take_sums(p, p->sums, p->grads);
+    p->sums = NULL;
 }
 
 static void expect_evaluation(struct fixture *whole, struct placed *p,
@@ -195,13 +270,15 @@ static void run_job(const struct job *job, bool at_once)
     }
     placed_init(&p, &made);
     for (int again = 0; again < 2; again++) { /* slots and plans of a step before */
-        if (at_once) {
+        if (at_once && job->separate) {
+            step_separately(job, &whole, &p, samples);
+        } else if (at_once) {
             step_at_once(job, &whole, &p, samples);
         } else {
             step_plainly(job, &whole, &p, samples);
         }
-        expect_whole(&whole, &p, at_once);
-        expect_ready(&p);
+        expect_whole(&whole, &p, at_once && !job->separate);
+        expect_ready(&p, at_once && job->separate ? job->micro_batches : 1);
         expect_evaluation(&whole, &p, &samples[0].batch);
     }
     placed_fini(&p);
@@ -248,6 +325,14 @@ static void a_weight_of_three_segments_is_one(void **state)
     (void)state;
     run_job(&job, false);
     run_job(&job, true);
+    job.separate = true;
+    job.micro_batches = 5;
+    job.counts[3] = 3;
+    job.counts[4] = 1;
+    job.schedule = CDDPI_PIPELINE_1F1B;
+    run_job(&job, true);
+    job.schedule = CDDPI_PIPELINE_GPIPE;
+    run_job(&job, true);
 }
 
 static void micro_batches_at_once_have_the_bits_of_one_device(void **state)
@@ -273,6 +358,30 @@ static void micro_batches_at_once_have_the_bits_of_one_device(void **state)
     divide(&job, 4, 4);
     run_job(&job, true);
     job.schedule = CDDPI_PIPELINE_ZERO_BUBBLE;
+    run_job(&job, true);
+}
+
+static void separate_micro_batches_have_the_bits_of_one_device(void **state)
+{
+    static const struct cddpi_model_spec *const specs[] = {&cnn, &resnet20, &tiny};
+    static const enum cddpi_pipeline_schedule schedules[] = {
+        CDDPI_PIPELINE_1F1B, CDDPI_PIPELINE_GPIPE, CDDPI_PIPELINE_ZERO_BUBBLE};
+    struct job job = {.counts = {3, 3, 3, 1, 2}, .micro_batches = 5, .separate = true};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(specs); i++) {
+        job.spec = specs[i];
+        for (size_t k = 0; k < COUNT_OF(schedules); k++) {
+            job.schedule = schedules[k];
+            divide(&job, 3, 3);
+            if (specs[i] != &tiny || schedules[k] != CDDPI_PIPELINE_ZERO_BUBBLE) {
+                run_job(&job, true); /* a tied table has no zero_bubble */
+            }
+        }
+    }
+    job.spec = &resnet20;
+    job.schedule = CDDPI_PIPELINE_GPIPE;
+    divide(&job, 4, 2);
     run_job(&job, true);
 }
 
@@ -343,9 +452,11 @@ static void a_device_that_fails_is_named_and_ends_the_step(void **state)
     struct job job = {.spec = &cnn, .counts = {2, 2, 2}, .micro_batches = 3};
     struct cddpi_batch batches[3];
     double scales[3] = {1, 1, 1};
-    struct cddpi_loss_result result;
+    struct cddpi_loss_result results[3];
     struct fixture f;
     struct placed p;
+    struct cddpi_placed_work work = {
+        .batches = batches, .scales = scales, .count = 3, .ready = note_ready, .context = &p};
     int32_t wrong[2] = {0, 10};
 
     (void)state;
@@ -356,15 +467,14 @@ static void a_device_that_fails_is_named_and_ends_the_step(void **state)
         batches[m] = f.batch;
     }
     batches[1].label = wrong;
-    assert_true(failure_is(cddpi_placed_step(p.model, batches, scales, 3, note_ready, &p, &result),
-                           CDDP_ERR_ARGUMENT, -1, -1, ""));
+    assert_true(
+        failure_is(cddpi_placed_step(p.model, &work, results), CDDP_ERR_ARGUMENT, -1, -1, ""));
     assert_memory_equal(cddp_last_error(), "cpu", 3);
     assert_true(last_error_has("label"));
     batches[1].label = f.batch.label;
     memset(p.ready, 0, p.param_count * sizeof *p.ready);
-    assert_int_equal(cddpi_placed_step(p.model, batches, scales, 3, note_ready, &p, &result),
-                     CDDP_OK);
-    expect_ready(&p);
+    assert_int_equal(cddpi_placed_step(p.model, &work, results), CDDP_OK);
+    expect_ready(&p, 1);
     fixture_fini(&f);
     placed_fini(&p);
 }
@@ -436,6 +546,7 @@ int main(void)
         cmocka_unit_test(any_placement_has_the_bits_of_one_device),
         cmocka_unit_test(a_weight_of_three_segments_is_one),
         cmocka_unit_test(micro_batches_at_once_have_the_bits_of_one_device),
+        cmocka_unit_test(separate_micro_batches_have_the_bits_of_one_device),
         cmocka_unit_test(each_tower_of_alexnet_can_be_on_a_device),
         cmocka_unit_test(a_schedule_that_does_not_fit_is_refused),
         cmocka_unit_test(a_device_that_fails_is_named_and_ends_the_step),

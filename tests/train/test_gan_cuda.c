@@ -170,6 +170,47 @@ static void a_rank_without_samples_takes_part(void **state)
     assert_float_equal(metric("short", 18, "loss_g"), metric("short-cpu", 18, "loss_g"), 1e-5);
 }
 
+/* Steps of 14 samples in 5 micro-batches, but the last has 2 samples in one. A rank without
+ * others has more passes in a step than results that may wait. */
+static void steps_that_are_cut_by_position_have_the_same_bits_on_any_number_of_ranks(void **state)
+{
+    static const char *const names[] = {"loss", "loss_d", "loss_g", "d_real", "d_fake", "accuracy"};
+    const char *const arguments[] = {"train.batch_size=14", "train.micro_batch=3",
+                                     "train.log_steps=3", NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("gan.conf", 1, "cut-cpu", CPU, arguments);
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        const char *dir = argument("cut-%d", ranks);
+
+        run_named("gan.conf", ranks, dir, CUDA, arguments);
+        assert_same_checkpoint("cut-1", dir, 18);
+        for (uint64_t step = 3; step <= 18; step += 3) {
+            for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+                assert_true(metric(dir, step, names[i]) == metric("cut-1", step, names[i]));
+                assert_float_equal(metric(dir, step, names[i]), metric("cut-cpu", step, names[i]),
+                                   tolerance());
+            }
+        }
+    }
+}
+
+/* The first step of a process has no samples for two of three ranks. */
+static void a_run_goes_on_at_a_step_of_other_ranks(void **state)
+{
+    const char *const before[] = {"train.batch_size=14", "train.micro_batch=3", "train.resume=auto",
+                                  "train.max_steps=17", NULL};
+    const char *const last[] = {"train.batch_size=14", "train.micro_batch=3", "train.resume=auto",
+                                NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("gan.conf", 2, "parts", CUDA, before);
+    run_named("gan.conf", 3, "parts", CUDA, last);
+    assert_same_checkpoint("cut-1", "parts", 18);
+}
+
 /* Bits may make another pixel of a value between two. */
 static void sheets_of_images_are_the_processors(void **state)
 {
@@ -224,6 +265,8 @@ int main(void)
         cmocka_unit_test(checkpoints_go_on_on_the_processor_and_back),
         cmocka_unit_test(weights_of_a_file_are_those_of_both_networks),
         cmocka_unit_test(a_rank_without_samples_takes_part),
+        cmocka_unit_test(steps_that_are_cut_by_position_have_the_same_bits_on_any_number_of_ranks),
+        cmocka_unit_test(a_run_goes_on_at_a_step_of_other_ranks),
         cmocka_unit_test(sheets_of_images_are_the_processors),
         cmocka_unit_test(a_loss_that_is_no_number_ends_the_run),
     };

@@ -364,9 +364,56 @@ static void an_optimizer_is_not_offloaded_where_it_is_said_why(void **state)
          offload, CUDA);
 }
 
+/* Steps of 64 samples in 7 micro-batches, but the last of an epoch has 24 in 3. Losses that a GPU
+ * has only after backward are those of its micro-batch. */
+static void steps_that_are_cut_by_position_have_the_same_bits_on_any_number_of_ranks(void **state)
+{
+    static const char *const cut[] = {THREE_LAYERS,           "train.max_steps=11",
+                                      "train.micro_batch=10", "model.dropout=0.2",
+                                      "train.log_steps=1",    NULL};
+    static const char *const ways[][3] = {
+        {PLACED, TWO, SECOND_HALF},
+        {PLACED, "parallel.placement=fc1=cpu, fc2=cuda:0, fc3=cuda:0", "train.clip_norm=0"},
+        {COPIED, "parallel.devices=[\"cuda:0\",\"cpu\"]", "train.clip_norm=0"},
+        {CUDA, "train.offload_optimizer=true", "train.clip_norm=0"}};
+    static const int sizes[] = {1, 3, 5};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    for (size_t way = 0; way < sizeof ways / sizeof ways[0]; way++) {
+        const char *first = argument("cut%zu-1", way);
+
+        for (size_t i = 0; i < (way == 0 ? 3 : 2); i++) {
+            const char *name = argument("cut%zu-%d", way, sizes[i]);
+
+            run_with("small.conf", sizes[i], name, ways[way][0], ways[way][1], ways[way][2], cut);
+            assert_same_checkpoint(first, name, 11);
+            for (uint64_t step = 1; step <= 11; step++) {
+                assert_true(metric(first, step, "loss") == metric(name, step, "loss"));
+            }
+        }
+    }
+    assert_same_checkpoint("cut0-1", "cut3-1", 11);
+}
+
+/* The shared table goes through the GPUs with one micro-batch after another. */
+static void so_has_a_table_of_two_gpus(void **state)
+{
+    static const char *const plain[] = {"train.generate_steps=0", "model.blocks=2",
+                                        "train.accumulate=1", "train.micro_batch=3", NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_with("text.conf", 1, "cut-table", PLACED, TWO, "parallel.stages=[\"h.1\"]", plain);
+    run_with("text.conf", 3, "cut-table-3", PLACED, TWO, "parallel.stages=[\"h.1\"]", plain);
+    assert_same_checkpoint("cut-table", "cut-table-3", 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_that_are_cut_by_position_have_the_same_bits_on_any_number_of_ranks),
+        cmocka_unit_test(so_has_a_table_of_two_gpus),
         cmocka_unit_test(layers_on_two_gpus_write_the_files_of_one),
         cmocka_unit_test(micro_batches_on_two_gpus_at_once_write_the_files_of_one),
         cmocka_unit_test(an_embedding_on_the_processor_trains_with_layers_on_a_gpu),

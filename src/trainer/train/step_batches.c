@@ -18,6 +18,7 @@ void cddpi_step_batches_fini(struct cddpi_step_batches *all)
     cddpi_free(all->stored);
     cddpi_free(all->batches);
     cddpi_free(all->scales);
+    cddpi_free(all->results);
     *all = (struct cddpi_step_batches){0};
 }
 
@@ -55,8 +56,10 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
     all->stored = cddpi_zalloc_array((size_t)count, sizeof *all->stored);
     all->batches = cddpi_zalloc_array((size_t)count, sizeof *all->batches);
     all->scales = cddpi_zalloc_array((size_t)count, sizeof *all->scales);
+    all->results = cddpi_zalloc_array((size_t)count, sizeof *all->results);
     all->room = count;
-    done = all->stored != NULL && all->batches != NULL && all->scales != NULL;
+    done = all->stored != NULL && all->batches != NULL && all->scales != NULL &&
+           all->results != NULL;
     for (int m = 0; done && m < count; m++) {
         struct cddpi_stored_batch *batch = &all->stored[m];
 
@@ -105,6 +108,7 @@ cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi
 {
     struct cddpi_micro_batch batch = {.last = false};
     struct step_batches_sizes sizes = sizes_of(trainer, all);
+    uint64_t samples; /* over which the loss is a mean */
 
     if (all->stored == NULL) {
         CDDPI_TRY(allocate(trainer, multiple, all));
@@ -114,14 +118,18 @@ cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi
         all->batches[all->count] = store_batch(&sizes, &all->stored[all->count], &batch);
         CDDPI_TRY(cddpi_prefetcher_release(trainer->data.train.prefetcher));
     }
+    all->share = batch.share;
+    all->of = batch.of;
+    while (all->of > 0 && all->count > 0 && all->batches[all->count - 1].count == 0) {
+        all->count--; /* another rank has more */
+    }
     while (all->count % multiple != 0) {
         all->batches[all->count] = all->batches[0];
         all->batches[all->count++].count = 0;
     }
-    all->share = batch.share;
+    samples = all->of > 0 ? batch.samples : batch.share;
     for (int m = 0; m < all->count; m++) {
-        all->scales[m] = all->share > 0 ? 1.0 / ((double)all->share * trainer->models.predictions)
-                                        : 1.0;
+        all->scales[m] = samples > 0 ? 1.0 / ((double)samples * trainer->models.predictions) : 1.0;
     }
     return CDDP_OK;
 }

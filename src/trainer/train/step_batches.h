@@ -16,11 +16,14 @@ struct cddpi_step_batches {
     struct cddpi_stored_batch *stored; /* as many as a step can have */
     struct cddpi_batch *batches;       /* of the current step: count of them ... */
     double *scales;                    /* ... and the factors of their backwards */
+    struct cddpi_loss_result *results; /* ... and room for what their forwards find */
     int room, count;
     uint64_t share; /* samples of the step on this rank */
+    uint64_t of;    /* micro-batches of the step on all ranks; 0: not by position */
 };
 
-/** Fetch and copy the micro-batches of @p step, and count their predictions in it.
+/** Fetch and copy the micro-batches of @p step, and count their predictions in it. By position
+ * there may be none.
  *  @param multiple  Append empty batches until the number of batches is a multiple of this.
  *  @param logs      Whether this rank logs the batches' sample ids.
  *  @param all       Zeroed before the first step; release with cddpi_step_batches_fini(). */

@@ -28,41 +28,6 @@ static int owner_before(const struct cddpi_placed *placed, int s, const char *na
     return -1;
 }
 
-/* Allocate a part's own share of a gradient. */
-static cddp_status make_share(const struct cddpi_placed *placed, struct cddpi_placed_part *part,
-                              size_t index)
-{
-    const cddp_param *param = &placed->params[part->numbers[index]];
-
-    if (part->shares[index] == NULL) {
-        part->shares[index] = cddpi_alloc_aligned(cddpi_elements(param->dims, param->shape) *
-                                                  sizeof(float));
-    }
-    return part->shares[index] != NULL
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_NO_MEMORY, "parallel: no memory for a gradient of %s",
-                            param->name);
-}
-
-static cddp_status share_param(struct cddpi_placed *placed, int s, size_t index, int owner,
-                               size_t owner_index)
-{
-    struct cddpi_placed_part *part = &placed->parts[s];
-    struct cddpi_placed_part *from = &placed->parts[owner];
-    bool apart = placed->pipelined || placed->has_gpu;
-
-    part->numbers[index] = from->numbers[owner_index];
-    part->is_later[index] = true;
-    from->is_owner[owner_index] = true;
-    if (apart) {
-        CDDPI_TRY(make_share(placed, part, index));
-    }
-    if (apart && !placed->pipelined) {
-        CDDPI_TRY(make_share(placed, from, owner_index));
-    }
-    return cddpi_device_model_share_param(part->model, index, from->model, owner_index, !apart);
-}
-
 /* Append segment @p s's parameters to the list. */
 static cddp_status take_params(struct cddpi_placed *placed, int s)
 {
@@ -82,7 +47,7 @@ static cddp_status take_params(struct cddpi_placed *placed, int s)
         int owner = owner_before(placed, s, params[i].name, &owner_index);
 
         if (owner >= 0) {
-            CDDPI_TRY(share_param(placed, s, i, owner, owner_index));
+            CDDPI_TRY(cddpi_placed_share_param(placed, s, i, owner, owner_index));
         } else {
             part->numbers[i] = (uint32_t)placed->param_count;
             placed->params[placed->param_count++] = params[i];
@@ -190,6 +155,12 @@ int cddpi_placed_param_device(const struct cddpi_placed *placed, size_t index)
     return part != NULL ? part->segment.device : 0;
 }
 
+/* The number of shares of a segment's gradient. */
+static size_t share_count(const struct cddpi_placed *placed)
+{
+    return placed->separate ? (size_t)placed->slots : 1;
+}
+
 void cddpi_placed_add_memory(const struct cddpi_placed *placed, struct cddpi_held_memory *out)
 {
     for (int s = 0; s < placed->part_count; s++) {
@@ -205,7 +176,7 @@ void cddpi_placed_add_memory(const struct cddpi_placed *placed, struct cddpi_hel
             bool has_own = !part->is_later[i] || cddpi_device_model_is_on_gpu(part->model);
 
             memory->parameters -= has_own ? 0 : bytes; /* the owner's memory was counted */
-            memory->gradients += part->shares[i] != NULL ? bytes : 0;
+            memory->gradients += part->shares[i] != NULL ? bytes * share_count(placed) : 0;
         }
     }
 }
@@ -264,6 +235,11 @@ void cddpi_placed_on_param(struct cddpi_placed *placed, cddpi_param_wait_fn wait
     for (int s = 0; s < placed->part_count; s++) {
         cddpi_device_model_on_param(placed->parts[s].model, wait_param, &placed->parts[s]);
     }
+}
+
+bool cddpi_placed_is_tied(const struct cddpi_placed *placed)
+{
+    return placed->is_tied;
 }
 
 /* --- life --- */
@@ -365,6 +341,7 @@ cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec, uint64_t se
     placed->timeout_ms = options->timeout_ms;
     placed->traced = options->group;
     placed->pipelined = options->micro_batches > 1;
+    placed->separate = placed->pipelined && options->separate;
     placed->schedule = placed->pipelined ? options->schedule : CDDPI_PIPELINE_GPIPE;
     for (int s = 0; s < options->segment_count; s++) {
         const struct cddpi_core *core = &options->devices->cores[options->segments[s].device];

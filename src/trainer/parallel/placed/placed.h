@@ -21,6 +21,7 @@ struct cddpi_placed_options {
     int segment_count;
     enum cddpi_pipeline_schedule schedule; /* for several micro-batches */
     int micro_batches;   /* of cddpi_placed_step(): 1, or how many are under way at once */
+    bool separate;       /* see struct cddpi_placed_work */
     cddp_group *group;   /* for batch_norm with sync and spans in its trace; may be NULL */
     uint32_t timeout_ms; /* how long one device waits for another */
 };
@@ -33,6 +34,10 @@ CDDP_CHECKED cddp_status cddpi_placed_create(const struct cddpi_model_spec *spec
                                              const struct cddpi_placed_options *options,
                                              struct cddpi_placed **out);
 void cddpi_placed_destroy(struct cddpi_placed *placed);
+
+/** Whether several segments share a weight. If one of them is on a GPU, or the schedule is
+ *  zero_bubble, steps cannot be separate (struct cddpi_placed_work). */
+bool cddpi_placed_is_tied(const struct cddpi_placed *placed);
 
 /** The model part of segment @p index. The functions below reach its parameters, too. */
 struct cddpi_model *cddpi_placed_model(const struct cddpi_placed *placed, int index);
@@ -68,14 +73,26 @@ CDDP_CHECKED cddp_status cddpi_placed_backward(struct cddpi_placed *placed, doub
  *  segment. */
 struct cddpi_loss_result cddpi_placed_late(const struct cddpi_placed *placed);
 
-/** Run forward and backward of all @p count micro-batches of a step, several at once. Gradients are
- *  replaced, not added to.
- *  @param batches  Borrowed for the call. A batch may have no samples.
- *  @param scales   One per micro-batch: as the scale of cddpi_model_backward().
- *  @param out      The sum over all micro-batches. */
+/* The micro-batches of a step, at least one. */
+struct cddpi_placed_work {
+    const struct cddpi_batch *batches; /* may have no samples, unless they are separate */
+    const double *scales;              /* one for each: as the scale of cddpi_model_backward() */
+    int count;
+    /* The gradients of each micro-batch are reported, and the next one's replace them. Otherwise
+     * they are added up, and reported when they are complete. */
+    bool separate;
+    cddpi_grad_ready_fn ready;
+    /* A forward of segment @p index has run. It is called as ready. May be NULL. */
+    cddp_status (*forwarded)(void *context, int index);
+    void *context;
+};
+
+/** Run forward and backward of all micro-batches of a step, several at once. The first gradients
+ *  replace those of earlier steps.
+ *  @param work  Borrowed for the call, with all that it points to.
+ *  @param out   One for each micro-batch. */
 CDDP_CHECKED cddp_status cddpi_placed_step(struct cddpi_placed *placed,
-                                           const struct cddpi_batch *batches, const double *scales,
-                                           int count, cddpi_grad_ready_fn ready, void *context,
+                                           const struct cddpi_placed_work *work,
                                            struct cddpi_loss_result *out);
 
 #endif

@@ -7,6 +7,7 @@
 #include "parallel/device_trace.h"
 #include "parallel/placed/placed_state.h"
 
+#include <string.h>
 #include <time.h>
 
 /* State shared by all devices during a pass. */
@@ -16,9 +17,12 @@ struct placed_run {
     const struct cddpi_batch *batches;
     const double *scales;
     bool training, accumulate;
+    bool separate; /* struct cddpi_placed_work */
     cddpi_grad_ready_fn ready;
+    cddp_status (*forwarded_fn)(void *context, int index);
     void *context;
-    struct cddpi_loss_result result; /* written by the last segment's device */
+    struct cddpi_loss_result *results; /* one per micro-batch, written by the last segment's device
+                                        */
     struct cddpi_device_trace *trace;
     pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t moved;
@@ -110,12 +114,6 @@ struct report {
     const struct cddpi_placed_part *part;
 };
 
-/* Whether an owner's gradient is complete only after the other segments' shares are added. */
-static bool comes_later(const struct cddpi_placed_part *part, size_t index)
-{
-    return part->is_owner[index] && (part->placed->pipelined || part->shares[index] != NULL);
-}
-
 static cddp_status on_ready(void *context, size_t index)
 {
     const struct report *report = context;
@@ -123,8 +121,8 @@ static cddp_status on_ready(void *context, size_t index)
     struct cddpi_placed *placed = part->placed;
     cddp_status status;
 
-    if (part->is_later[index] || comes_later(part, index)) {
-        return CDDP_OK; /* the owner reports it, or add_shares() completes it later */
+    if (part->is_later[index] || cddpi_placed_comes_later(part, index)) {
+        return CDDP_OK; /* the owner reports it, or cddpi_placed_add_shares() completes it later */
     }
     pthread_mutex_lock(&placed->gate);
     status = report->run->ready(report->run->context, part->numbers[index]);
@@ -132,34 +130,66 @@ static cddp_status on_ready(void *context, size_t index)
     return status;
 }
 
-static cddp_status compute_action(struct placed_run *run,
-                                  const struct cddpi_pipeline_action *action)
+/* The caller hears that a forward of @p part has run. */
+static cddp_status tell_forwarded(const struct placed_run *run, struct cddpi_placed_part *part)
+{
+    struct cddpi_placed *placed = run->placed;
+    cddp_status status;
+
+    if (run->forwarded_fn == NULL) {
+        return CDDP_OK;
+    }
+    pthread_mutex_lock(&placed->gate);
+    status = run->forwarded_fn(run->context, (int)(part - placed->parts));
+    pthread_mutex_unlock(&placed->gate);
+    return status;
+}
+
+static cddp_status compute_backward(struct placed_run *run,
+                                    const struct cddpi_pipeline_action *action,
+                                    struct cddpi_loss_result *late)
 {
     struct cddpi_placed_part *part = &run->placed->parts[action->chunk];
-    bool completes = run->ready != NULL && action->micro_batch == run->plan->micro_batches - 1;
+    int m = action->micro_batch;
+    bool completes = run->ready != NULL && (run->separate || m == run->plan->micro_batches - 1);
+    bool accumulate = run->accumulate || (m > 0 && !run->separate);
     struct report report = {run, part};
-    struct cddpi_loss_result result = {0};
-    const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
-    bool accumulate = run->accumulate || action->micro_batch > 0;
 
-    CDDPI_TRY(cddpi_device_model_use_slots(part->model, &slots));
     if (action->pass == CDDPI_PASS_WEIGHTS) {
         return cddpi_device_model_weights(part->model, accumulate, completes ? on_ready : NULL,
                                           &report);
     }
-    bind_edges(run, action);
-    if (action->pass == CDDPI_PASS_BACKWARD) {
-        CDDPI_TRY(cddpi_device_model_backward(part->model, run->scales[action->micro_batch],
-                                              accumulate, completes ? on_ready : NULL, &report,
-                                              &result));
+    if (run->separate) {
+        cddpi_placed_begin_shares(part, m);
+    }
+    return cddpi_device_model_backward(part->model, run->scales[m], accumulate,
+                                       completes ? on_ready : NULL, &report, late);
+}
+
+static cddp_status compute_action(struct placed_run *run,
+                                  const struct cddpi_pipeline_action *action)
+{
+    struct cddpi_placed_part *part = &run->placed->parts[action->chunk];
+    struct cddpi_loss_result result = {0};
+    const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
+
+    CDDPI_TRY(cddpi_device_model_use_slots(part->model, &slots));
+    if (action->pass != CDDPI_PASS_WEIGHTS) {
+        bind_edges(run, action);
+    }
+    if (action->pass != CDDPI_PASS_FORWARD) {
+        CDDPI_TRY(compute_backward(run, action, &result));
     } else {
         CDDPI_TRY(cddpi_device_model_forward(part->model, &run->batches[action->micro_batch],
                                              run->training, &result));
+        CDDPI_TRY(tell_forwarded(run, part));
     }
     if (action->chunk == run->placed->part_count - 1) {
-        run->result.loss_sum += result.loss_sum;
-        run->result.correct += result.correct;
-        run->result.count += result.count;
+        struct cddpi_loss_result *sum = &run->results[action->micro_batch];
+
+        sum->loss_sum += result.loss_sum;
+        sum->correct += result.correct;
+        sum->count += result.count;
     }
     return CDDP_OK;
 }
@@ -239,47 +269,19 @@ static cddp_status start_run(struct placed_run *run)
 cddp_status cddpi_placed_forward(struct cddpi_placed *placed, const struct cddpi_batch *batch,
                                  bool training, struct cddpi_loss_result *out)
 {
-    struct placed_run run = {
-        .placed = placed, .plan = &placed->forward, .batches = batch, .training = training};
+    struct cddpi_loss_result result = {0};
+    struct placed_run run = {.placed = placed,
+                             .plan = &placed->forward,
+                             .batches = batch,
+                             .training = training,
+                             .results = &result};
 
     for (int s = 0; s < placed->part_count; s++) {
         CDDPI_TRY(make_room(&placed->parts[s], batch->count));
     }
     CDDPI_TRY(start_run(&run));
     if (out != NULL) {
-        *out = run.result;
-    }
-    return CDDP_OK;
-}
-
-/* Add the shares of weights that several segments have to the owner's gradient, in the order of the
- * segments, so that the sum is the same in every run. */
-static cddp_status add_shares(const struct placed_run *run)
-{
-    struct cddpi_placed *placed = run->placed;
-
-    for (int s = 0; s < placed->part_count; s++) {
-        const struct cddpi_placed_part *part = &placed->parts[s];
-
-        for (size_t i = 0; i < part->param_count; i++) {
-            const cddp_param *param = &placed->params[part->numbers[i]];
-            size_t count = part->shares[i] != NULL ? cddpi_elements(param->dims, param->shape) : 0;
-            float *sum = placed->grads[part->numbers[i]];
-            bool first = !part->is_later[i];
-
-            for (size_t e = 0; e < count; e++) {
-                sum[e] = first ? part->shares[i][e] : sum[e] + part->shares[i][e];
-            }
-        }
-    }
-    for (int s = 0; run->ready != NULL && s < placed->part_count; s++) {
-        const struct cddpi_placed_part *part = &placed->parts[s];
-
-        for (size_t i = 0; i < part->param_count; i++) {
-            if (comes_later(part, i) && !part->is_later[i]) {
-                CDDPI_TRY(run->ready(run->context, part->numbers[i]));
-            }
-        }
+        *out = result;
     }
     return CDDP_OK;
 }
@@ -292,11 +294,15 @@ cddp_status cddpi_placed_backward(struct cddpi_placed *placed, double scale, boo
                              .scales = &scale,
                              .accumulate = accumulate,
                              .ready = ready,
-                             .context = context};
-    cddp_status status = start_run(&run);
+                             .context = context,
+                             .results = &placed->late};
+    cddp_status status;
 
-    placed->late = run.result;
-    return status == CDDP_OK && ready != NULL && placed->has_gpu ? add_shares(&run) : status;
+    placed->late = (struct cddpi_loss_result){0};
+    status = start_run(&run);
+    return status == CDDP_OK && ready != NULL && placed->has_gpu
+               ? cddpi_placed_add_shares(placed, ready, context)
+               : status;
 }
 
 struct cddpi_loss_result cddpi_placed_late(const struct cddpi_placed *placed)
@@ -316,31 +322,32 @@ static cddp_status plan_step(struct cddpi_placed *placed, int count)
     return cddpi_placed_plan(&shape, CDDPI_PLACED_BOTH, &placed->step);
 }
 
-cddp_status cddpi_placed_step(struct cddpi_placed *placed, const struct cddpi_batch *batches,
-                              const double *scales, int count, cddpi_grad_ready_fn ready,
-                              void *context, struct cddpi_loss_result *out)
+cddp_status cddpi_placed_step(struct cddpi_placed *placed, const struct cddpi_placed_work *work,
+                              struct cddpi_loss_result *out)
 {
     struct placed_run run = {.placed = placed,
                              .plan = &placed->step,
-                             .batches = batches,
-                             .scales = scales,
+                             .batches = work->batches,
+                             .scales = work->scales,
                              .training = true,
-                             .ready = ready,
-                             .context = context};
+                             .separate = work->separate,
+                             .ready = work->ready,
+                             .forwarded_fn = work->forwarded,
+                             .context = work->context,
+                             .results = out};
 
-    CDDPI_TRY(plan_step(placed, count));
+    memset(out, 0, (size_t)work->count * sizeof *out);
+    CDDPI_TRY(plan_step(placed, work->count));
     if (placed->step.slots > placed->slots) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "parallel: %d micro-batches at once; it was made for %d",
                           placed->step.slots, placed->slots);
     }
     for (int s = 0; s < placed->part_count; s++) {
-        for (int m = 0; m < count; m++) {
-            CDDPI_TRY(make_room(&placed->parts[s], batches[m].count));
+        for (int m = 0; m < work->count; m++) {
+            CDDPI_TRY(make_room(&placed->parts[s], work->batches[m].count));
         }
     }
     CDDPI_TRY(start_run(&run));
-    CDDPI_TRY(add_shares(&run));
-    *out = run.result;
-    return CDDP_OK;
+    return work->separate ? CDDP_OK : cddpi_placed_add_shares(placed, work->ready, work->context);
 }

@@ -24,8 +24,11 @@ struct cddpi_placed_part {
     /* A weight shared by several segments belongs to the first of them, the owner; the later ones
      * read it there. If several micro-batches are under way at once, each later segment accumulates
      * its own share of the gradient, which is added to the owner's at the end. If a segment is on a
-     * GPU, the owner has a share, too, and the gradient is the sum of the shares. */
+     * GPU, the owner has a share, too, and the gradient is the sum of the shares. If micro-batches
+     * are separate, a later segment has a share for each of those under way, to which the owner's
+     * backward adds its part. */
     bool *is_later, *is_owner;
+    bool has_shares;
     float **shares; /* one per parameter; NULL: no share */
     void **places;  /* one per parameter, as argument of calls */
 };
@@ -38,7 +41,9 @@ struct cddpi_placed {
     int part_count;
     int slots; /* per part */
     bool pipelined;
-    bool has_gpu; /* at least one segment is on a GPU */
+    bool separate; /* struct cddpi_placed_work */
+    bool is_tied;  /* a weight is shared */
+    bool has_gpu;  /* at least one segment is on a GPU */
     enum cddpi_pipeline_schedule schedule;
     uint32_t timeout_ms;
     cddp_group *traced; /* borrowed; may be NULL */
@@ -53,5 +58,22 @@ struct cddpi_placed {
     cddpi_param_wait_fn wait;
     void *wait_context;
 };
+
+/* placed_shares.c */
+
+/** Segment @p s also has parameter @p owner_index of segment @p owner, as its own @p index. */
+CDDP_CHECKED cddp_status cddpi_placed_share_param(struct cddpi_placed *placed, int s, size_t index,
+                                                  int owner, size_t owner_index);
+/** Whether an owner's gradient is complete only after the other segments' shares are added. */
+bool cddpi_placed_comes_later(const struct cddpi_placed_part *part, size_t index);
+/** Add the shares of weights that several segments have to the owner's gradient, in the order of
+ *  the segments, so that the sum is the same in every run, and report the sums. Not if
+ *  micro-batches are separate. @p ready: may be NULL. */
+CDDP_CHECKED cddp_status cddpi_placed_add_shares(struct cddpi_placed *placed,
+                                                 cddpi_grad_ready_fn ready, void *context);
+/** Before the backward of micro-batch @p micro_batch, if they are separate: let the segment write
+ *  its shares to those of the micro-batch, and begin gradients of which it is the owner with the
+ *  shares of the next segment that has one. In the thread of the segment's device. */
+void cddpi_placed_begin_shares(struct cddpi_placed_part *part, int micro_batch);
 
 #endif

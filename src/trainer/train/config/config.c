@@ -185,7 +185,8 @@ static cddp_status check_dcgan(const struct cddpi_config *config)
          "dcgan has a loss of its own, binary cross-entropy: leave this out"},
         {config->train.precision != 0, "train.precision", "dcgan is computed in f32 only"},
         {config->train.accumulate > 1, "train.accumulate",
-         "dcgan computes a rank's share of a step at once: leave this out"},
+         "dcgan computes a rank's share of a step at once: leave this out, or let "
+         "train.micro_batch cut the batch"},
         {config->train.cuda_graph == CDDPI_GRAPH_ALWAYS, "train.cuda_graph",
          "steps of dcgan are not replayed: leave this out"},
         {config->parallel.pipeline > 1, "parallel.pipeline", whole},

@@ -110,9 +110,8 @@ static cddp_status init_step(struct cddpi_device_step *step)
 cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
                                      struct cddpi_device_step **out)
 {
-    int forwards = trainer->engine->forwards > 0
-                       ? trainer->engine->forwards
-                       : (int)cddpi_trainer_micro_batches(trainer->config, trainer->replicas.count);
+    int forwards = (trainer->engine->forwards > 0 ? trainer->engine->forwards : 1) *
+                   (int)cddpi_trainer_micro_batches(trainer->config, trainer->replicas.count);
     struct cddpi_device_step *step = cddpi_zalloc(sizeof *step);
     cddp_status status;
 
@@ -298,9 +297,11 @@ static cddp_status take_times(const struct cddpi_device_step *step, struct devic
 {
     int parts = times->mode.replays ? 0 : times->marks;
 
-    times->marks = 0;
     out->mode = times->mode;
-    CDDPI_TRY(add_time(step, times->begun[0], times->ended, &out->step_ns));
+    if (times->marks > 0) { /* otherwise this rank had no samples */
+        CDDPI_TRY(add_time(step, times->begun[0], times->ended, &out->step_ns));
+    }
+    times->marks = 0;
     if (!times->mode.replays) {
         CDDPI_TRY(add_time(step, times->updating, times->ended, &out->optimizer_ns));
     }

@@ -26,15 +26,15 @@ struct cddpi_engine {
     cddp_status (*check)(const struct cddpi_config *config, int world_size);
     cddp_status (*check_batch)(const struct cddpi_config *config, int replicas);
     /* Print the engine's part of a dry run. Optional.
-     * @param samples  Of a micro-batch. */
+     * @param replicas  Of the model, if as many ranks are started as the dry run is for.
+     * @param samples   Of a micro-batch. */
     cddp_status (*describe)(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                            int samples, FILE *file);
+                            int replicas, int samples, FILE *file);
     bool owns_devices;  /* ranks open their own devices; the group is on the processor, whatever
                            train.device says */
     bool replays;       /* a step on a device can be captured and replayed */
-    int forwards;       /* per update; 0: train.accumulate */
-    bool has_one_model; /* that a rank has on one device, all of it, so its memory can be estimated
-                         */
+    int forwards;       /* of a micro-batch before an update; 0: 1 */
+    bool has_one_model; /* of each rank, whole and on one device */
     const char *refuses_positions; /* why train.micro_batch is not supported; NULL: it is */
     const char *refuses_arrivals;  /* why CDDP_ARRIVALS is not supported; NULL: it is */
 

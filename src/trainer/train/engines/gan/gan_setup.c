@@ -126,6 +126,20 @@ static cddp_status make_unwanted(const struct cddpi_trainer *trainer, struct cdd
     return CDDP_OK;
 }
 
+/* Make room to remember a step's micro-batches, of @p samples each. */
+static cddp_status make_kept(const struct cddpi_trainer *trainer, size_t samples,
+                             struct cddpi_gan *gan)
+{
+    size_t count = (size_t)cddpi_trainer_micro_batches(trainer->config, trainer->replicas.count);
+
+    gan->kept_room = samples;
+    gan->kept = cddpi_zalloc_array(count, sizeof *gan->kept);
+    gan->kept_ids = cddpi_zalloc_array(count * samples, sizeof *gan->kept_ids);
+    CDDPI_TRY_MEMORY(gan->kept != NULL && gan->kept_ids != NULL,
+                     "trainer: no memory for %zu micro-batches", count);
+    return CDDP_OK;
+}
+
 /* Allocate for the largest batch of training, of evaluation, and for a sheet. */
 static cddp_status allocate_gan(const struct cddpi_trainer *trainer, struct cddpi_gan *gan)
 {
@@ -142,15 +156,14 @@ static cddp_status allocate_gan(const struct cddpi_trainer *trainer, struct cddp
     }
     for (int i = 0; i < CDDPI_GAN_SLOTS; i++) {
         CDDPI_TRY(pin_floats(trainer, room * gan->latent, &gan->slots[i].noise));
-        for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
-            CDDPI_TRY(pin_floats(trainer, room, &gan->slots[i].logits[pass]));
-        }
+        CDDPI_TRY(pin_floats(trainer, room, &gan->slots[i].logits));
     }
     CDDPI_TRY(make_floats(trainer, room * gan->latent, &gan->noise));
     CDDPI_TRY(make_floats(trainer, room * gan->image, &gan->fake));
     CDDPI_TRY(make_floats(trainer, room * gan->image, &gan->fake_grad));
     CDDPI_TRY(make_labels(trainer, labels, 0, &gan->zeros));
     CDDPI_TRY(make_labels(trainer, labels, 1, &gan->ones));
+    CDDPI_TRY(make_kept(trainer, trained, gan));
     return make_unwanted(trainer, gan);
 }
 
@@ -160,9 +173,7 @@ static void release_gan(const struct cddpi_trainer *trainer, struct cddpi_gan *g
 
     for (int i = 0; i < CDDPI_GAN_SLOTS; i++) {
         ops->unpin(trainer->device, gan->slots[i].noise);
-        for (int pass = 0; pass < CDDPI_GAN_CONVINCE; pass++) {
-            ops->unpin(trainer->device, gan->slots[i].logits[pass]);
-        }
+        ops->unpin(trainer->device, gan->slots[i].logits);
     }
     ops->release(trainer->device, gan->noise);
     ops->release(trainer->device, gan->fake);
@@ -171,6 +182,8 @@ static void release_gan(const struct cddpi_trainer *trainer, struct cddpi_gan *g
     ops->release(trainer->device, gan->ones);
     ops->release(trainer->device, gan->unwanted);
     cddpi_free(gan->unwanted_grads);
+    cddpi_free(gan->kept_ids);
+    cddpi_free(gan->kept);
     cddpi_free(gan->ids);
     cddpi_free(gan);
 }
@@ -183,7 +196,9 @@ static cddp_status complete(struct cddpi_trainer *trainer)
     gan->latent = (size_t)trainer->config->model.latent;
     gan->image = cddpi_dataset_elements(data);
     CDDPI_TRY(allocate_gan(trainer, gan));
+    CDDPI_TRY(cddpi_statistics_create(trainer, &gan->fake_statistics));
     CDDPI_TRY(cddpi_trainer_build_ddp(gan->generator));
+    CDDPI_TRY(cddpi_statistics_create(gan->generator, &gan->generator->step.statistics));
     CDDPI_TRY(cddpi_trainer_build_optimizer(gan->generator));
     return cddpi_trainer_build_device(gan->generator);
 }
@@ -215,8 +230,10 @@ static void destroy(struct cddpi_trainer *trainer)
 
         cddpi_device_step_destroy(generator->step.device);
         cddpi_optim_destroy(generator->step.optim);
+        cddpi_statistics_destroy(generator->step.statistics);
         cddp_ddp_destroy(generator->ddp);
         cddpi_free(generator->step.grads);
+        cddpi_statistics_destroy(gan->fake_statistics);
         cddpi_model_destroy(generator->model);
         cddpi_free(generator);
         release_gan(trainer, gan);
@@ -231,10 +248,11 @@ static bool fits(const struct cddpi_config *config)
 }
 
 static cddp_status describe(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                            int samples, FILE *file)
+                            int replicas, int samples, FILE *file)
 {
     (void)config;
     (void)spec;
+    (void)replicas;
     (void)samples;
     fputs("what follows is of one pass through both networks: a step goes three times through the "
           "discriminator, once through the generator\n",
@@ -296,7 +314,6 @@ const struct cddpi_engine cddpi_engine_gan = {
     .check_batch = cddpi_single_check_batch,
     .describe = describe,
     .forwards = 2,
-    .refuses_positions = "a step of dcgan has one micro-batch on each rank: leave this out",
     .refuses_arrivals = "a step of dcgan has several backwards",
     .build = build,
     .load_weights = cddpi_single_load_weights,

@@ -113,8 +113,10 @@ static cddp_status generate_images(struct cddpi_trainer *trainer, size_t bytes, 
 {
     const struct cddpi_device_ops *ops = trainer->device->ops;
     uint32_t timeout_ms = cddpi_group_timeout_ms(trainer->group);
+    struct cddpi_batch batch = {.count = COUNT};
+
     CDDPI_TRY(cddpi_gan_draw(trainer, CDDPI_RANDOM_SHEET, 0, cddpi_gan_of(trainer)->ids, COUNT));
-    CDDPI_TRY(cddpi_gan_forward(trainer, COUNT, false));
+    CDDPI_TRY(cddpi_gan_forward(trainer, &batch, false));
     /* A copy to unpinned memory has no deadline. */
     CDDPI_TRY(ops->finish(trainer->device, timeout_ms));
     CDDPI_TRY(

@@ -1,10 +1,13 @@
 /* placed_engine.c - owns the engine's row: checks, computes and updates a model in segments on each
  * rank's devices. */
 #include "train/engines/placed/placed_engine.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
+#include "ddp/copies.h"
 #include "train/batch_sizes.h"
+#include "train/statistics.h"
 
 #include <string.h>
 
@@ -50,38 +53,81 @@ static cddp_status check(const struct cddpi_config *config, int world_size)
     return cddpi_own_devices_check_generate(config);
 }
 
-static cddp_status run_pipeline(struct cddpi_trainer *trainer, struct cddpi_step_batches *all,
-                                struct cddpi_loss_result *out)
+/* By position, one backward of the reducer is for all of this rank's micro-batches. */
+static cddp_status begin_step(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
     cddp_step sync = CDDP_STEP_INIT;
 
     sync.number = trainer->cursor.step + 1;
-    sync.samples = all->share;
-    CDDPI_TRY(cddp_ddp_begin(trainer->ddp, &sync));
-    CDDPI_TRY(cddpi_placed_step(model_of(trainer), all->batches, all->scales, all->count,
-                                cddpi_trainer_grad_ready, trainer, out));
-    return cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, out->loss_sum);
+    if (all->of == 0) {
+        sync.samples = all->share;
+        return cddp_ddp_begin(trainer->ddp, &sync);
+    }
+    sync.kind = CDDP_STEP_BY_MICRO_BATCHES;
+    sync.micro_batches = all->of;
+    CDDPI_TRY(cddpi_statistics_begin_run(trainer->step.statistics, &sync));
+    return cddpi_ddp_begin_run(trainer->ddp, &sync);
+}
+
+/* By position: a micro-batch's gradient is ready. */
+static cddp_status part_ready(void *context, size_t index)
+{
+    struct cddpi_trainer *trainer = context;
+
+    return cddpi_ddp_run_grad_ready(trainer->ddp, index);
+}
+
+static cddp_status forwarded(void *context, int index)
+{
+    struct cddpi_trainer *trainer = context;
+
+    return cddpi_statistics_forwarded(trainer->step.statistics, index);
+}
+
+static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
+{
+    struct cddpi_interval *interval = &trainer->records.interval;
+    bool separate = all->of > 0;
+    struct cddpi_placed_work work = {.batches = all->batches,
+                                     .scales = all->scales,
+                                     .count = all->count,
+                                     .separate = separate,
+                                     .ready = separate ? part_ready : cddpi_trainer_grad_ready,
+                                     .forwarded = separate ? forwarded : NULL,
+                                     .context = trainer};
+
+    CDDPI_TRY(begin_step(trainer, all));
+    if (all->count == 0) { /* other ranks have the step's micro-batches */
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddpi_placed_step(model_of(trainer), &work, all->results));
+    for (int m = 0; m < all->count; m++) {
+        const struct cddpi_loss_result *result = &all->results[m];
+
+        CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result->loss_sum));
+        cddpi_exact_add(&interval->loss_sum, result->loss_sum);
+        interval->correct += result->correct;
+        interval->count += result->count;
+    }
+    return CDDP_OK;
 }
 
 /* Run a step with all its micro-batches in a pipeline, and average the gradients over ranks. */
 static cddp_status compute_pipeline(struct cddpi_trainer *trainer, struct cddpi_train_step *step)
 {
     struct cddpi_step_batches *all = &cddpi_placed_engine_of(trainer)->batches;
-    struct cddpi_interval *interval = &trainer->records.interval;
-    struct cddpi_loss_result result = {0};
     struct cddpi_moment begun, ended;
     cddp_status status;
 
     cddpi_launcher_report_alive();
     CDDPI_TRY(cddpi_step_batches_fetch(trainer, step, 1, true, all));
     begun = cddpi_moment_now(trainer);
-    status = run_pipeline(trainer, all, &result);
+    status = run_pipeline(trainer, all);
     ended = cddpi_moment_now(trainer);
-    interval->backward_ns += cddpi_moment_work_ns(&begun, &ended);
-    cddpi_exact_add(&interval->loss_sum, result.loss_sum);
-    interval->correct += result.correct;
-    interval->count += result.count;
-    return status == CDDP_OK ? cddp_ddp_wait(trainer->ddp) : status;
+    trainer->records.interval.backward_ns += cddpi_moment_work_ns(&begun, &ended);
+    CDDPI_TRY(status);
+    CDDPI_TRY(cddp_ddp_wait(trainer->ddp));
+    return all->of > 0 ? cddpi_statistics_end_run(trainer->step.statistics) : CDDP_OK;
 }
 
 static bool fits(const struct cddpi_config *config)

@@ -192,6 +192,58 @@ static cddp_status check_gpus(const struct cddpi_config *config,
                : CDDP_OK;
 }
 
+/* Whether each device has one stage, in their order. */
+static bool is_chain(const struct cddpi_segment *segments, int count)
+{
+    for (int s = 0; s < count; s++) {
+        if (segments[s].device != s) {
+            return false;
+        }
+    }
+    return count > 1;
+}
+
+/* How many micro-batches of a step are under way at once, or pass through the devices one after
+ * another (1). By position, that does not change results, so it is done where the schedule can. */
+static int micro_batches_of(const struct cddpi_trainer *trainer,
+                            const struct cddpi_segment *segments, int count)
+{
+    const struct cddpi_config *config = trainer->config;
+    int64_t all = cddpi_trainer_micro_batches(config, trainer->replicas.count);
+    bool in_order = config->parallel.schedule == CDDPI_PIPELINE_GPIPE;
+
+    if (!cddpi_trainer_by_position(config)) {
+        return config->parallel.micro_batches > 1 ? (int)all : 1;
+    }
+    return (in_order && count > 1 && all <= CDDPI_MODEL_SLOTS) ||
+                   (!in_order && is_chain(segments, count))
+               ? (int)all
+               : 1;
+}
+
+static cddp_status check_arrivals(const struct cddpi_placed_engine *placed)
+{
+    return cddpi_env(CDDPI_ENV_ARRIVALS) != NULL && placed->pipelined
+               ? cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                            "CDDP_ARRIVALS: gradients of several devices arrive in an order that "
+                            "is not the same in every run, and is not written down; unset it")
+               : CDDP_OK;
+}
+
+static cddp_status create_model(struct cddpi_trainer *trainer, const struct cddpi_model_spec *spec,
+                                const struct cddpi_placed_options *options)
+{
+    const struct cddpi_config *config = trainer->config;
+    struct cddpi_placed_engine *placed = cddpi_placed_engine_of(trainer);
+
+    placed->pipelined = options->micro_batches > 1;
+    CDDPI_TRY(check_arrivals(placed));
+    CDDPI_TRY(check_gpus(config, placed));
+    return cddpi_config_name_key(
+        config, placed->pipelined ? "parallel.schedule" : "parallel.type",
+        cddpi_placed_create(spec, (uint64_t)config->train.seed, options, &placed->model));
+}
+
 static cddp_status create_segments(struct cddpi_trainer *trainer,
                                    const struct cddpi_model_spec *spec,
                                    const struct cddpi_segment *segments, int count)
@@ -203,22 +255,27 @@ static cddp_status create_segments(struct cddpi_trainer *trainer,
         .segments = segments,
         .segment_count = count,
         .schedule = (enum cddpi_pipeline_schedule)config->parallel.schedule,
-        .micro_batches = placed->pipelined
-                             ? (int)cddpi_trainer_micro_batches(config, trainer->replicas.count)
-                             : 1,
+        .micro_batches = micro_batches_of(trainer, segments, count),
+        .separate = cddpi_trainer_by_position(config),
         .group = trainer->group,
         .timeout_ms = cddpi_group_timeout_ms(trainer->group),
     };
 
-    CDDPI_TRY(check_gpus(config, placed));
     if (count > CDDPI_TRAINER_CHUNKS) {
         return cddpi_config_fail(config, "parallel.placement",
                                  "goes %d times from device to device, and at most %d are possible",
                                  count - 1, CDDPI_TRAINER_CHUNKS - 1);
     }
-    return cddpi_config_name_key(
-        config, placed->pipelined ? "parallel.schedule" : "parallel.type",
-        cddpi_placed_create(spec, (uint64_t)config->train.seed, &options, &placed->model));
+    CDDPI_TRY(create_model(trainer, spec, &options));
+    if (!options.separate || !placed->pipelined || !cddpi_placed_is_tied(placed->model) ||
+        (!cddpi_devices_have_gpu(placed->own.devices) &&
+         options.schedule != CDDPI_PIPELINE_ZERO_BUBBLE)) {
+        return CDDP_OK;
+    }
+    cddpi_placed_destroy(placed->model);
+    placed->model = NULL;
+    options.micro_batches = 1;
+    return create_model(trainer, spec, &options);
 }
 
 cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
@@ -231,15 +288,9 @@ cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer,
     int count = 0;
     cddp_status status;
 
-    if (cddpi_env(CDDPI_ENV_ARRIVALS) != NULL && config->parallel.micro_batches > 1) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                          "CDDP_ARRIVALS: gradients of several devices arrive in an order that is "
-                          "not the same in every run, and is not written down; unset it");
-    }
     placed = cddpi_zalloc(sizeof *placed);
     CDDPI_TRY_MEMORY(placed != NULL, "parallel: no memory for %zu bytes", sizeof *placed);
     trainer->engine_state = placed;
-    placed->pipelined = config->parallel.micro_batches > 1;
     status = find_placement(config, spec, trainer->group, samples, &placed->own.devices, &segments,
                             &count);
     if (status == CDDP_OK) {
@@ -286,14 +337,15 @@ static cddp_status print_segment(const struct cddpi_model_spec *spec,
 }
 
 cddp_status cddpi_placed_engine_describe(const struct cddpi_config *config,
-                                         const struct cddpi_model_spec *spec, int samples,
-                                         FILE *file)
+                                         const struct cddpi_model_spec *spec, int replicas,
+                                         int samples, FILE *file)
 {
     struct cddpi_segment *segments = NULL;
     cddp_devices *devices = NULL;
     int count = 0;
     cddp_status status;
 
+    (void)replicas;
     if (config->parallel.type != CDDPI_PARALLEL_MODEL) {
         return CDDP_OK;
     }
