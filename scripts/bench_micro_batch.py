@@ -1,6 +1,6 @@
 """bench_micro_batch.py - the part `micro_batch` of scripts/bench: what train.micro_batch costs, beside runs without it
 that have as many micro-batches on each rank. The rows of a round are measured one after the other."""
-import json, os, statistics
+import json, os, resource, statistics
 
 CUT = 8 # micro-batches of the rows that have several on a rank
 MODELS = {"mlp": ("mlp", 256, (1200, 100)), "resnet20": ("resnet20", 256, (24, 2)), "gpt2 f32": ("gpt2", 16, (32, 4)),
@@ -25,16 +25,31 @@ def fastest(bench, conf, ranks, steps, words):
             "peak_rss_mib": row["peak_rss_mib"]}
 
 
+def processor_ms(bench, conf, ranks, steps, words):
+    """The processors' time of a step, of all ranks, without what a run takes besides. Other programs disturb it less."""
+    used = []
+    for count in (steps[1], steps[0]):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        bench.run_cddp(conf, ranks, os.path.join(bench.BUILD, "run"), count, steps[1], words)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return 1000 * (used[1] - used[0]) / (steps[0] - steps[1])
+
+
 def measure(bench, conf, batch, steps, words, rounds):
     found = {}
     for _ in range(rounds):
         for who, (ranks, without, cut) in ways(batch).items():
             for kind, extra in (("without", without), ("micro_batch", cut)):
-                row = fastest(bench, conf, ranks, steps, [f"train.batch_size={batch}", *words, *extra])
+                args = (bench, conf, ranks, steps, [f"train.batch_size={batch}", *words, *extra])
+                row = fastest(*args)
+                os.environ["CDDP_SPIN_US"] = "0" # waiting takes no time then
+                row["processor_ms"] = processor_ms(*args)
+                del os.environ["CDDP_SPIN_US"]
                 found.setdefault(who, {}).setdefault(kind, []).append(row)
     return {who: {kind: {key: statistics.median(row[key] for row in rows) for key in rows[0]} for kind, rows in kinds.items()}
-            | {"ratio": statistics.median(cut["step_ms"] / other["step_ms"]
-                                          for cut, other in zip(kinds["micro_batch"], kinds["without"]))}
+            | {key: statistics.median(cut[key] / other[key] for cut, other in zip(kinds["micro_batch"], kinds["without"]))
+               for key in ("step_ms", "processor_ms")}
             for who, kinds in found.items()}
 
 
@@ -52,11 +67,12 @@ def run(bench, rounds, quick):
 
 
 def table(result, number):
-    print("| train.micro_batch | step ms without | step ms with | more | peak MiB without | with |")
-    print("|---|---|---|---|---|---|")
+    print("| train.micro_batch | step ms without | with | more | processor ms without | with | more | peak MiB without | with |")
+    print("|---" * 9 + "|")
     for name, rows in result.items():
         for who, row in rows.items():
-            print(f"| {name}, {who} | {number(row['without']['step_ms'])} | {number(row['micro_batch']['step_ms'])} | "
-                  f"{100 * (row['ratio'] - 1):+.1f} % | {number(row['without']['peak_rss_mib'])} | "
-                  f"{number(row['micro_batch']['peak_rss_mib'])} |")
+            print(f"| {name}, {who} | " + "".join(
+                f"{number(row['without'][key])} | {number(row['micro_batch'][key])} | {100 * (row[key] - 1):+.1f} % | "
+                for key in ("step_ms", "processor_ms"))
+                + f"{number(row['without']['peak_rss_mib'])} | {number(row['micro_batch']['peak_rss_mib'])} |")
     print()
