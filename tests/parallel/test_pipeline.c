@@ -121,7 +121,7 @@ static int step_rank(int rank, int n, void *argument)
                                                  .ready = note_ready,
                                                  .context = &arrived};
 
-        result = (struct cddpi_loss_result){0, 0, 0};
+        result = (struct cddpi_loss_result){0};
         CHECK(cddpi_pipeline_step(pipeline, &work, results) == CDDP_OK);
         for (int m = 0; m < job->micro_batches; m++) {
             result.loss_sum += results[m].loss_sum;
