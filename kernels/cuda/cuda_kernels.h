@@ -37,6 +37,8 @@ struct cddpi_loss_totals {
     int64_t correct; /* rows */
 };
 
+enum { CDDPI_CUDA_REDUCE_RANKS = 256 }; /* most inputs of reduce() */
+
 /* Applied to each element of a product, in the same pass. GELU is the tanh form. */
 enum cddpi_cuda_epilogue { CDDPI_EPILOGUE_NONE, CDDPI_EPILOGUE_RELU, CDDPI_EPILOGUE_GELU };
 
@@ -425,13 +427,17 @@ struct cddpi_cuda_kernels {
 
     /* --- own kernels: collectives. They run in CDDPI_STREAM_COMM. --- */
 
-    /* out = op over @p inputs (at most 64 pointers, in rank order) as a binary tree over ranks,
-     * exactly as the host backend reduces (kernels/cpu/reduce.h): 16-bit types are summed in
-     * float32 and rounded once. With @p weights (device memory, float64, one for each input): the
-     * weighted mean. */
+    /* out = op over @p inputs (at most CDDPI_CUDA_REDUCE_RANKS pointers, in rank order) as a binary
+     * tree over ranks, exactly as the host backend reduces (kernels/cpu/reduce.h): 16-bit types are
+     * summed in float32 and rounded once. With @p weights (device memory, float64, one for each
+     * input): the weighted mean. */
     cddp_status (*reduce)(struct cddpi_device *device, cddp_type type, cddp_op op,
                           const void *const *inputs, const double *weights, int ranks, size_t count,
                           void *out);
+    /* *out (float32 or float64) = the share of rank @p rank in all @p weights, with which it is
+     * multiplied in a weighted mean. Any number of ranks. */
+    cddp_status (*share)(struct cddpi_device *device, cddp_type type, const double *weights,
+                         int ranks, int rank, void *out);
     /* data *= *factor (float64, device memory), in place; a factor of 0 writes zeros. */
     cddp_status (*scale)(struct cddpi_device *device, cddp_type type, const double *factor,
                          size_t count, void *data);

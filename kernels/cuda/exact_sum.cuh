@@ -23,8 +23,7 @@ static __device__ inline void exact_add_shared(int64_t *parts, double value)
     }
 }
 
-/* Add any number, as cddpi_exact_add() does, by one thread, but without a carry: @p sum has fewer
- * than 2^31 terms. */
+/* Add whatever number to a sum that no other thread adds to, of fewer than 2^31 terms. */
 static __device__ inline void exact_add(struct cddpi_exact_sum *sum, double value)
 {
     cddpi_exact_term term;
@@ -35,8 +34,8 @@ static __device__ inline void exact_add(struct cddpi_exact_sum *sum, double valu
                                : CDDPI_EXACT_NAN]++;
         return;
     }
-    sum->parts[CDDPI_EXACT_TERMS]++;
     term = cddpi_exact_term_of(value);
+    sum->parts[CDDPI_EXACT_TERMS]++;
     for (int i = 0; i < 3; i++) {
         sum->parts[term.first + i] += term.at[i];
     }

@@ -156,6 +156,8 @@ struct cddpi_model_spec {
     bool split; /* on the CPU: backward leaves parameter gradients to cddpi_model_weights(), for the
                    layers where that pays off */
     bool no_values; /* leave parameters and buffers zero: all of them will be loaded */
+    bool invariant; /* on the CPU: bits do not depend on the number of threads, so matrix products
+                       use one thread, or AMX on all */
     int towers; /* alexnet: 2: the two towers are separate layers; 0 and 1: groups of channels */
 };
 
@@ -478,6 +480,10 @@ size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
 
 /** How products are computed, in a few words. */
 const char *cddpi_model_matmul_note(const struct cddpi_model *model);
+
+/** What the model's bits depend on besides its inputs, in a few words: instructions, libraries, the
+ *  kind of device. */
+void cddpi_model_arithmetic(const struct cddpi_model *model, char *out, size_t bytes);
 
 /** Why bf16 is not faster than float32 for this model on this machine. NULL: bf16 is faster, or the
  *  model uses float32. */

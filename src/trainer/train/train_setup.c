@@ -20,6 +20,7 @@
 #include "train/normalize.h"
 #include "train/resume.h"
 #include "train/same_config.h"
+#include "train/same_kernels.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 #include "train/statistics.h"
@@ -108,6 +109,7 @@ static cddp_status check_init_method(const struct cddpi_config *config)
 static cddp_status check_positions(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
+    const char *products = cddpi_env(CDDPI_ENV_PRODUCTS);
 
     if (!cddpi_trainer_by_position(config)) {
         return CDDP_OK;
@@ -116,10 +118,18 @@ static cddp_status check_positions(const struct cddpi_trainer *trainer)
         return cddpi_config_fail(config, "train.micro_batch", "%s",
                                  trainer->engine->refuses_positions);
     }
-    return cddpi_device_is_async(trainer->device) && !config->ddp.deterministic
+    if (!cddpi_device_is_async(trainer->device)) {
+        return CDDP_OK;
+    }
+    if (!config->ddp.deterministic) {
+        return cddpi_config_fail(config, "train.micro_batch",
+                                 "results do not depend on the number of ranks, so they need "
+                                 "ddp.deterministic = true");
+    }
+    return products != NULL && strcmp(products, "fast") == 0
                ? cddpi_config_fail(config, "train.micro_batch",
-                                   "results do not depend on the number of ranks, so they need "
-                                   "ddp.deterministic = true")
+                                   "CDDP_PRODUCTS=fast chooses products by measured times, so bits "
+                                   "would depend on them: unset it")
                : CDDP_OK;
 }
 
@@ -321,6 +331,7 @@ cddp_status cddpi_trainer_create(struct cddpi_config *config, struct cddpi_train
         join_group,
         open_data,
         cddpi_trainer_build_model,
+        cddpi_trainer_compare_kernels,
         cddpi_trainer_prepare_text,
         cddpi_trainer_build_ddp,
         create_statistics,

@@ -316,10 +316,12 @@ const struct cddpi_key cddpi_config_keys[] = {
              "error. In all cases, parameters, their gradients and sums are f32 (*ddp.wire* says "
              "what is sent)."},
     {KEY(train.products), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_MATMUL_MODE_MAP),
-     .text = "How products of f32 factors are computed. *auto*: with AMX, if the CPU has it, the "
-             "product is large and $CDDP_THREADS is 1; each factor is then the sum of three bf16 "
-             "parts, which is as exact as f32 and nearly twice as fast. *fma*: always with plain "
-             "f32 arithmetic, for comparisons, and if numbers below 1e-33 matter."},
+     .text =
+         "How products of f32 factors are computed. *auto*: with AMX, if the CPU has it, the "
+         "product is large and $CDDP_THREADS is 1 (or *train.micro_batch* is given); each "
+         "factor is then the sum of three bf16 parts, which is as exact as f32 and nearly twice "
+         "as fast. *fma*: always with plain f32 arithmetic, for comparisons, and if numbers "
+         "below 1e-33 matter."},
     {KEY(train.cuda_graph), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_CUDA_GRAPH_MAP),
      .text = "On GPUs: capture a step as CUDA graphs, and replay it at next to no cost for the "
              "CPU. The results are the same. *auto*: after 5 steps, time 5 replayed and 5 other "
