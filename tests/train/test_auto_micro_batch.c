@@ -156,7 +156,7 @@ static void other_words_and_models_in_parts_are_refused(void **state)
     options = options_of(2, "refused", "auto", "1");
     options.arguments[3] = "parallel.pipeline=2";
     run = run_badly(&options);
-    assert_says(&run, "err", 0, "train.micro_batch: ");
+    assert_says(&run, "err", 0, "train.micro_batch: \"auto\" is for one model on one device");
 }
 
 static void a_dry_run_says_what_would_be_chosen(void **state)

@@ -131,6 +131,27 @@ static void convolutions_have_the_same_bits_at_any_number_of_ranks(void **state)
     compare_ranks("small.conf", "cnn", arguments, 4);
 }
 
+static void running_statistics_have_the_same_bits_at_any_number_of_ranks(void **state)
+{
+    static const char *const precisions[] = {"f32", "bf16"};
+
+    (void)state;
+    NEEDS_DEVICE();
+    for (int i = 0; i < 2; i++) {
+        const char *const arguments[] = {
+            "model.type=layers",
+            "model.layers=({type=\"conv2d\";units=4;kernel=3;stride=2;},{type=\"batch_norm\";},"
+            "{type=\"relu\";},{type=\"flatten\";},{type=\"linear\";units=4;})",
+            "train.batch_size=46",
+            "train.max_steps=15",
+            "train.micro_batch=5",
+            argument("train.precision=%s", precisions[i]),
+            NULL};
+
+        compare_ranks("small.conf", argument("norm-%s", precisions[i]), arguments, 15);
+    }
+}
+
 static void a_language_model_has_the_same_bits_at_any_number_of_ranks(void **state)
 {
     static const char *const precisions[] = {"f32", "bf16"};
@@ -209,6 +230,7 @@ int main(void)
         cmocka_unit_test(sixteen_bits_have_the_same_bits_at_any_number_of_ranks),
         cmocka_unit_test(the_same_steps_are_skipped_at_any_number_of_ranks),
         cmocka_unit_test(convolutions_have_the_same_bits_at_any_number_of_ranks),
+        cmocka_unit_test(running_statistics_have_the_same_bits_at_any_number_of_ranks),
         cmocka_unit_test(a_language_model_has_the_same_bits_at_any_number_of_ranks),
         cmocka_unit_test(a_run_goes_on_at_another_number_of_ranks_with_the_same_bits),
         cmocka_unit_test(a_size_that_is_chosen_has_the_bits_of_the_same_that_is_given),

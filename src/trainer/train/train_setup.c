@@ -40,11 +40,22 @@ static cddp_status check_trace(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
+/* The memory of other models is not estimated. */
+static cddp_status check_auto(const struct cddpi_config *config, const struct cddpi_engine *engine)
+{
+    return config->train.micro_batch == CDDPI_AUTO && !engine->has_one_model
+               ? cddpi_config_fail(config, "train.micro_batch",
+                                   "\"auto\" is for one model on one device of each rank: give a "
+                                   "number of samples")
+               : CDDP_OK;
+}
+
 cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
 {
     const struct cddpi_engine *engine = cddpi_engine_of(config);
 
     CDDPI_TRY(engine->check(config, world_size));
+    CDDPI_TRY(check_auto(config, engine));
     CDDPI_TRY(engine->check_batch(config, world_size / config->parallel.pipeline));
     CDDPI_TRY(check_trace(config));
     CDDPI_TRY(cddpi_trainer_check_files(config));
@@ -107,11 +118,6 @@ static cddp_status check_positions(const struct cddpi_trainer *trainer)
         return cddpi_config_fail(config, "train.micro_batch", "%s",
                                  trainer->engine->refuses_positions);
     }
-    if (config->train.micro_batch == CDDPI_AUTO && !trainer->engine->has_one_model) {
-        return cddpi_config_fail(config, "train.micro_batch",
-                                 "\"auto\" is for one model on one device of each rank: give a "
-                                 "number of samples");
-    }
     if (!cddpi_device_is_async(trainer->device)) {
         return CDDP_OK;
     }
@@ -147,6 +153,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(cddpi_config_agree(config, trainer->group));
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
+    CDDPI_TRY(check_auto(config, trainer->engine));
     CDDPI_TRY(cddpi_engine_call(trainer->engine->join, trainer));
     CDDPI_TRY(trainer->engine->check_batch(config, trainer->replicas.count));
     CDDPI_TRY(check_positions(trainer));
