@@ -28,6 +28,7 @@ extern "C" {
 #endif
 
 struct cddpi_device;
+struct cddpi_exact_sum;
 
 /* Applied to each element of a product, in the same pass. GELU is the tanh form. */
 enum cddpi_cuda_epilogue { CDDPI_EPILOGUE_NONE, CDDPI_EPILOGUE_RELU, CDDPI_EPILOGUE_GELU };
@@ -389,14 +390,15 @@ struct cddpi_cuda_kernels {
     /* Update all tensors in one launch; each element has the bits of kernels/cpu/cpu_optim.h. */
     cddp_status (*update)(struct cddpi_device *device, const struct cddpi_cuda_update *update,
                           const struct cddpi_cuda_tensors *tensors);
-    /* *out (float64) = the sum of squares of all gradients, in an order fixed by the counts. */
+    /* *out = the sum of squares of all gradients, carried; the same as by kernels/cpu/cpu_optim.h.
+     */
     cddp_status (*squares)(struct cddpi_device *device, const struct cddpi_cuda_tensors *tensors,
-                           double *out);
+                           struct cddpi_exact_sum *out);
     /* *scale = 1 / loss scale x min(1, clip / norm) from *squares; *skip = 1 and *scale = 0 if the
-     * squares are not finite. @p loss_scale NULL: 1; clip 0: no clipping. *norm (float32): for
-     * reports. */
-    cddp_status (*clip)(struct cddpi_device *device, const double *squares, const float *loss_scale,
-                        double clip, float *scale, int32_t *skip, float *norm);
+     * squares are not finite. @p loss_scale NULL: 1; clip 0: no clipping. *norm: for reports. */
+    cddp_status (*clip)(struct cddpi_device *device, const struct cddpi_exact_sum *squares,
+                        const float *loss_scale, double clip, float *scale, int32_t *skip,
+                        double *norm);
     /* Apply GradScaler's rule to *loss_scale and *good_steps after a step
      * (src/trainer/optim/loss_scale.h). */
     cddp_status (*scale_loss)(struct cddpi_device *device, const int32_t *skip, double growth,

@@ -1,8 +1,9 @@
 /* tensors.cuh - the layout of a table of tensors (struct cddpi_cuda_tensors) in device memory:
- * entries, scalars that an update computes for each tensor, pieces, and one sum for each piece. */
+ * entries, scalars that an update computes for each tensor, pieces, and a sum of squares. */
 #ifndef CDDPI_CUDA_TENSORS_CUH
 #define CDDPI_CUDA_TENSORS_CUH
 
+#include "base/exact_sum.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/pack.cuh"
 
@@ -35,7 +36,7 @@ struct tensor_table {
     tensor_entry *entries;
     tensor_scalars *scalars;
     tensor_piece *pieces;
-    double *sums;
+    struct cddpi_exact_sum *squares; /* zero, but within the kernel `squares` */
     size_t bytes;
 };
 
@@ -45,11 +46,11 @@ inline tensor_table tensor_table_at(void *memory, size_t slots, size_t pieces)
     uintptr_t begin = (uintptr_t)memory;
     uintptr_t scalars = begin + slots * sizeof(tensor_entry);
     uintptr_t work = scalars + slots * sizeof(tensor_scalars);
-    uintptr_t sums = work + pieces * sizeof(tensor_piece);
-    uintptr_t end = sums + pieces * sizeof(double);
+    uintptr_t squares = work + pieces * sizeof(tensor_piece);
+    uintptr_t end = squares + (pieces > 0 ? sizeof(struct cddpi_exact_sum) : 0);
 
-    return {(tensor_entry *)begin, (tensor_scalars *)scalars, (tensor_piece *)work, (double *)sums,
-            end - begin};
+    return {(tensor_entry *)begin, (tensor_scalars *)scalars, (tensor_piece *)work,
+            (struct cddpi_exact_sum *)squares, end - begin};
 }
 
 #endif

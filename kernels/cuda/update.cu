@@ -304,9 +304,11 @@ void fill_table(const tensor_table &table, const struct cddpi_cuda_slot *slots, 
                             slot->steps, slot->count, slot->decays, packed};
         table.scalars[i] = {};
         for (size_t at = 0; at < slot->count; at += CDDPI_PIECE) {
-            table.pieces[next] = {(uint32_t)i, (uint32_t)(at / CDDPI_PIECE)};
-            table.sums[next++] = 0;
+            table.pieces[next++] = {(uint32_t)i, (uint32_t)(at / CDDPI_PIECE)};
         }
+    }
+    if (next > 0) {
+        *table.squares = {};
     }
 }
 

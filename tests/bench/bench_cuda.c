@@ -239,7 +239,7 @@ static cddp_status update(const struct job *job)
 
 static cddp_status squares(const struct job *job)
 {
-    return k->squares(cuda, job->tensors, sums + 1);
+    return k->squares(cuda, job->tensors, (struct cddpi_exact_sum *)(void *)(sums + 1));
 }
 
 static cddp_status cast(const struct job *job)

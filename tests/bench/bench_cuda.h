@@ -118,7 +118,7 @@ static inline void prepare_memory(void)
     free(host);
     floats = device_memory(8 * (size_t)size.vocab * (size_t)size.embed);
     fill((char *)floats, 8 * (size_t)size.vocab * (size_t)size.embed);
-    sums = device_memory(2 * sizeof *sums);
+    sums = device_memory(128 * sizeof *sums);
 }
 
 /* --- one operation --- */

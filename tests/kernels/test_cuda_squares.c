@@ -2,53 +2,52 @@
  * bit by bit. */
 #include "support/cuda_update.h"
 
-static double squares_of(const struct model *model)
+static struct cddpi_exact_sum squares_of(const struct model *model)
 {
-    double *out = cuda_alloc(sizeof *out);
-    double *host;
-    double value;
+    struct cddpi_exact_sum *out = cuda_alloc(sizeof *out);
+    struct cddpi_exact_sum *host;
+    struct cddpi_exact_sum sum;
 
     cuda_ok(cuda->kernels->squares(cuda, &model->made, out));
     host = cuda_download(out, sizeof *out);
-    value = *host;
+    sum = *host;
     free(host);
     cuda_release(out);
-    return value;
+    return sum;
 }
 
-static void squares_are_summed_in_float64_in_one_order(void **state)
+/* Each sum begins at zero. */
+static void squares_are_those_of_the_processor(void **state)
 {
+    struct cddpi_exact_sum expected = {{0}};
     struct model model;
-    long double expected = 0;
-    double first;
 
     (void)state;
     NEEDS_CUDA();
     make(&model, CDDP_BF16, false);
     for (int i = 0; i < TENSORS; i++) {
-        for (size_t k = 0; k < model.tensors[i].count; k++) {
-            expected += (long double)model.tensors[i].g[k] * model.tensors[i].g[k];
-        }
+        cddpi_optim_kernels()->add_squares(model.tensors[i].g, model.tensors[i].count, &expected);
     }
-    first = squares_of(&model);
-    assert_true(fabs(first - (double)expected) <= 1e-13 * (double)expected);
-    for (int i = 0; i < 3; i++) { /* blocks come in other orders */
-        assert_true(squares_of(&model) == first);
+    cddpi_exact_carry(&expected);
+    for (int i = 0; i < 3; i++) {
+        struct cddpi_exact_sum sum = squares_of(&model);
+
+        assert_memory_equal(&sum, &expected, sizeof sum);
     }
     unmake(&model);
 }
 
-/* The same numbers in a tensor that is not aligned. */
-static void the_order_of_squares_is_one_of_counts_alone(void **state)
-{
-    enum { COUNT = 20001 };
-    float *host;
-    double sums[2];
+enum { COUNT = 50001 };
 
-    (void)state;
-    NEEDS_CUDA();
-    host = some(77, COUNT, 1);
+/* The same numbers in a tensor that is aligned, or not. */
+static void expect_squares(const float *host, bool finite)
+{
+    struct cddpi_exact_sum expected = {{0}};
+
+    cddpi_optim_kernels()->add_squares(host, COUNT, &expected);
+    cddpi_exact_carry(&expected);
     for (size_t late = 0; late < 2; late++) {
+        struct cddpi_exact_sum sum;
         struct cddpi_cuda_slot slot = {.count = COUNT};
         struct model model = {.copy_type = CDDP_BF16};
         void *memory;
@@ -57,25 +56,62 @@ static void the_order_of_squares_is_one_of_counts_alone(void **state)
         slot.param = memory;
         model.table = cuda_alloc(cuda->kernels->tensors_bytes(&slot, 1));
         cuda_ok(cuda->kernels->tensors(cuda, &slot, 1, model.table, &model.made));
-        sums[late] = squares_of(&model);
+        sum = squares_of(&model);
+        if (finite) {
+            assert_memory_equal(&sum, &expected, sizeof sum);
+        } else {
+            double value = cddpi_exact_value(&sum);
+            double wanted = cddpi_exact_value(&expected);
+
+            assert_true(isnan(wanted) ? isnan(value) : value == wanted);
+        }
         cuda_release(model.table);
         cuda_release(memory);
     }
-    assert_true(sums[0] == sums[1]);
+}
+
+/* Of numbers that are as different as can be, and of all magnitudes between. */
+static void squares_of_any_numbers_are_exact(void **state)
+{
+    float *host;
+
+    (void)state;
+    NEEDS_CUDA();
+    host = some(77, COUNT, 1);
+    expect_squares(host, true);
+    for (size_t i = 0; i < COUNT; i++) { /* in float64, sums of 16 differ by 2^30, then by 2^540 */
+        host[i] = ldexpf(host[i],
+                         i / 5000 % 2 == 0 ? -(int)(i / 16 % 16) : (int)(i / 32 % 270) - 145);
+    }
+    expect_squares(host, true);
+    memset(host, 0, COUNT * sizeof *host);
+    expect_squares(host, true);
+    host[COUNT - 1] = 0x1p-149F;
+    expect_squares(host, true);
+    host[17] = (float)-INFINITY;
+    expect_squares(host, false);
+    host[40000] = (float)NAN;
+    expect_squares(host, false);
+    host[17] = 1;
+    host[40000] = -(float)NAN;
+    expect_squares(host, false);
     free(host);
 }
 
 static void no_tensors_have_no_squares_and_no_update(void **state)
 {
+    const struct cddpi_exact_sum none = {{0}};
     struct cddpi_cuda_update update = adamw;
     struct model model = {.copy_type = CDDP_BF16};
+    struct cddpi_exact_sum sum;
     const double lr = 1;
 
     (void)state;
     NEEDS_CUDA();
     cuda_ok(cuda->kernels->tensors(cuda, NULL, 0, NULL, &model.made));
     assert_int_equal(cuda->kernels->tensors_bytes(NULL, 0), 0);
-    assert_true(squares_of(&model) == 0);
+    sum = squares_of(&model);
+    assert_memory_equal(&sum, &none, sizeof sum);
     model.lr = cuda_upload(&lr, sizeof lr);
     update.lr = model.lr;
     cuda_ok(cuda->kernels->update(cuda, &update, &model.made));
@@ -83,22 +119,28 @@ static void no_tensors_have_no_squares_and_no_update(void **state)
 }
 
 struct clipped {
-    float scale, norm;
+    double norm;
+    float scale;
     int32_t skip;
 };
 
 static struct clipped clip(double squares, float loss_scale, double limit)
 {
-    double *in = cuda_upload(&squares, sizeof squares);
+    struct cddpi_exact_sum sum = {{0}};
+    struct cddpi_exact_sum *in;
     float *by = cuda_upload(&loss_scale, sizeof loss_scale);
     char *out = cuda_alloc(sizeof(struct clipped));
     struct clipped *host;
     struct clipped result;
 
+    for (int i = 0; i < 8; i++) { /* as of eight ranks */
+        cddpi_exact_add(&sum, squares / 8);
+    }
+    in = cuda_upload(&sum, sizeof sum);
     cuda_ok(cuda->kernels->clip(cuda, in, loss_scale != 0 ? by : NULL, limit,
                                 (float *)(void *)(out + offsetof(struct clipped, scale)),
                                 (int32_t *)(void *)(out + offsetof(struct clipped, skip)),
-                                (float *)(void *)(out + offsetof(struct clipped, norm))));
+                                (double *)(void *)(out + offsetof(struct clipped, norm))));
     host = cuda_download(out, sizeof *host);
     result = *host;
     free(host);
@@ -111,7 +153,7 @@ static struct clipped clip(double squares, float loss_scale, double limit)
 static void clipping_is_the_training_loops(void **state)
 {
     const double squares = 7.3;
-    float norm = (float)sqrt(squares);
+    double norm = sqrt(squares);
     struct clipped result;
 
     (void)state;
@@ -185,8 +227,8 @@ static void loss_scales_move_as_on_the_processor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(squares_are_summed_in_float64_in_one_order),
-        cmocka_unit_test(the_order_of_squares_is_one_of_counts_alone),
+        cmocka_unit_test(squares_are_those_of_the_processor),
+        cmocka_unit_test(squares_of_any_numbers_are_exact),
         cmocka_unit_test(no_tensors_have_no_squares_and_no_update),
         cmocka_unit_test(clipping_is_the_training_loops),
         cmocka_unit_test(what_is_not_finite_is_skipped),

@@ -1,5 +1,6 @@
 /* test_pipeline.c - models in pipelines of real processes: the bits of the same micro-batches
  * through the whole model, for every schedule, with any numbers of samples; and what is refused. */
+#include "base/error.h"
 #include "parallel/pipeline/pipeline.h"
 #include "support/nn_model.h"
 #include "support/nn_sync.h"
@@ -99,6 +100,7 @@ static int step_rank(int rank, int n, void *argument)
     void **grads[2];
     struct cddpi_loss_result sum = {0, 0, 0};
     struct cddpi_loss_result result;
+    struct cddpi_loss_result results[MOST];
     struct cddpi_pipeline *pipeline;
 
     CHECK(join(&spread, "pipeline", NULL, NULL, rank, n, &options.group) == 0);
@@ -113,10 +115,18 @@ static int step_rank(int rank, int n, void *argument)
     }
     for (int again = 0; again < 2; again++) { /* slots and messages of a step before */
         struct arrived arrived = {{0, 0}};
+        const struct cddpi_pipeline_work work = {.batches = batches,
+                                                 .scales = scales,
+                                                 .count = job->micro_batches,
+                                                 .ready = note_ready,
+                                                 .context = &arrived};
 
         result = (struct cddpi_loss_result){0, 0, 0};
-        CHECK(cddpi_pipeline_step(pipeline, batches, scales, job->micro_batches, note_ready,
-                                  &arrived, &result) == CDDP_OK);
+        CHECK(cddpi_pipeline_step(pipeline, &work, results) == CDDP_OK);
+        for (int m = 0; m < job->micro_batches; m++) {
+            result.loss_sum += results[m].loss_sum;
+            result.count += results[m].count;
+        }
         for (int c = 0; c < job->chunks; c++) {
             size_t count;
 
@@ -148,6 +158,86 @@ static int step_rank(int rank, int n, void *argument)
     }
     fixture_fini(&whole);
     cddpi_pipeline_destroy(pipeline);
+    cddp_group_destroy(options.group);
+    return 0;
+}
+
+enum { LARGE = (80 << 20) / sizeof(float) }; /* more than shared memory holds for a message */
+
+/* Messages beside those of a pipeline. */
+struct beside {
+    struct cddpi_pipeline *pipeline;
+    cddp_group *group;
+    float *data;
+    cddp_work *work;
+    int rank;
+    int backwards;
+};
+
+/* Before the first backward of the last stage, it sends something large to the first stage, which
+ * waits for it before its own. */
+static cddp_status send_beside(void *context, int chunk, enum cddpi_pipeline_pass pass)
+{
+    struct beside *beside = context;
+
+    (void)chunk;
+    if (pass != CDDPI_PASS_BACKWARD || beside->backwards++ > 0) {
+        return CDDP_OK;
+    }
+    if (beside->rank == 1) {
+        return cddp_send(beside->group, beside->data, LARGE, CDDP_F32, 0, &beside->work);
+    }
+    CDDPI_TRY(cddp_recv(beside->group, beside->data, LARGE, CDDP_F32, 1, &beside->work));
+    return cddpi_pipeline_finish(beside->pipeline, &beside->work);
+}
+
+static int beside_rank(int rank, int n, void *argument)
+{
+    const struct job *job = argument;
+    struct spread spread = {.url = job->url};
+    struct cddpi_pipeline_options options = {
+        .chunks = 1, .stages = job->stages, .most_micro_batches = job->micro_batches};
+    struct beside beside = {.rank = rank, .data = calloc(LARGE, sizeof(float))};
+    struct fixture samples[MOST];
+    struct cddpi_batch batches[MOST];
+    double scales[MOST];
+    void **grads;
+    size_t count;
+    struct cddpi_loss_result results[MOST];
+    const struct cddpi_pipeline_work work = {.batches = batches,
+                                             .scales = scales,
+                                             .count = job->micro_batches,
+                                             .separate = true,
+                                             .before = send_beside,
+                                             .context = &beside};
+
+    setenv("CDDP_COMM_THREAD", "0", 1);
+    beside.data[LARGE - 1] = rank == 1 ? 7 : 0;
+    CHECK(join(&spread, "beside", NULL, NULL, rank, n, &options.group) == 0);
+    CHECK(cddp_group_split(options.group, 0, rank, &beside.group) == CDDP_OK);
+    CHECK(cddpi_pipeline_create(job->spec, 45, &options, &beside.pipeline) == CDDP_OK);
+    cddpi_pipeline_set_beside(beside.pipeline, beside.group);
+    CHECK(bind_grads(cddpi_pipeline_model(beside.pipeline, 0), &grads) == 0);
+    for (int m = 0; m < job->micro_batches; m++) {
+        CHECK(fixture_init(&samples[m], job->spec, 45, NULL, 10 * m, job->counts[m]));
+        batches[m] = samples[m].batch;
+        scales[m] = 0.25;
+    }
+    CHECK(cddpi_pipeline_step(beside.pipeline, &work, results) == CDDP_OK);
+    CHECK(cddpi_pipeline_finish(beside.pipeline, &beside.work) == CDDP_OK);
+    CHECK(beside.data[LARGE - 1] == 7);
+    CHECK(cddp_barrier(options.group, NULL) == CDDP_OK);
+    cddpi_model_params(cddpi_pipeline_model(beside.pipeline, 0), &count);
+    for (size_t i = 0; i < count; i++) {
+        free(grads[i]);
+    }
+    for (int m = 0; m < job->micro_batches; m++) {
+        fixture_fini(&samples[m]);
+    }
+    free(grads);
+    free(beside.data);
+    cddpi_pipeline_destroy(beside.pipeline);
+    cddp_group_destroy(beside.group);
     cddp_group_destroy(options.group);
     return 0;
 }
@@ -275,6 +365,16 @@ static void interleaved_chunks_of_gpt2_have_the_bits_of_one(void **state)
     run_job(3, job, step_rank);
 }
 
+/* Without a thread for messages, each side moves its own only while it waits. */
+static void messages_beside_a_pipeline_go_on_while_it_waits(void **state)
+{
+    struct job job = {.spec = &mlp, .counts = {4, 4, 4, 4}, .micro_batches = 4};
+
+    (void)state;
+    divide(&job, 2);
+    run_job(2, job, beside_rank);
+}
+
 static int create_refused(int rank, int n, void *argument)
 {
     const struct job *job = argument;
@@ -316,6 +416,7 @@ int main(void)
         cmocka_unit_test(micro_batches_without_samples_go_through),
         cmocka_unit_test(zero_bubble_has_the_bits_of_one),
         cmocka_unit_test(interleaved_chunks_of_gpt2_have_the_bits_of_one),
+        cmocka_unit_test(messages_beside_a_pipeline_go_on_while_it_waits),
         cmocka_unit_test(more_micro_batches_than_slots_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,26 +157,104 @@ CDDPI_INLINE void sum_blocks(const float *x, double out[BLOCKS])
 }
 #endif
 
-CDDPI_INLINE void add_blocks(const float *x, struct cddpi_exact_sum *sum)
-{
-    double sums[BLOCKS];
+/* Squares are added up for this many blocks at a time. */
+enum { CHUNK = 128, LANES = 16 };
 
-    sum_blocks(x, sums);
-    for (size_t i = 0; i < BLOCKS; i++) {
+static double largest_of(const double sums[CHUNK])
+{
+    double lanes[LANES] = {0};
+    double largest = 0;
+
+    for (size_t i = 0; i < CHUNK; i += LANES) {
+        for (size_t lane = 0; lane < LANES; lane++) {
+            lanes[lane] = sums[i + lane] > lanes[lane] ? sums[i + lane] : lanes[lane];
+        }
+    }
+    for (size_t lane = 0; lane < LANES; lane++) {
+        largest = lanes[lane] > largest ? lanes[lane] : largest;
+    }
+    return largest;
+}
+
+/* Take the multiple of a power of 2 that is nearest to *@p value; @p round is 3 x 2^51 times it. */
+CDDPI_INLINE double take_multiple(double *value, double round)
+{
+    double multiple = (*value + round) - round;
+
+    *value -= multiple;
+    return multiple;
+}
+
+/* Split sums, of which the largest is in [2^m, 2^(m + 1)), into multiples of 2^(m - 42), 2^(m - 86)
+ * and 2^(m - 130), and a rest, which is left in @p sums and is nearly always 0. There are no more
+ * than 1024 sums, so float64 adds up each kind without rounding. */
+static bool split(double sums[CHUNK], double largest, double out[3])
+{
+    double first[LANES] = {0};
+    double second[LANES] = {0};
+    double third[LANES] = {0};
+    double rest[LANES] = {0};
+    double left = 0;
+    double round = cddpi_exact_from_bits(cddpi_exact_bits(largest) >> 52 << 52) * 1536;
+
+    for (size_t i = 0; i < CHUNK; i += LANES) {
+        for (size_t lane = 0; lane < LANES; lane++) {
+            double value = sums[i + lane];
+
+            first[lane] += take_multiple(&value, round);
+            second[lane] += take_multiple(&value, round * 0x1p-44);
+            third[lane] += take_multiple(&value, round * 0x1p-88);
+            rest[lane] += fabs(value);
+            sums[i + lane] = value;
+        }
+    }
+    out[0] = out[1] = out[2] = 0;
+    for (size_t lane = 0; lane < LANES; lane++) {
+        out[0] += first[lane];
+        out[1] += second[lane];
+        out[2] += third[lane];
+        left += rest[lane];
+    }
+    return left != 0;
+}
+
+/* Add sums exactly: few terms that hold all of them. */
+static void add_sums(double sums[CHUNK], struct cddpi_exact_sum *sum)
+{
+    double largest = largest_of(sums);
+    bool any = true;
+
+    if (largest < (double)INFINITY) {
+        double kinds[3];
+
+        any = split(sums, largest, kinds);
+        for (size_t i = 0; i < 3; i++) {
+            cddpi_exact_add(sum, kinds[i]);
+        }
+    }
+    for (size_t i = 0; any && i < CHUNK; i++) {
         cddpi_exact_add(sum, sums[i]);
     }
 }
 
 static void add_squares(const float *x, size_t n, struct cddpi_exact_sum *sum)
 {
-    for (; n >= BLOCKS * BLOCK; n -= BLOCKS * BLOCK, x += BLOCKS * BLOCK) {
-        add_blocks(x, sum);
-    }
-    if (n > 0) {
-        float rest[BLOCKS * BLOCK] = {0};
+    while (n > 0) {
+        double sums[CHUNK] = {0};
+        size_t i = 0;
 
-        memcpy(rest, x, n * sizeof *x);
-        add_blocks(rest, sum);
+        for (; i < CHUNK && n >= BLOCKS * BLOCK; n -= BLOCKS * BLOCK, x += BLOCKS * BLOCK) {
+            sum_blocks(x, sums + i);
+            i += BLOCKS;
+        }
+        if (i < CHUNK && n > 0) {
+            float rest[BLOCKS * BLOCK] = {0};
+
+            memcpy(rest, x, n * sizeof *x);
+            sum_blocks(rest, sums + i);
+            n = 0;
+        }
+        add_sums(sums, sum);
     }
 }
 

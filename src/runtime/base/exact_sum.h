@@ -7,23 +7,11 @@
 #ifndef CDDPI_EXACT_SUM_H
 #define CDDPI_EXACT_SUM_H
 
-#include <stdint.h>
-#include <string.h>
+#include "base/exact_parts.h"
 
-/* parts[i] counts units of 2^(32 i - 1074). A double's 53 bits begin in part 63 or below and so end
- * in part 65 or below, whose other 45 bits hold sums far beyond the largest double. */
-enum {
-    CDDPI_EXACT_VALUES = 66,
-    CDDPI_EXACT_POSITIVE = CDDPI_EXACT_VALUES, /* how many terms were infinite */
-    CDDPI_EXACT_NEGATIVE,                      /* -infinite */
-    CDDPI_EXACT_NAN,
-    CDDPI_EXACT_TERMS, /* since the last carry: at least how many terms parts hold */
-    CDDPI_EXACT_PARTS
-};
-
-/* A term adds less than 2^32 to a part, so parts hold 2^31 terms. Half of them are kept for those
- * of others: any number of merges, and an all-reduce of up to 2^30 ranks that have carried. */
-enum { CDDPI_EXACT_TERMS_MOST = 1 << 30 };
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* All zero: the sum of nothing. */
 struct cddpi_exact_sum {
@@ -44,40 +32,25 @@ double cddpi_exact_value(const struct cddpi_exact_sum *sum);
 /** Add @p value, whatever it is. */
 static inline void cddpi_exact_add(struct cddpi_exact_sum *sum, double value)
 {
-    uint64_t bits;
-    uint64_t mantissa;
-    uint64_t low;
-    uint64_t high;
-    int64_t sign;
-    unsigned exponent;
-    unsigned shift;
-    int64_t *at;
+    struct cddpi_exact_term term;
 
-    memcpy(&bits, &value, sizeof bits);
-    mantissa = bits & ((UINT64_C(1) << 52) - 1);
-    exponent = (unsigned)(bits >> 52) & 0x7ff;
-    if (exponent == 0x7ff) {
-        sum->parts[mantissa != 0       ? CDDPI_EXACT_NAN
-                   : (bits >> 63) != 0 ? CDDPI_EXACT_NEGATIVE
-                                       : CDDPI_EXACT_POSITIVE]++;
+    if (value - value != 0) { /* it is infinite, or a NaN */
+        sum->parts[value > 0   ? CDDPI_EXACT_POSITIVE
+                   : value < 0 ? CDDPI_EXACT_NEGATIVE
+                               : CDDPI_EXACT_NAN]++;
         return;
     }
     if (sum->parts[CDDPI_EXACT_TERMS] >= CDDPI_EXACT_TERMS_MOST) {
         cddpi_exact_carry(sum);
     }
     sum->parts[CDDPI_EXACT_TERMS]++;
-    if (exponent != 0) { /* else it is subnormal */
-        mantissa |= UINT64_C(1) << 52;
-        exponent--;
+    term = cddpi_exact_term_of(value);
+    for (int i = 0; i < 3; i++) {
+        sum->parts[term.first + i] += term.at[i];
     }
-    shift = exponent % 32;
-    at = &sum->parts[exponent / 32];
-    low = mantissa << shift;
-    high = mantissa >> 32 >> (32 - shift); /* what the shift has lost */
-    sign = -(int64_t)(bits >> 63);         /* 0, or -1, and (x ^ -1) - -1 is -x */
-    at[0] += ((int64_t)(low & 0xffffffff) ^ sign) - sign;
-    at[1] += ((int64_t)(low >> 32) ^ sign) - sign;
-    at[2] += ((int64_t)high ^ sign) - sign;
 }
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -367,6 +367,13 @@ CDDP_CHECKED cddp_status cddpi_model_share_param(struct cddpi_model *model, size
                                                  struct cddpi_model *owner, size_t owner_index,
                                                  bool shares_grad);
 
+/** Let parameter @p index live at @p data from now on, where the caller has already copied its
+ *  value. The memory stays the caller's, and outlives the model. On the CPU only. */
+void cddpi_model_place_param(struct cddpi_model *model, size_t index, void *data);
+/** Before each backward, the gradient of parameter @p index (a tied weight) is that of a later
+ * part: this part's backward adds to it, whatever its `accumulate` says. */
+void cddpi_model_begin_grad(struct cddpi_model *model, size_t index);
+
 /** Let the following calls work on slot @p slot (slot 0 is the default). Each slot has its own
  *  arena and remembers its own last forward, so several batches can be between forward and
  *  backward. CDDP_ERR_ARGUMENT: @p slot is not below CDDPI_MODEL_SLOTS. */

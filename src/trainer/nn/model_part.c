@@ -116,6 +116,25 @@ void cddpi_model_bind_edge(struct cddpi_model *model, enum cddpi_edge_side side,
     edges->grads[index] = grad;
 }
 
+void cddpi_model_place_param(struct cddpi_model *model, size_t index, void *data)
+{
+    if (!model->param_states[index].is_shared) {
+        cddpi_free(model->params.items[index].data);
+    }
+    model->params.items[index].data = data;
+    model->param_states[index].is_shared = true;
+}
+
+void cddpi_model_begin_grad(struct cddpi_model *model, size_t index)
+{
+    struct cddpi_param_state *state = &model->param_states[index];
+
+    if (!state->is_begun) {
+        state->is_begun = true;
+        state->grads_expected++;
+    }
+}
+
 cddp_status cddpi_model_share_param(struct cddpi_model *model, size_t index,
                                     struct cddpi_model *owner, size_t owner_index, bool shares_grad)
 {
@@ -124,14 +143,9 @@ cddp_status cddpi_model_share_param(struct cddpi_model *model, size_t index,
                           "model: %s is read by two parts, which share it only on processors",
                           model->params.items[index].name);
     }
-    if (!model->param_states[index].is_shared) {
-        cddpi_free(model->params.items[index].data);
-    }
-    model->params.items[index].data = owner->params.items[owner_index].data;
-    model->param_states[index].is_shared = true;
-    if (shares_grad && !owner->param_states[owner_index].is_begun) {
-        owner->param_states[owner_index].is_begun = true;
-        owner->param_states[owner_index].grads_expected++;
+    cddpi_model_place_param(model, index, owner->params.items[owner_index].data);
+    if (shares_grad) {
+        cddpi_model_begin_grad(owner, owner_index);
     }
     return CDDP_OK;
 }

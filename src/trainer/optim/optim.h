@@ -101,8 +101,11 @@ void cddpi_optim_device_copies(struct cddpi_optim *optim, cddp_type type, void *
  *  gradients, which moves if the reducer has moved them. */
 CDDP_CHECKED cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grads,
                                                  double lr);
-/** Enqueue the sum of squares of this rank's gradients, written to @p out in device memory. */
-CDDP_CHECKED cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim, double *out);
+/** Enqueue the sum of squares of this rank's gradients, written to @p out in device memory,
+ * carried.
+ */
+CDDP_CHECKED cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim,
+                                                    struct cddpi_exact_sum *out);
 /** @p scale, @p skip: device memory, as in struct cddpi_cuda_update; may be NULL. The CPU counts a
  *  skipped update as done until cddpi_optim_skipped() reports it. */
 CDDP_CHECKED cddp_status cddpi_optim_device_update(struct cddpi_optim *optim, const float *scale,

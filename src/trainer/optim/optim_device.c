@@ -256,7 +256,7 @@ cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grad
     return status;
 }
 
-cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim, double *out)
+cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim, struct cddpi_exact_sum *out)
 {
     struct cddpi_optim_device *on = optim->device;
 

@@ -81,10 +81,10 @@ static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *f
     return CDDP_OK;
 }
 
-/* Describe @p model, for micro-batches of @p share samples. */
+/* Describe @p model, for micro-batches of @p share samples of @p replicas replicas. */
 static cddp_status print_all_of(const struct cddpi_config *config,
                                 const struct cddpi_model_spec *spec, struct cddpi_model *model,
-                                int share, cddp_group *group, FILE *file)
+                                int replicas, int share, cddp_group *group, FILE *file)
 {
     const struct cddpi_engine *engine = cddpi_engine_of(config);
     char size[CDDPI_SIZE_TEXT];
@@ -98,7 +98,7 @@ static cddp_status print_all_of(const struct cddpi_config *config,
             cddpi_print_size(cddpi_model_arena_bytes(model), size), share);
     CDDPI_TRY(print_recompute(model, share, file));
     if (engine->describe != NULL) {
-        CDDPI_TRY(engine->describe(config, spec, share, file));
+        CDDPI_TRY(engine->describe(config, spec, replicas, share, file));
     }
     fputc('\n', file);
     CDDPI_TRY(cddpi_model_describe_plan(model, share, file));
@@ -118,7 +118,7 @@ static cddp_status print_model(const struct cddpi_config *config, const struct c
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
-    status = print_all_of(config, &spec, model, (int)share, group, file);
+    status = print_all_of(config, &spec, model, replicas, (int)share, group, file);
     cddpi_model_destroy(model);
     return status;
 }
@@ -192,8 +192,9 @@ static bool is_round(int64_t count)
 static void print_micro_batches(const struct cddpi_config *config, FILE *file)
 {
     int64_t all = cddpi_trainer_all_micro_batches(config, config->train.batch_size);
-    int64_t here = cddpi_dry_run_ranks(config) / config->parallel.pipeline;
-    const char *name = config->parallel.pipeline > 1 ? "replicas" : "ranks";
+    int64_t ranks = cddpi_dry_run_ranks(config);
+    int64_t here = ranks / config->parallel.pipeline;
+    const char *name = here < ranks ? "replicas" : "ranks";
 
     fprintf(file,
             "micro-batches: %lld of %lld samples in a step; the same bits on any number of %s up "

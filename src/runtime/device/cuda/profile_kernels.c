@@ -331,13 +331,14 @@ static cddp_status update(struct cddpi_device *device, const struct cddpi_cuda_u
 }
 
 static cddp_status squares(struct cddpi_device *device, const struct cddpi_cuda_tensors *all,
-                           double *out)
+                           struct cddpi_exact_sum *out)
 {
     return PROFILED(device, tensors_work(device, "squares", all, 4), squares(device, all, out));
 }
 
-static cddp_status clip(struct cddpi_device *device, const double *sum, const float *loss_scale,
-                        double limit, float *scale, int32_t *skip, float *norm)
+static cddp_status clip(struct cddpi_device *device, const struct cddpi_exact_sum *sum,
+                        const float *loss_scale, double limit, float *scale, int32_t *skip,
+                        double *norm)
 {
     return PROFILED(device, elements_work("clip", CDDP_F32, 1, 4),
                     clip(device, sum, loss_scale, limit, scale, skip, norm));

@@ -10,9 +10,12 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "group/engine/queue.h"
 #include "group/watch/group_trace.h"
 #include "parallel/device_trace.h"
 #include "parallel/parallel_memory.h"
+
+#include <string.h>
 
 struct pipeline_slot {
     struct cddpi_edge_buffer *in, *out; /* one per edge */
@@ -31,6 +34,7 @@ struct cddpi_pipeline {
     cddp_group *values;    /* borrowed */
     cddp_group *gradients; /* the same group, or one that the pipeline owns */
     struct cddpi_device *device;
+    cddp_group *beside; /* borrowed; may be NULL */
     int rank;
     int slot_count; /* per chunk */
     struct chunk *chunks;
@@ -41,14 +45,10 @@ struct cddpi_pipeline {
 /* The arguments of one step or one evaluation. */
 struct pipeline_run {
     struct cddpi_pipeline *pipeline;
-    const struct cddpi_batch *batches;
-    const double *scales;
+    const struct cddpi_pipeline_work *work;
     bool training;
-    cddpi_pipeline_ready_fn ready;
-    void *context;
-    int last;  /* the index of the last micro-batch, whose passes complete the gradients */
-    int chunk; /* the current one */
-    struct cddpi_loss_result result;
+    int chunk;                        /* the current one */
+    struct cddpi_loss_result *result; /* one for each micro-batch */
 };
 
 static int stage_of(const struct cddpi_pipeline *pipeline, int chunk)
@@ -105,6 +105,31 @@ static void note_time(struct cddpi_pipeline *pipeline, enum cddpi_span kind, int
 
 /* --- messages --- */
 
+void cddpi_pipeline_set_beside(struct cddpi_pipeline *pipeline, cddp_group *group)
+{
+    pipeline->beside = group;
+}
+
+/* Messages of a group without a thread of its own move only in calls of that group: while this rank
+ * waits in one of them, let the others go on, since the sender of what it waits for may wait for
+ * them. */
+cddp_status cddpi_pipeline_finish(struct cddpi_pipeline *pipeline, cddp_work **work)
+{
+    bool alone = pipeline->beside == NULL && pipeline->gradients == pipeline->values;
+    cddp_group *groups[] = {pipeline->values, pipeline->gradients, pipeline->beside};
+    bool done = alone || *work == NULL;
+
+    while (!done) {
+        CDDPI_TRY(cddp_work_wait_host(*work, 1, &done));
+        for (size_t g = 0; g < sizeof groups / sizeof *groups && !done; g++) {
+            if (groups[g] != NULL) {
+                cddpi_group_poll(groups[g]);
+            }
+        }
+    }
+    return cddpi_message_finish(work);
+}
+
 static bool wants_input(const struct cddpi_pipeline *pipeline,
                         const struct cddpi_pipeline_action *action)
 {
@@ -122,7 +147,7 @@ static cddp_status start_input(const struct pipeline_run *run,
     struct cddpi_pipeline *pipeline = run->pipeline;
     struct chunk *chunk = &pipeline->chunks[action->chunk];
     struct pipeline_slot *slot = &chunk->slots[action->slot];
-    size_t samples = (size_t)run->batches[action->micro_batch].count;
+    size_t samples = (size_t)run->work->batches[action->micro_batch].count;
     bool backward = action->pass == CDDPI_PASS_BACKWARD;
 
     if (samples == 0 || !wants_input(pipeline, action)) {
@@ -155,11 +180,12 @@ static cddp_status finish_messages(const struct pipeline_run *run,
         return CDDP_OK;
     }
     for (size_t k = 0; k < chunk->in_count; k++) {
-        CDDPI_TRY(cddpi_message_finish(backward ? &slot->in[k].grad_work : &slot->in[k].data_work));
+        CDDPI_TRY(cddpi_pipeline_finish(run->pipeline, backward ? &slot->in[k].grad_work
+                                                                : &slot->in[k].data_work));
     }
     for (size_t k = 0; k < chunk->out_count; k++) {
-        CDDPI_TRY(
-            cddpi_message_finish(backward ? &slot->out[k].grad_work : &slot->out[k].data_work));
+        CDDPI_TRY(cddpi_pipeline_finish(run->pipeline, backward ? &slot->out[k].grad_work
+                                                                : &slot->out[k].data_work));
     }
     return CDDP_OK;
 }
@@ -170,7 +196,7 @@ static cddp_status start_output(const struct pipeline_run *run,
     struct cddpi_pipeline *pipeline = run->pipeline;
     struct chunk *chunk = &pipeline->chunks[action->chunk];
     struct pipeline_slot *slot = &chunk->slots[action->slot];
-    size_t samples = (size_t)run->batches[action->micro_batch].count;
+    size_t samples = (size_t)run->work->batches[action->micro_batch].count;
     bool forward = action->pass == CDDPI_PASS_FORWARD;
 
     if (action->pass == CDDPI_PASS_WEIGHTS) {
@@ -199,10 +225,10 @@ static cddp_status finish_all(struct cddpi_pipeline *pipeline)
 
         for (int s = 0; s < pipeline->slot_count; s++) {
             for (size_t k = 0; k < chunk->in_count; k++) {
-                CDDPI_TRY(cddpi_message_finish(&chunk->slots[s].in[k].grad_work));
+                CDDPI_TRY(cddpi_pipeline_finish(pipeline, &chunk->slots[s].in[k].grad_work));
             }
             for (size_t k = 0; k < chunk->out_count; k++) {
-                CDDPI_TRY(cddpi_message_finish(&chunk->slots[s].out[k].data_work));
+                CDDPI_TRY(cddpi_pipeline_finish(pipeline, &chunk->slots[s].out[k].data_work));
             }
         }
     }
@@ -271,7 +297,7 @@ static cddp_status on_ready(void *context, size_t index)
 {
     const struct pipeline_run *run = context;
 
-    return run->ready(run->context, run->chunk, index);
+    return run->work->ready(run->work->context, run->chunk, index);
 }
 
 static void bind_edges(struct chunk *chunk, const struct pipeline_slot *slot)
@@ -285,33 +311,53 @@ static void bind_edges(struct chunk *chunk, const struct pipeline_slot *slot)
     }
 }
 
+/* Whether nothing is computed for a micro-batch, since it has no samples. */
+static bool is_skipped(const struct pipeline_run *run, int micro_batch)
+{
+    return run->work->separate && run->work->batches[micro_batch].count == 0;
+}
+
 static cddp_status compute_action(struct pipeline_run *run,
                                   const struct cddpi_pipeline_action *action)
 {
     struct chunk *chunk = &run->pipeline->chunks[action->chunk];
-    const struct cddpi_batch *batch = &run->batches[action->micro_batch];
-    bool completes = run->ready != NULL && action->micro_batch == run->last;
+    const struct cddpi_pipeline_work *work = run->work;
+    int m = action->micro_batch;
+    bool adds = m > 0 && !work->separate;
+    bool completes = m == work->count - 1 || work->separate;
+    cddpi_grad_ready_fn ready = completes && work->ready != NULL ? on_ready : NULL;
     struct cddpi_loss_result result = {0, 0, 0};
     const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
 
     run->chunk = action->chunk;
     CDDPI_TRY(cddpi_model_use_slots(chunk->model, &slots));
     if (action->pass == CDDPI_PASS_WEIGHTS) {
-        return cddpi_model_weights(chunk->model, action->micro_batch > 0,
-                                   completes ? on_ready : NULL, run);
+        return cddpi_model_weights(chunk->model, adds, ready, run);
     }
     bind_edges(chunk, &chunk->slots[action->slot]);
     if (action->pass == CDDPI_PASS_BACKWARD) {
-        return cddpi_model_backward(chunk->model, run->scales[action->micro_batch],
-                                    action->micro_batch > 0, completes ? on_ready : NULL, run);
+        return cddpi_model_backward(chunk->model, work->scales[m], adds, ready, run);
     }
-    CDDPI_TRY(cddpi_model_forward(chunk->model, batch, run->training, &result));
+    CDDPI_TRY(cddpi_model_forward(chunk->model, &work->batches[m], run->training, &result));
     if (stage_of(run->pipeline, action->chunk) == last_stage(run->pipeline)) {
-        run->result.loss_sum += result.loss_sum;
-        run->result.correct += result.correct;
-        run->result.count += result.count;
+        run->result[m] = result;
     }
-    return CDDP_OK;
+    return work->forwarded != NULL ? work->forwarded(work->context, action->chunk) : CDDP_OK;
+}
+
+/* Let the caller wait for messages of its own. */
+static cddp_status call_before(const struct pipeline_run *run,
+                               const struct cddpi_pipeline_action *action)
+{
+    int64_t begun = cddpi_now_ns();
+    cddp_status status;
+
+    if (run->work->before == NULL) {
+        return CDDP_OK;
+    }
+    status = run->work->before(run->work->context, action->chunk, action->pass);
+    note_time(run->pipeline, CDDPI_SPAN_WAIT, begun, action->micro_batch);
+    return status;
 }
 
 /* Run an action. Its own receive has been started already; start the next action's receive, so that
@@ -327,11 +373,15 @@ static cddp_status act(struct pipeline_run *run, const struct cddpi_pipeline_act
     if (next != NULL) {
         CDDPI_TRY(start_input(run, next));
     }
+    if (is_skipped(run, action->micro_batch)) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(call_before(run, action));
     begun = cddpi_now_ns();
     status = compute_action(run, action);
     note_time(run->pipeline, cddpi_span_of_pass(action->pass), begun, action->micro_batch);
     CDDPI_TRY(status);
-    return run->batches[action->micro_batch].count > 0 ? start_output(run, action) : CDDP_OK;
+    return run->work->batches[action->micro_batch].count > 0 ? start_output(run, action) : CDDP_OK;
 }
 
 static cddp_status act_all(struct pipeline_run *run, const struct cddpi_pipeline_action *actions,
@@ -350,22 +400,18 @@ static cddp_status act_all(struct pipeline_run *run, const struct cddpi_pipeline
     return status;
 }
 
-cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline, const struct cddpi_batch *batches,
-                                const double *scales, int count, cddpi_pipeline_ready_fn ready,
-                                void *context, struct cddpi_loss_result *out)
+cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline,
+                                const struct cddpi_pipeline_work *work,
+                                struct cddpi_loss_result *out)
 {
-    struct pipeline_run run = {.pipeline = pipeline,
-                               .batches = batches,
-                               .scales = scales,
-                               .training = true,
-                               .ready = ready,
-                               .context = context,
-                               .last = count - 1};
+    struct pipeline_run run = {.pipeline = pipeline, .work = work, .training = true, .result = out};
     struct cddpi_pipeline_shape shape = pipeline->shape;
     struct cddpi_pipeline_action *actions = NULL;
     size_t action_count = 0;
+    int count = work->count;
     cddp_status status;
 
+    memset(out, 0, (size_t)count * sizeof *out);
     shape.micro_batches = count;
     if (count > pipeline->shape.micro_batches) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "pipeline: %d micro-batches; it was made for %d",
@@ -373,11 +419,9 @@ cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline, const struct cd
     }
     pipeline->times = (struct cddpi_pipeline_times){0, 0, 0};
     CDDPI_TRY(cddpi_pipeline_plan(&shape, pipeline->rank, &actions, &action_count));
-    CDDPI_TRY_GOTO(out, status, make_room(pipeline, batches, count));
-    CDDPI_TRY_GOTO(out, status, act_all(&run, actions, action_count));
-    *out = run.result;
-
-out:
+    CDDPI_TRY_GOTO(end, status, make_room(pipeline, work->batches, count));
+    CDDPI_TRY_GOTO(end, status, act_all(&run, actions, action_count));
+end:
     cddpi_free(actions);
     return status;
 }
@@ -385,7 +429,10 @@ out:
 cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
                                     const struct cddpi_batch *batch, struct cddpi_loss_result *out)
 {
-    struct pipeline_run run = {.pipeline = pipeline, .batches = batch, .training = false};
+    struct cddpi_loss_result result = {0, 0, 0};
+    const struct cddpi_pipeline_work work = {.batches = batch, .count = 1};
+    struct pipeline_run run = {
+        .pipeline = pipeline, .work = &work, .training = false, .result = &result};
 
     CDDPI_TRY(make_room(pipeline, batch, 1));
     for (int c = 0; c < pipeline->shape.chunks; c++) {
@@ -393,7 +440,7 @@ cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
 
         CDDPI_TRY(act_all(&run, &action, 1));
     }
-    *out = run.result;
+    *out = result;
     return CDDP_OK;
 }
 

@@ -45,22 +45,42 @@ struct cddpi_model *cddpi_pipeline_model(const struct cddpi_pipeline *pipeline, 
 /** Whether this rank has the last stage, which computes the losses. */
 bool cddpi_pipeline_has_loss(const struct cddpi_pipeline *pipeline);
 
-/* Called when the gradient of parameter @p index of chunk @p chunk is complete: the sum over all
- * micro-batches. */
-typedef cddp_status (*cddpi_pipeline_ready_fn)(void *context, int chunk, size_t index);
+/* What a step computes. */
+struct cddpi_pipeline_work {
+    /* A rank needs the input if its chunks read it, and the labels if it has the last stage. A
+     * batch may have no samples. */
+    const struct cddpi_batch *batches;
+    const double *scales; /* one per micro-batch: as the scale of cddpi_model_backward() */
+    int count;            /* micro-batches */
+    /* Gradients of a micro-batch replace those of the previous one; otherwise they are added to
+     * them. Then batches without samples come last, and nothing is computed for them. */
+    bool separate;
+    /* The gradient of parameter @p index of chunk @p chunk is complete: the sum over all
+     * micro-batches; if they are separate, that of its next micro-batch. May be NULL. */
+    cddp_status (*ready)(void *context, int chunk, size_t index);
+    /* Chunk @p chunk has all that @p pass of its next micro-batch needs from other stages, and is
+     * about to compute it. May be NULL. */
+    cddp_status (*before)(void *context, int chunk, enum cddpi_pipeline_pass pass);
+    /* Chunk @p chunk has computed a forward. May be NULL. */
+    cddp_status (*forwarded)(void *context, int chunk);
+    void *context;
+};
 
-/** Run forward and backward of all @p count micro-batches of a step. Collective in the group; all
- *  ranks pass the same numbers of samples.
- *  @param batches  A rank needs the input if its chunks read it, and the labels if it has the last
- *                  stage. Borrowed for the call. A batch may have no samples.
- *  @param scales   One per micro-batch: as the scale of cddpi_model_backward().
- *  @param out      The sum over all micro-batches; zero on ranks without the last stage.
+/** Run forward and backward of all micro-batches of a step. Collective in the group; all ranks pass
+ *  the same numbers of samples.
+ *  @param work  Borrowed for the call, with all that it points to.
+ *  @param out   One for each micro-batch; zeros on ranks without the last stage.
  *  @return CDDP_OK, or the error of a model or a message; then gradients are undefined. */
 CDDP_CHECKED cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline,
-                                             const struct cddpi_batch *batches,
-                                             const double *scales, int count,
-                                             cddpi_pipeline_ready_fn ready, void *context,
+                                             const struct cddpi_pipeline_work *work,
                                              struct cddpi_loss_result *out);
+
+/** While this rank waits for the pipeline's messages, let those of @p group go on, which is
+ * borrowed and outlives the pipeline. */
+void cddpi_pipeline_set_beside(struct cddpi_pipeline *pipeline, cddp_group *group);
+/** Wait until *@p work, a message beside the pipeline's, has arrived (NULL: there is none), while
+ *  the pipeline's messages go on. Releases it and sets it to NULL. */
+CDDP_CHECKED cddp_status cddpi_pipeline_finish(struct cddpi_pipeline *pipeline, cddp_work **work);
 
 /** The times of the last step. */
 struct cddpi_pipeline_times cddpi_pipeline_times(const struct cddpi_pipeline *pipeline);

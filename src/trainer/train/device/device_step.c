@@ -16,9 +16,9 @@ enum { SLOTS = 4 }; /* updates whose results are under way, at most */
 
 /* Their layout in device memory. */
 struct step_scalars {
-    double squares; /* sum over all gradients, still scaled */
-    float factor;   /* the update multiplies gradients by this */
-    float norm;
+    struct cddpi_exact_sum squares; /* over all gradients, still scaled */
+    double norm;
+    float factor; /* the update multiplies gradients by this */
     float loss_scale;
     int32_t skip;
     int32_t good_steps;
@@ -167,8 +167,8 @@ static cddp_status find_factor(struct cddpi_device_step *step)
 
     CDDPI_TRY(cddpi_optim_device_squares(trainer->step.optim, &scalars->squares));
     if (trainer->config->ddp.shard_optimizer) {
-        CDDPI_TRY(cddp_all_reduce(trainer->group, &scalars->squares, &scalars->squares, 1, CDDP_F64,
-                                  CDDP_OP_SUM, NULL));
+        CDDPI_TRY(cddp_all_reduce(trainer->group, scalars->squares.parts, scalars->squares.parts,
+                                  CDDPI_EXACT_PARTS, CDDP_I64, CDDP_OP_SUM, NULL));
     }
     return step->device->kernels->clip(
         step->device, &scalars->squares, cddpi_device_step_loss_scale(step),
@@ -334,7 +334,7 @@ cddp_status cddpi_device_step_take(struct cddpi_device_step *step, struct cddpi_
     *out = (struct cddpi_step_result){0};
     CDDPI_TRY(take_times(step, &step->times[slot], out));
     step->got++;
-    out->norm = step->has_norm[slot] ? scalars->norm : NAN;
+    out->norm = step->has_norm[slot] ? scalars->norm : (double)NAN;
     out->skipped = step->scales && scalars->skip != 0;
     if (step->scales) {
         trainer->step.loss_scale.scale = scalars->loss_scale;

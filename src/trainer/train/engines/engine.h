@@ -26,9 +26,10 @@ struct cddpi_engine {
     cddp_status (*check)(const struct cddpi_config *config, int world_size);
     cddp_status (*check_batch)(const struct cddpi_config *config, int replicas);
     /* Print the engine's part of a dry run. Optional.
-     * @param samples  Of a micro-batch. */
+     * @param replicas  Of the model, if as many ranks are started as the dry run is for.
+     * @param samples   Of a micro-batch. */
     cddp_status (*describe)(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                            int samples, FILE *file);
+                            int replicas, int samples, FILE *file);
     bool owns_devices; /* ranks open their own devices; the group is on the processor, whatever
                           train.device says */
     bool replays;      /* a step on a device can be captured and replayed */

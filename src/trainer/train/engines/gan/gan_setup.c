@@ -248,10 +248,11 @@ static bool fits(const struct cddpi_config *config)
 }
 
 static cddp_status describe(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                            int samples, FILE *file)
+                            int replicas, int samples, FILE *file)
 {
     (void)config;
     (void)spec;
+    (void)replicas;
     (void)samples;
     fputs("what follows is of one pass through both networks: a step goes three times through the "
           "discriminator, once through the generator\n",

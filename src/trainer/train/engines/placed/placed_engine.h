@@ -27,5 +27,5 @@ CDDP_CHECKED cddp_status cddpi_placed_engine_build(struct cddpi_trainer *trainer
 /** Print which layers are on which device; nothing with a single GPU. */
 CDDP_CHECKED cddp_status cddpi_placed_engine_describe(const struct cddpi_config *config,
                                                       const struct cddpi_model_spec *spec,
-                                                      int samples, FILE *file);
+                                                      int replicas, int samples, FILE *file);
 #endif

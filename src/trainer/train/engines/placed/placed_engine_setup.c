@@ -337,14 +337,15 @@ static cddp_status print_segment(const struct cddpi_model_spec *spec,
 }
 
 cddp_status cddpi_placed_engine_describe(const struct cddpi_config *config,
-                                         const struct cddpi_model_spec *spec, int samples,
-                                         FILE *file)
+                                         const struct cddpi_model_spec *spec, int replicas,
+                                         int samples, FILE *file)
 {
     struct cddpi_segment *segments = NULL;
     cddp_devices *devices = NULL;
     int count = 0;
     cddp_status status;
 
+    (void)replicas;
     if (config->parallel.type != CDDPI_PARALLEL_MODEL) {
         return CDDP_OK;
     }

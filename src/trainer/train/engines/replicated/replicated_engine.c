@@ -142,11 +142,12 @@ static cddp_status print_copies(const struct cddpi_config *config,
 }
 
 static cddp_status describe(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                            int samples, FILE *file)
+                            int replicas, int samples, FILE *file)
 {
     cddp_devices *devices = NULL;
     cddp_status status;
 
+    (void)replicas;
     CDDPI_TRY(cddpi_own_devices_open(config, NULL, &devices));
     status = print_copies(config, spec, devices, samples, file);
     cddp_devices_destroy(devices);

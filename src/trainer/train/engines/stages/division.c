@@ -8,10 +8,10 @@
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
 
-/* The shape of the pipeline, with the micro-batches of a full step. */
-static struct cddpi_pipeline_shape shape_of(const struct cddpi_config *config)
+/* The shape of a replica's pipeline, with the most micro-batches that it has in a step. */
+static struct cddpi_pipeline_shape shape_of(const struct cddpi_config *config, int replicas)
 {
-    int64_t micro_batches = cddpi_trainer_micro_batches(config, 1);
+    int64_t micro_batches = cddpi_trainer_micro_batches(config, replicas);
     int64_t ranks = config->parallel.pipeline;
 
     if (config->parallel.chunks > 1) { /* a multiple of the ranks */
@@ -76,10 +76,10 @@ static cddp_status check_fit(const struct cddpi_config *config, const struct cdd
 
 /* Divide by the names in parallel.stages, by measured time, or by memory. */
 static cddp_status divide(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
-                          int samples, struct cddpi_stage_memory *memory, int stages,
+                          int replicas, int samples, struct cddpi_stage_memory *memory, int stages,
                           struct cddpi_layer_range *out)
 {
-    struct cddpi_pipeline_shape shape = shape_of(config);
+    struct cddpi_pipeline_shape shape = shape_of(config, replicas);
     bool by_memory = config->parallel.balance == CDDPI_BALANCE_MEMORY;
     bool named = cddpi_config_names_stages(config);
     struct cddpi_layer_bytes *layers = NULL;
@@ -109,8 +109,34 @@ static cddp_status divide(const struct cddpi_config *config, const struct cddpi_
     return status;
 }
 
+/* By position, the last stage does not update a table that it shares with the first one, so it
+ * needs a layer that learns besides: where stages are chosen, let it begin with one. */
+static cddp_status let_last_learn(const struct cddpi_config *config,
+                                  const struct cddpi_model_spec *spec, int samples, int stages,
+                                  struct cddpi_layer_range *ranges)
+{
+    struct cddpi_layer_range *last = &ranges[stages - 1];
+    struct cddpi_layer_bytes *layers = NULL;
+    size_t own = 0;
+    int count = 0;
+
+    if (!cddpi_trainer_by_position(config) || cddpi_config_names_stages(config)) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddpi_model_layer_bytes(spec, samples, &layers, &count));
+    for (int i = last->first; i < last->end; i++) {
+        own += layers[i].parameters; /* a table counts where it is owned */
+    }
+    while (own == 0 && stages > 1 && last->first > last[-1].first + 1) {
+        last[-1].end = --last->first;
+        own = layers[last->first].parameters;
+    }
+    cddpi_free(layers);
+    return CDDP_OK;
+}
+
 cddp_status cddpi_stages_divide(const struct cddpi_config *config,
-                                const struct cddpi_model_spec *spec, int samples,
+                                const struct cddpi_model_spec *spec, int replicas, int samples,
                                 struct cddpi_layer_range *out)
 {
     int stages = config->parallel.pipeline * config->parallel.chunks;
@@ -118,9 +144,9 @@ cddp_status cddpi_stages_divide(const struct cddpi_config *config,
     cddp_status status;
 
     CDDPI_TRY_MEMORY(memory != NULL, "pipeline: no memory for %d stages", stages);
-    status = divide(config, spec, samples, memory, stages, out);
+    status = divide(config, spec, replicas, samples, memory, stages, out);
     cddpi_free(memory);
-    return status;
+    return status == CDDP_OK ? let_last_learn(config, spec, samples, stages, out) : status;
 }
 
 static cddp_status check_stages(const struct cddpi_config *config)
@@ -197,10 +223,26 @@ static cddp_status check_division(const struct cddpi_config *config, int replica
         (long long)asked);
 }
 
+/* By position, replicas may have different numbers of micro-batches, but gpipe keeps all of them.
+ */
+static cddp_status check_positions(const struct cddpi_config *config, int replicas)
+{
+    int64_t count = cddpi_trainer_micro_batches(config, replicas);
+
+    return config->parallel.schedule != CDDPI_PIPELINE_GPIPE || count <= CDDPI_MODEL_SLOTS
+               ? CDDP_OK
+               : cddpi_config_fail(
+                     config, "train.micro_batch",
+                     "gpipe keeps all %lld micro-batches of a replica at once, and at "
+                     "most %d are possible: use 1f1b",
+                     (long long)count, CDDPI_MODEL_SLOTS);
+}
+
 cddp_status cddpi_stages_check_batch(const struct cddpi_config *config, int replicas)
 {
     CDDPI_TRY(cddpi_trainer_check_batch(config, replicas, "a number of replicas"));
-    return check_division(config, replicas);
+    return cddpi_trainer_by_position(config) ? check_positions(config, replicas)
+                                             : check_division(config, replicas);
 }
 
 static cddp_status count_parameters(const struct cddpi_model_spec *spec,
@@ -258,10 +300,27 @@ static cddp_status print_stage(const struct cddpi_model_spec *spec,
     return CDDP_OK;
 }
 
+/* How many micro-batches a replica has, in words. */
+static void name_micro_batches(const struct cddpi_config *config,
+                               const struct cddpi_pipeline_shape *shape, int replicas, char *out,
+                               size_t bytes)
+{
+    int64_t most = cddpi_trainer_micro_batches(config, replicas);
+    int64_t all;
+
+    if (!cddpi_trainer_by_position(config)) { /* with those that only fill up a schedule */
+        snprintf(out, bytes, "%d micro-batches", shape->micro_batches);
+        return;
+    }
+    all = cddpi_trainer_all_micro_batches(config, config->train.batch_size);
+    snprintf(out, bytes, "%lld micro-batches over %d replica%s, at most %lld on each",
+             (long long)all, replicas, replicas == 1 ? "" : "s", (long long)most);
+}
+
 static cddp_status print_all(const struct cddpi_model_spec *spec,
                              const struct cddpi_pipeline_shape *shape,
-                             const struct cddpi_layer_range *ranges, const double *costs,
-                             int layers, FILE *file)
+                             const struct cddpi_layer_range *ranges, const char *micro_batches,
+                             const double *costs, int layers, FILE *file)
 {
     double all = sum_of(costs, (struct cddpi_layer_range){0, layers});
     double longest = 0;
@@ -274,9 +333,9 @@ static cddp_status print_all(const struct cddpi_model_spec *spec,
     }
     fprintf(
         file,
-        "pipeline: %d stages, %d micro-batches; ranks wait %.0f %% of the time for the first "
+        "pipeline: %d stages, %s; ranks wait %.0f %% of the time for the first "
         "and last ones, and all for the longest stage, which makes %.2f of a perfect division\n",
-        stages, shape->micro_batches, 100 * cddpi_pipeline_bubble(shape), 1 / (longest * stages));
+        stages, micro_batches, 100 * cddpi_pipeline_bubble(shape), 1 / (longest * stages));
     for (int s = 0; s < stages; s++) {
         CDDPI_TRY(print_stage(spec, shape, s, ranges[s], sum_of(costs, ranges[s]) / all, file));
     }
@@ -284,23 +343,27 @@ static cddp_status print_all(const struct cddpi_model_spec *spec,
 }
 
 cddp_status cddpi_stages_describe(const struct cddpi_config *config,
-                                  const struct cddpi_model_spec *spec, int samples, FILE *file)
+                                  const struct cddpi_model_spec *spec, int replicas, int samples,
+                                  FILE *file)
 {
-    struct cddpi_pipeline_shape shape = shape_of(config);
+    struct cddpi_pipeline_shape shape = shape_of(config, replicas);
     int stages = shape.ranks * shape.chunks;
     struct cddpi_layer_range *ranges = cddpi_zalloc_array((size_t)stages, sizeof *ranges);
     double *costs = NULL;
     int layers = 0;
+    char micro_batches[128];
     cddp_status status;
 
     CDDPI_TRY_MEMORY(ranges != NULL, "pipeline: no memory for %d stages", stages);
     CDDPI_TRY_GOTO(end, status, cddpi_model_measure_layers(spec, samples, &costs, &layers));
-    CDDPI_TRY_GOTO(end, status, cddpi_stages_divide(config, spec, samples, ranges));
+    CDDPI_TRY_GOTO(end, status, cddpi_stages_divide(config, spec, replicas, samples, ranges));
     if (!cddpi_config_names_stages(config) && config->parallel.balance == CDDPI_BALANCE_TIME) {
         /* by the times in the table */
         CDDPI_TRY_GOTO(end, status, cddpi_divide_by_time(spec, costs, layers, stages, ranges));
+        CDDPI_TRY_GOTO(end, status, let_last_learn(config, spec, samples, stages, ranges));
     }
-    status = print_all(spec, &shape, ranges, costs, layers, file);
+    name_micro_batches(config, &shape, replicas, micro_batches, sizeof micro_batches);
+    status = print_all(spec, &shape, ranges, micro_batches, costs, layers, file);
 end:
     cddpi_free(costs);
     cddpi_free(ranges);

@@ -336,6 +336,10 @@ void cddpi_stages_move_steps(const struct cddpi_trainer *trainer, int stage, int
             continue;
         }
         place = place_of(&stages->order[CDDPI_STAGES_MODEL_FILE], list->tensors[i].name);
+        if (stages->table.is_tied &&
+            stages->order[CDDPI_STAGES_MODEL_FILE].places[place].stage != stage) {
+            continue; /* another stage updates it */
+        }
         if (joins) {
             stages->steps[place] = own[next++];
         } else {

@@ -54,7 +54,8 @@ static cddp_status divide_model(struct cddpi_trainer *trainer)
     stages->ranges = cddpi_zalloc_array((size_t)count, sizeof *stages->ranges);
     CDDPI_TRY_MEMORY(stages->ranges != NULL, "pipeline: no memory for %d stages", count);
     if (named || trainer->rank == 0) {
-        CDDPI_TRY(cddpi_stages_divide(config, &stages->spec, samples, stages->ranges));
+        CDDPI_TRY(cddpi_stages_divide(config, &stages->spec, trainer->replicas.count, samples,
+                                      stages->ranges));
     }
     return named ? CDDP_OK
                  : cddp_broadcast(trainer->group, stages->ranges,
@@ -126,7 +127,9 @@ static void bind_params(struct cddpi_trainer *trainer, void *const *data, void *
         size_t count;
         const cddp_param *params = cddpi_model_params(own->model, &count);
 
-        memcpy(cddpi_stages_of(trainer)->params + own->first, params, count * sizeof *params);
+        for (size_t i = 0; i < count; i++) {
+            cddpi_stages_of(trainer)->params[own->first + i].data = params[i].data;
+        }
     }
 }
 
@@ -239,6 +242,7 @@ static void destroy(struct cddpi_trainer *trainer)
     cddpi_stages_release_lists(stages);
     cddpi_step_batches_fini(&stages->batches);
     cddpi_pipeline_destroy(stages->pipeline);
+    cddpi_stages_release_table(stages);
     cddp_group_destroy(trainer->replicas.group);
     cddp_group_destroy(stages->group);
     cddpi_free(stages->ranges);
@@ -261,14 +265,12 @@ const struct cddpi_engine cddpi_engine_stages = {
     .check_batch = cddpi_stages_check_batch,
     .describe = cddpi_stages_describe,
     .replays = true,
-    .refuses_positions =
-        "a pipeline (parallel.pipeline) adds up its micro-batches itself: leave out one of the two",
     .join = join,
     .build = build,
     .load_weights = cddpi_stages_load_weights,
     .optimizer_made = optimizer_made,
     .destroy = destroy,
-    .bind_grads = cddpi_single_bind_grads,
+    .bind_grads = cddpi_stages_bind_grads,
     .bind_params = bind_params,
     .param_decays = cddpi_single_param_decays,
     .ready_order = cddpi_stages_ready_order,

@@ -3,11 +3,11 @@
  * on: rank r is stage r mod P of replica r / P.
  *
  * A step's micro-batches pass through the stages of a replica. Each stage has its own reducer,
- * which averages its gradients over replicas. Rank 0 writes and reads checkpoints of the whole
- * model, so that a run with any other division, or without stages, can read them. Rank 0 knows
- * names and shapes of the other stages' tensors, but holds only one of those tensors at a time. The
- * ranks of the first replica take part in saving and loading; in other replicas these functions do
- * nothing. */
+ * which averages its gradients over replicas, or adds up micro-batches (train.micro_batch). Rank 0
+ * writes and reads checkpoints of the whole model, so that a run with any other division, or
+ * without stages, can read them. Rank 0 knows names and shapes of the other stages' tensors, but
+ * holds only one of those tensors at a time. The ranks of the first replica take part in saving and
+ * loading; in other replicas these functions do nothing. */
 #ifndef CDDPI_TRAIN_STAGES_STATE_H
 #define CDDPI_TRAIN_STAGES_STATE_H
 
@@ -48,6 +48,32 @@ struct cddpi_stages_written {
     enum cddpi_stages_file file;
 };
 
+/* A part of a gradient on its way to another stage. */
+struct cddpi_stages_part {
+    float *data;
+    cddp_work *work; /* its message; NULL: the memory is free */
+    uint64_t number; /* of the message */
+};
+
+/* By position (train.micro_batch): the table that two stages share; see tied_table.c. */
+struct cddpi_stages_table {
+    bool is_tied;      /* there is one in the pipeline ... */
+    bool is_here;      /* ... and this rank has it, */
+    bool is_later;     /* in the later of the two stages */
+    bool is_old;       /* the first stage has updated it since the later one got it */
+    cddp_group *group; /* the pipeline's ranks, for parts and the table */
+    int other;         /* the rank with the other stage */
+    int chunk;         /* of this rank */
+    size_t param;      /* of this rank */
+    size_t elements;
+    /* --- the later stage --- */
+    float *data; /* the table */
+    struct cddpi_stages_part *parts;
+    int part_count, most_parts;
+    int current;    /* the part that backward writes */
+    uint64_t given; /* parts so far */
+};
+
 struct cddpi_stages_source; /* the files being loaded */
 
 struct cddpi_stages {
@@ -61,6 +87,7 @@ struct cddpi_stages {
     uint64_t *tied;               /* hashes of all ranks' parameter names; 0: none */
     bool *is_tied;                /* per parameter of this rank: other stages share it */
     size_t most;                  /* the most parameters of any rank: row length of tied */
+    struct cddpi_stages_table table;
     struct cddpi_step_batches batches;
 
     /* --- rank 0 only --- */
@@ -88,8 +115,8 @@ CDDP_CHECKED cddp_status cddpi_stages_check_batch(const struct cddpi_config *con
 /** Print each stage's layers, its parameters, its measured part of a micro-batch's time, the
  *  balance of the division, and how many micro-batches its rank holds. */
 CDDP_CHECKED cddp_status cddpi_stages_describe(const struct cddpi_config *config,
-                                               const struct cddpi_model_spec *spec, int samples,
-                                               FILE *file);
+                                               const struct cddpi_model_spec *spec, int replicas,
+                                               int samples, FILE *file);
 CDDP_CHECKED cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer,
                                               struct cddpi_train_step *step);
 CDDP_CHECKED cddp_status cddpi_stages_evaluate(struct cddpi_trainer *trainer,
@@ -119,12 +146,37 @@ CDDP_CHECKED cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer);
  *  @param out      One range per stage.
  *  @return CDDP_OK, CDDP_ERR_CONFIG, CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_stages_divide(const struct cddpi_config *config,
-                                             const struct cddpi_model_spec *spec, int samples,
-                                             struct cddpi_layer_range *out);
+                                             const struct cddpi_model_spec *spec, int replicas,
+                                             int samples, struct cddpi_layer_range *out);
 
 /** Find the tied parameters, and prepare to sum their gradients. Part of building the model.
  *  Collective. */
 CDDP_CHECKED cddp_status cddpi_stages_find_tied(struct cddpi_trainer *trainer);
+/** The first stage that has parameter @p index of this rank. */
+int cddpi_stages_owner(const struct cddpi_trainer *trainer, size_t index);
+/** After the passes of a step, sum the parts of tied gradients. Not by position. */
+CDDP_CHECKED cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer);
+
+/* tied_table.c: by position */
+
+/** Prepare to share the tied parameter, if there is one. Collective in the pipeline. */
+CDDP_CHECKED cddp_status cddpi_stages_tie_table(struct cddpi_trainer *trainer);
+void cddpi_stages_release_table(struct cddpi_stages *stages);
+/** Whether another stage has the gradient of @p param, of which this one gives a part. */
+bool cddpi_stages_lends(const struct cddpi_trainer *trainer, size_t param);
+/** Before a pass of a chunk: get the later stage's part of the tied gradient, or memory for it. */
+CDDP_CHECKED cddp_status cddpi_stages_prepare_part(void *trainer, int chunk,
+                                                   enum cddpi_pipeline_pass pass);
+/** Send this stage's part, which is complete. */
+CDDP_CHECKED cddp_status cddpi_stages_give_part(struct cddpi_trainer *trainer);
+/** After the passes of a step: wait until all parts are sent. */
+CDDP_CHECKED cddp_status cddpi_stages_finish_parts(struct cddpi_trainer *trainer);
+/** Send the updated table to the later stage, unless it has it. */
+CDDP_CHECKED cddp_status cddpi_stages_renew_table(struct cddpi_trainer *trainer);
+/** Bytes of the parts on this rank. */
+size_t cddpi_stages_part_bytes(const struct cddpi_trainer *trainer);
+void cddpi_stages_bind_grads(struct cddpi_trainer *trainer);
+
 /** List this rank's tensors. Release with cddpi_stages_release_list(), also after a failure. */
 CDDP_CHECKED cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer,
                                                enum cddpi_stages_file file,
