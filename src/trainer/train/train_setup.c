@@ -20,6 +20,7 @@
 #include "train/normalize.h"
 #include "train/resume.h"
 #include "train/same_config.h"
+#include "train/same_kernels.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 #include "train/statistics.h"
@@ -97,6 +98,7 @@ static cddp_status check_init_method(const struct cddpi_config *config)
 static cddp_status check_positions(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
+    const char *products = cddpi_env(CDDPI_ENV_PRODUCTS);
 
     if (!cddpi_trainer_by_position(config)) {
         return CDDP_OK;
@@ -105,10 +107,23 @@ static cddp_status check_positions(const struct cddpi_trainer *trainer)
         return cddpi_config_fail(config, "train.micro_batch", "%s",
                                  trainer->engine->refuses_positions);
     }
-    return cddpi_device_is_async(trainer->device) && !config->ddp.deterministic
+    if (config->train.micro_batch == CDDPI_AUTO && !trainer->engine->has_one_model) {
+        return cddpi_config_fail(config, "train.micro_batch",
+                                 "\"auto\" is for one model on one device of each rank: give a "
+                                 "number of samples");
+    }
+    if (!cddpi_device_is_async(trainer->device)) {
+        return CDDP_OK;
+    }
+    if (!config->ddp.deterministic) {
+        return cddpi_config_fail(config, "train.micro_batch",
+                                 "results do not depend on the number of ranks, so they need "
+                                 "ddp.deterministic = true");
+    }
+    return products != NULL && strcmp(products, "fast") == 0
                ? cddpi_config_fail(config, "train.micro_batch",
-                                   "results do not depend on the number of ranks, so they need "
-                                   "ddp.deterministic = true")
+                                   "CDDP_PRODUCTS=fast chooses products by measured times, so bits "
+                                   "would depend on them: unset it")
                : CDDP_OK;
 }
 
@@ -302,13 +317,14 @@ static cddp_status complete_engine(struct cddpi_trainer *trainer)
     return cddpi_engine_call(trainer->engine->complete, trainer);
 }
 
-cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
+cddp_status cddpi_trainer_create(struct cddpi_config *config, struct cddpi_trainer **out)
 {
     /* The order is fixed, so that all ranks call collectives in the same order. */
     static cddp_status (*const parts[])(struct cddpi_trainer *) = {
         join_group,
         open_data,
         cddpi_trainer_build_model,
+        cddpi_trainer_compare_kernels,
         cddpi_trainer_prepare_text,
         cddpi_trainer_build_ddp,
         create_statistics,
@@ -329,6 +345,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     *out = trainer;
     CDDPI_TRY_MEMORY(trainer != NULL, "trainer: no memory");
     trainer->config = config;
+    trainer->choices = config;
     trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;
     trainer->records.began_ns = cddpi_now_ns();
