@@ -303,8 +303,9 @@ static void too_many_ranks_are_an_error(void **state)
 
     (void)state;
     NEEDS_CUDA();
-    assert_int_equal(cuda->kernels->reduce(cuda, CDDP_F32, CDDP_OP_SUM, in, NULL, RANKS + 1, 1, NULL),
-                     CDDP_ERR_ARGUMENT);
+    assert_int_equal(
+        cuda->kernels->reduce(cuda, CDDP_F32, CDDP_OP_SUM, in, NULL, RANKS + 1, 1, NULL),
+        CDDP_ERR_ARGUMENT);
     assert_true(last_error_has("over 257 ranks"));
 }
 
