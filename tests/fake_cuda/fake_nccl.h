@@ -74,7 +74,7 @@ struct ncclComm {
     _Atomic bool registered; /* it has done so */
     ncclWindow_t *window;    /* where it writes the window */
     void *window_memory;
-    void *buffers; /* device memory */
+    void *buffers; /* device memory, which stays taken */
     ncclResult_t error;
     char text[256];
     uint64_t collectives; /* collectives called so far */

@@ -8,7 +8,6 @@
 void fake_nccl_comm_drop(ncclComm_t comm)
 {
     if (atomic_fetch_sub(&comm->refs, 1) == 1) {
-        (void)cudaFree(comm->buffers);
         free(comm); /* the mapping stays, since other ranks may be using it */
     }
 }
