@@ -19,6 +19,7 @@ ROUND = {
     "launcher/info.c": ({"fopen", "open"}, KERNEL + ", and a descriptor of its own"),
     "launcher/supervise/command.c": ({"fopen", "open"}, "a program, whose first line names its interpreter; /dev/null"),
     "launcher/supervise/rank_cores.c": ({"open"}, KERNEL),
+    "launcher/supervise/rank_gpus.c": ({"open", "scandir"}, KERNEL),
     "launcher/hosts/host_list.c": ({"fopen"}, PIPES),
     "launcher/supervise/launch.c": ({"unlink"}, "the token's file, which this process has made and looked at"),
     "launcher/output/output.c": ({"open"}, "its own stdout and stderr, again, by /proc/self/fd"),

@@ -377,7 +377,8 @@ cudaError_t start(cudaStream_t stream, const entropy_arguments<T> &arguments, si
 template <class T>
 cddp_status cross_entropy_as(cddpi_device *device, void *logits, const int32_t *labels, size_t rows,
                              size_t columns, size_t stride, bool grads, float scale,
-                             const float *device_scale, double *out, struct row_result *results)
+                             const float *device_scale, struct cddpi_loss_totals *out,
+                             struct row_result *results)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
     const entropy_arguments<T> a = {
@@ -393,8 +394,8 @@ cddp_status cross_entropy_as(cddpi_device *device, void *logits, const int32_t *
 
 cddp_status cross_entropy_strided(cddpi_device *device, cddp_type type, void *logits,
                                   const int32_t *labels, size_t rows, size_t columns, size_t stride,
-                                  bool grads, float scale, const float *device_scale, double *out,
-                                  void *scratch)
+                                  bool grads, float scale, const float *device_scale,
+                                  struct cddpi_loss_totals *out, void *scratch)
 {
     if (rows == 0 || columns == 0) {
         return CDDP_OK;
@@ -406,7 +407,7 @@ cddp_status cross_entropy_strided(cddpi_device *device, cddp_type type, void *lo
 
 cddp_status cross_entropy(cddpi_device *device, cddp_type type, void *logits, const int32_t *labels,
                           size_t rows, size_t columns, bool grads, float scale,
-                          const float *device_scale, double *out, void *scratch)
+                          const float *device_scale, struct cddpi_loss_totals *out, void *scratch)
 {
     return cross_entropy_strided(device, type, logits, labels, rows, columns, columns, grads, scale,
                                  device_scale, out, scratch);

@@ -17,6 +17,7 @@
 #ifndef CDDPI_KERNELS_CUDA_H
 #define CDDPI_KERNELS_CUDA_H
 
+#include "base/exact_sum.h"
 #include "kernels/pointwise.h"
 
 #include <cddp/types.h>
@@ -29,6 +30,14 @@ extern "C" {
 
 struct cddpi_device;
 struct cddpi_exact_sum;
+
+/* What losses add up to. Many a sum over rows is a term of it, and their order does not matter. */
+struct cddpi_loss_totals {
+    struct cddpi_exact_sum losses;
+    int64_t correct; /* rows */
+};
+
+enum { CDDPI_CUDA_REDUCE_RANKS = 256 }; /* most inputs of reduce() */
 
 /* Applied to each element of a product, in the same pass. GELU is the tanh form. */
 enum cddpi_cuda_epilogue { CDDPI_EPILOGUE_NONE, CDDPI_EPILOGUE_RELU, CDDPI_EPILOGUE_GELU };
@@ -341,41 +350,42 @@ struct cddpi_cuda_kernels {
                              void *step_grads, void *before);
 
     /* Losses. With @p grads, @p logits (rows x columns) becomes scale x (softmax - onehot);
-     * otherwise it is unchanged. @p out[0] += the sum of losses and @p out[1] += the number of rows
-     * whose largest element is the label's, both float64 and in a fixed order. The scale is
-     * @p scale times *device_scale (NULL: 1), which is the loss scale. If the loss of a row is not
-     * finite, its gradients are not either.
+     * otherwise it is unchanged. Their sum, in float64 and in a fixed order, is one more term of
+     * @p out->losses, and @p out->correct += the number of rows whose largest element is the
+     * label's. The scale is @p scale times *device_scale (NULL: 1), which is the loss scale. If the
+     * loss of a row is not finite, its gradients are not either.
      * @p scratch: loss_scratch bytes. */
     cddp_status (*cross_entropy)(struct cddpi_device *device, cddp_type type, void *logits,
                                  const int32_t *labels, size_t rows, size_t columns, bool grads,
-                                 float scale, const float *device_scale, double *out,
-                                 void *scratch);
+                                 float scale, const float *device_scale,
+                                 struct cddpi_loss_totals *out, void *scratch);
     /* The same for rows that are @p stride elements apart (a multiple that is fast in products);
      * the elements between rows are unchanged. */
     cddp_status (*cross_entropy_strided)(struct cddpi_device *device, cddp_type type, void *logits,
                                          const int32_t *labels, size_t rows, size_t columns,
                                          size_t stride, bool grads, float scale,
-                                         const float *device_scale, double *out, void *scratch);
+                                         const float *device_scale, struct cddpi_loss_totals *out,
+                                         void *scratch);
     /* Squared error against one-hot targets, as the mean over columns. The gradient goes to
      * @p logits in the same way. */
     cddp_status (*squared_error)(struct cddpi_device *device, cddp_type type, void *logits,
                                  const int32_t *labels, size_t rows, size_t columns, bool grads,
-                                 float scale, const float *device_scale, double *out,
-                                 void *scratch);
+                                 float scale, const float *device_scale,
+                                 struct cddpi_loss_totals *out, void *scratch);
     /* Binary cross-entropy of the logits against one-hot targets, as the mean over columns. With
      * one column, the target is the label itself, 0 or 1, and a row is correct if the logit's sign
      * matches. The gradient goes to @p logits in the same way. */
     cddp_status (*binary_cross_entropy)(struct cddpi_device *device, cddp_type type, void *logits,
                                         const int32_t *labels, size_t rows, size_t columns,
                                         bool grads, float scale, const float *device_scale,
-                                        double *out, void *scratch);
+                                        struct cddpi_loss_totals *out, void *scratch);
     /* Squared, or with @p absolute absolute, error against real @p targets (rows x columns
      * float32), as the mean over columns. No row is correct. The derivative of the absolute error
      * is 0 where both are equal. The gradient goes to @p outputs in the same way. */
     cddp_status (*real_error)(struct cddpi_device *device, cddp_type type, void *outputs,
                               const float *targets, bool absolute, size_t rows, size_t columns,
-                              bool grads, float scale, const float *device_scale, double *out,
-                              void *scratch);
+                              bool grads, float scale, const float *device_scale,
+                              struct cddpi_loss_totals *out, void *scratch);
     size_t (*loss_scratch)(size_t rows);
 
     /* --- own kernels: parameters --- */
@@ -417,13 +427,17 @@ struct cddpi_cuda_kernels {
 
     /* --- own kernels: collectives. They run in CDDPI_STREAM_COMM. --- */
 
-    /* out = op over @p inputs (at most 64 pointers, in rank order) as a binary tree over ranks,
-     * exactly as the host backend reduces (kernels/cpu/reduce.h): 16-bit types are summed in
-     * float32 and rounded once. With @p weights (device memory, float64, one for each input): the
-     * weighted mean. */
+    /* out = op over @p inputs (at most CDDPI_CUDA_REDUCE_RANKS pointers, in rank order) as a binary
+     * tree over ranks, exactly as the host backend reduces (kernels/cpu/reduce.h): 16-bit types are
+     * summed in float32 and rounded once. With @p weights (device memory, float64, one for each
+     * input): the weighted mean. */
     cddp_status (*reduce)(struct cddpi_device *device, cddp_type type, cddp_op op,
                           const void *const *inputs, const double *weights, int ranks, size_t count,
                           void *out);
+    /* *out (float32 or float64) = the share of rank @p rank in all @p weights, with which it is
+     * multiplied in a weighted mean. Any number of ranks. */
+    cddp_status (*share)(struct cddpi_device *device, cddp_type type, const double *weights,
+                         int ranks, int rank, void *out);
     /* data *= *factor (float64, device memory), in place; a factor of 0 writes zeros. */
     cddp_status (*scale)(struct cddpi_device *device, cddp_type type, const double *factor,
                          size_t count, void *data);

@@ -23,6 +23,24 @@ static __device__ inline void exact_add_shared(int64_t *parts, double value)
     }
 }
 
+/* Add whatever number to a sum that no other thread adds to, of fewer than 2^31 terms. */
+static __device__ inline void exact_add(struct cddpi_exact_sum *sum, double value)
+{
+    cddpi_exact_term term;
+
+    if (value - value != 0) { /* it is infinite, or a NaN */
+        sum->parts[value > 0   ? CDDPI_EXACT_POSITIVE
+                   : value < 0 ? CDDPI_EXACT_NEGATIVE
+                               : CDDPI_EXACT_NAN]++;
+        return;
+    }
+    term = cddpi_exact_term_of(value);
+    sum->parts[CDDPI_EXACT_TERMS]++;
+    for (int i = 0; i < 3; i++) {
+        sum->parts[term.first + i] += term.at[i];
+    }
+}
+
 /* Copy parts. All threads of the block call it. */
 static __device__ __forceinline__ void exact_copy(const int64_t *from, int64_t *to)
 {

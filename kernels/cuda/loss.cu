@@ -1,9 +1,10 @@
-/* loss.cu - owns the sum of the rows' losses, the squared error and binary cross-entropy of classes,
- * and the squared and absolute error of real targets.
+/* loss.cu - owns the sum of the rows' losses, the squared error and binary cross-entropy of
+ * classes, and the squared and absolute error of real targets.
  *
  * One block computes the sum, from 16 bytes for each row: 0.5 MiB for 32768 rows, about 5 us. The
  * losses are for small outputs: one block for each row, which is read and written once.
  */
+#include "kernels/cuda/exact_sum.cuh"
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -11,7 +12,8 @@ namespace
 enum { SUM_THREADS = 1024, THREADS = 128 };
 
 __global__ void __launch_bounds__(SUM_THREADS)
-    add_results(const struct row_result *__restrict__ results, size_t rows, double *out)
+    add_results(const struct row_result *__restrict__ results, size_t rows,
+                struct cddpi_loss_totals *out)
 {
     __shared__ double shared[SUM_THREADS / CDDPI_WARP];
     double loss = 0;
@@ -24,8 +26,8 @@ __global__ void __launch_bounds__(SUM_THREADS)
     loss = block_sum(loss, shared);
     correct = block_sum(correct, shared);
     if (threadIdx.x == 0) {
-        out[0] += loss;
-        out[1] += correct;
+        exact_add(&out->losses, loss);
+        out->correct += (int64_t)correct;
     }
 }
 
@@ -176,7 +178,8 @@ __global__ void __launch_bounds__(THREADS) rows_of_errors(const real_arguments<T
 }
 
 template <class T, class Term>
-cudaError_t start_rows(cddpi_device *device, const row_arguments<T> &a, size_t rows, double *out)
+cudaError_t start_rows(cddpi_device *device, const row_arguments<T> &a, size_t rows,
+                       struct cddpi_loss_totals *out)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
     cudaError_t error = CDDPI_LAUNCH((rows_of_terms<T, Term>), (unsigned)rows, THREADS, 0, stream,
@@ -188,7 +191,7 @@ cudaError_t start_rows(cddpi_device *device, const row_arguments<T> &a, size_t r
 template <class T>
 cddp_status squared_error_as(cddpi_device *device, void *logits, const int32_t *labels, size_t rows,
                              size_t columns, bool grads, float scale, const float *device_scale,
-                             double *out, struct row_result *results)
+                             struct cddpi_loss_totals *out, struct row_result *results)
 {
     const row_arguments<T> a = {
         static_cast<T *>(logits), labels, (int)columns, false, grads, scale, device_scale, results};
@@ -199,7 +202,7 @@ cddp_status squared_error_as(cddpi_device *device, void *logits, const int32_t *
 
 cddp_status squared_error(cddpi_device *device, cddp_type type, void *logits, const int32_t *labels,
                           size_t rows, size_t columns, bool grads, float scale,
-                          const float *device_scale, double *out, void *scratch)
+                          const float *device_scale, struct cddpi_loss_totals *out, void *scratch)
 {
     if (rows == 0 || columns == 0) {
         return CDDP_OK;
@@ -211,7 +214,7 @@ cddp_status squared_error(cddpi_device *device, cddp_type type, void *logits, co
 template <class T>
 cddp_status binary_cross_entropy_as(cddpi_device *device, void *logits, const int32_t *labels,
                                     size_t rows, size_t columns, bool grads, float scale,
-                                    const float *device_scale, double *out,
+                                    const float *device_scale, struct cddpi_loss_totals *out,
                                     struct row_result *results)
 {
     const row_arguments<T> a = {static_cast<T *>(logits),
@@ -229,7 +232,8 @@ cddp_status binary_cross_entropy_as(cddpi_device *device, void *logits, const in
 
 cddp_status binary_cross_entropy(cddpi_device *device, cddp_type type, void *logits,
                                  const int32_t *labels, size_t rows, size_t columns, bool grads,
-                                 float scale, const float *device_scale, double *out, void *scratch)
+                                 float scale, const float *device_scale,
+                                 struct cddpi_loss_totals *out, void *scratch)
 {
     if (rows == 0 || columns == 0) {
         return CDDP_OK;
@@ -242,7 +246,8 @@ cddp_status binary_cross_entropy(cddpi_device *device, cddp_type type, void *log
 template <class T>
 cddp_status real_error_as(cddpi_device *device, void *outputs, const float *targets, bool absolute,
                           size_t rows, size_t columns, bool grads, float scale,
-                          const float *device_scale, double *out, struct row_result *results)
+                          const float *device_scale, struct cddpi_loss_totals *out,
+                          struct row_result *results)
 {
     const real_arguments<T> a = {
         static_cast<T *>(outputs), targets, (int)columns, grads, scale, device_scale, results};
@@ -259,13 +264,14 @@ cddp_status real_error_as(cddpi_device *device, void *outputs, const float *targ
 
 cddp_status real_error(cddpi_device *device, cddp_type type, void *outputs, const float *targets,
                        bool absolute, size_t rows, size_t columns, bool grads, float scale,
-                       const float *device_scale, double *out, void *scratch)
+                       const float *device_scale, struct cddpi_loss_totals *out, void *scratch)
 {
     if (rows == 0 || columns == 0) {
         return CDDP_OK;
     }
     return CDDPI_BY_TYPE(type, real_error_as, device, outputs, targets, absolute, rows, columns,
-                         grads, scale, device_scale, out, static_cast<struct row_result *>(scratch));
+                         grads, scale, device_scale, out,
+                         static_cast<struct row_result *>(scratch));
 }
 
 size_t loss_scratch(size_t rows)
@@ -275,7 +281,7 @@ size_t loss_scratch(size_t rows)
 } // namespace
 
 cudaError_t cddpi_cuda_add_results(cudaStream_t stream, const struct row_result *results,
-                                   size_t rows, double *out)
+                                   size_t rows, struct cddpi_loss_totals *out)
 {
     return CDDPI_LAUNCH(add_results, 1, SUM_THREADS, 0, stream, results, rows, out);
 }

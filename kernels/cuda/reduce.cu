@@ -3,19 +3,20 @@
  *
  * Limited by memory: (ranks + 1) times the array, read over NVLink or PCIe if it is in another
  * device's memory. A thread loads 16 bytes of each rank before it adds. Up to 8 ranks have a kernel
- * for each number of ranks, so that all these loads are in flight at once. More ranks and rare
- * types use a slower kernel. An input may be the output, element for element, so nothing here may
- * assume that they differ. */
+ * for each number of ranks, so that all these loads are in flight at once; up to 64 ranks have
+ * kernels for 16, 32 and 64, of which the last ones may be missing, and in which 16 ranks' loads
+ * are in flight. More ranks and rare types use a slower kernel. An input may be the output, element
+ * for element, so nothing here may assume that they differ. */
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/pack.cuh"
 
 namespace
 {
 
-enum { THREADS = 256, MOST = 64, MOST_FAST = 8, LEVELS = 8 };
+enum { THREADS = 256, MOST = CDDPI_CUDA_REDUCE_RANKS, MOST_EXACT = 8, GROUP = 16, LEVELS = 10 };
 
-struct reduce_sources {
-    const void *at[MOST];
+template <int RANKS> struct reduce_sources {
+    const void *at[RANKS];
 };
 
 /* y if it is a NaN or wins; x if it is a NaN, since every comparison with a NaN is false. Integers
@@ -81,20 +82,50 @@ __device__ inline double factor_of(const shares &shares, double weight)
     return shares.total > 0 ? weight / shares.total : 0;
 }
 
+/* Each rank's factor in a weighted mean, and whether the rank is read at all. */
+template <class T, int RANKS> struct reduce_factors {
+    typename number<T>::inner of[RANKS];
+    bool there[RANKS];
+    bool equal;
+};
+
+/* The threads of a block compute all factors once. All of the block's threads call it. */
+template <class T, int RANKS>
+__device__ static void share_factors(const double *weights, int ranks,
+                                     reduce_factors<T, RANKS> &out)
+{
+    int r = (int)threadIdx.x;
+
+    if (r < RANKS) {
+        shares shares = shares_of(weights, ranks);
+        double factor = r >= ranks ? 0 : shares.equal ? 1 : factor_of(shares, weights[r]);
+
+        out.of[r] = (typename number<T>::inner)factor;
+        out.there[r] = factor != 0;
+        out.equal = shares.equal;
+    }
+    __syncthreads();
+}
+
+/* Which elements a thread reduces. */
+struct reduce_place {
+    size_t first, left;
+    bool packed;
+};
+
 /* Load the elements of all present ranks from `first` on. All loads are issued before one is used,
  * so no load may depend on the values. */
 template <class T, int RANKS>
-__device__ __forceinline__ void fetch_ranks(const reduce_sources &sources,
-                                            const bool (&there)[RANKS], size_t first, size_t left,
-                                            bool packed, pack<T> (&out)[RANKS])
+__device__ __forceinline__ void fetch_ranks(const void *const *sources, const bool (&there)[RANKS],
+                                            const reduce_place &place, pack<T> (&out)[RANKS])
 {
     enum { COUNT = pack<T>::COUNT };
 
-    if (packed && left >= COUNT) {
+    if (place.packed && place.left >= COUNT) {
         CDDPI_UNROLL
         for (int r = 0; r < RANKS; r++) {
             if (there[r]) {
-                out[r] = *(const pack<T> *)((const T *)sources.at[r] + first);
+                out[r] = *(const pack<T> *)((const T *)sources[r] + place.first);
             }
         }
         return;
@@ -103,77 +134,111 @@ __device__ __forceinline__ void fetch_ranks(const reduce_sources &sources,
     for (int r = 0; r < RANKS; r++) {
         CDDPI_UNROLL
         for (int k = 0; k < COUNT; k++) {
-            if (there[r] && (size_t)k < left) {
-                out[r].at[k] = ((const T *)sources.at[r])[first + k];
+            if (there[r] && (size_t)k < place.left) {
+                out[r].at[k] = ((const T *)sources[r])[place.first + k];
             }
         }
     }
 }
 
-/* Sums and means of at most MOST_FAST ranks. The tree over x[0 ... RANKS): neighbours first; an odd
- * last one moves up alone. */
+/* The sum over some ranks of a pack of elements. */
+template <class T> struct reduce_sum {
+    typename number<T>::inner at[pack<T>::COUNT];
+    bool there; /* false: it has no rank */
+};
+
+template <class T>
+__device__ __forceinline__ void add_right(reduce_sum<T> &left, const reduce_sum<T> &right)
+{
+    CDDPI_UNROLL
+    for (int k = 0; k < pack<T>::COUNT; k++) {
+        typename number<T>::inner both = left.at[k] + right.at[k];
+
+        left.at[k] = !left.there ? right.at[k] : right.there ? both : left.at[k];
+    }
+    left.there = left.there || right.there;
+}
+
+/* Sum the ranks [FIRST, FIRST + COUNT), of which those from @p ranks on are missing: neighbours
+ * first; an odd last one moves up alone. @p factors: NULL or, if they are equal, not used. */
+template <class T, int RANKS, int FIRST, int COUNT>
+__device__ __forceinline__ void sum_subtree(const reduce_sources<RANKS> &sources, int ranks,
+                                            const reduce_factors<T, RANKS> *factors,
+                                            const reduce_place &place, reduce_sum<T> &out)
+{
+    if constexpr (COUNT > GROUP) {
+        reduce_sum<T> right;
+
+        sum_subtree<T, RANKS, FIRST, COUNT / 2>(sources, ranks, factors, place, out);
+        sum_subtree<T, RANKS, FIRST + COUNT / 2, COUNT / 2>(sources, ranks, factors, place, right);
+        add_right(out, right);
+    } else {
+        bool there[COUNT];
+        pack<T> read[COUNT] = {};
+        reduce_sum<T> sums[COUNT];
+
+        CDDPI_UNROLL
+        for (int r = 0; r < COUNT; r++) {
+            there[r] = FIRST + r < ranks && (factors == nullptr || factors->there[FIRST + r]);
+        }
+        fetch_ranks<T, COUNT>(sources.at + FIRST, there, place, read);
+        CDDPI_UNROLL
+        for (int r = 0; r < COUNT; r++) {
+            sums[r].there = there[r];
+            CDDPI_UNROLL
+            for (int k = 0; k < pack<T>::COUNT; k++) {
+                typename number<T>::inner x = number<T>::load(read[r].at[k]);
+
+                sums[r].at[k] = factors == nullptr || factors->equal ? x
+                                                                     : x * factors->of[FIRST + r];
+            }
+        }
+        CDDPI_UNROLL
+        for (int stride = 1; stride < COUNT; stride *= 2) {
+            CDDPI_UNROLL
+            for (int r = 0; r + stride < COUNT; r += 2 * stride) {
+                add_right(sums[r], sums[r + stride]);
+            }
+        }
+        out = sums[0];
+    }
+}
+
+/* Sums and means of RANKS ranks, or of fewer if RANKS is more than MOST_EXACT. */
 template <class T, int RANKS>
-__global__ void __launch_bounds__(THREADS) sum_ranks(reduce_sources sources, const double *weights,
-                                                     bool mean, size_t count, bool packed, T *out)
+__global__ void __launch_bounds__(THREADS)
+    sum_ranks(reduce_sources<RANKS> sources, int given, const double *weights, bool mean,
+              size_t count, bool packed, T *out)
 {
     typedef typename number<T>::inner real;
     enum { COUNT = pack<T>::COUNT };
+    __shared__ reduce_factors<T, RANKS> factors;
+    const int ranks = RANKS <= MOST_EXACT ? RANKS : given;
     size_t first = ((size_t)blockIdx.x * THREADS + threadIdx.x) * COUNT;
-    size_t left = first < count ? count - first : 0;
-    real factors[RANKS];
-    bool there[RANKS];
-    shares shares = {true, 0};
-    real x[RANKS][COUNT];
-    pack<T> read[RANKS] = {};
+    reduce_place place = {first, first < count ? count - first : 0, packed};
+    reduce_sum<T> sum;
     pack<T> result;
 
-    if (left == 0) {
+    if (weights != nullptr) {
+        share_factors<T, RANKS>(weights, ranks, factors);
+        mean = factors.equal;
+    }
+    if (place.left == 0) {
         return;
     }
-    if (weights != nullptr) {
-        shares = shares_of(weights, RANKS);
-        mean = shares.equal;
-    }
-    CDDPI_UNROLL
-    for (int r = 0; r < RANKS; r++) {
-        double factor = shares.equal ? 1.0 : factor_of(shares, weights[r]);
-
-        factors[r] = (real)factor;
-        there[r] = factor != 0; /* false: it is not read */
-    }
-    fetch_ranks<T, RANKS>(sources, there, first, left, packed, read);
-    CDDPI_UNROLL
-    for (int r = 0; r < RANKS; r++) {
-        CDDPI_UNROLL
-        for (int k = 0; k < COUNT; k++) {
-            x[r][k] = number<T>::load(read[r].at[k]);
-            x[r][k] = shares.equal ? x[r][k] : x[r][k] * factors[r];
-        }
-    }
-    CDDPI_UNROLL
-    for (int stride = 1; stride < RANKS; stride *= 2) {
-        CDDPI_UNROLL
-        for (int r = 0; r + stride < RANKS; r += 2 * stride) {
-            CDDPI_UNROLL
-            for (int k = 0; k < COUNT; k++) {
-                real both = x[r][k] + x[r + stride][k];
-
-                x[r][k] = !there[r] ? x[r + stride][k] : there[r + stride] ? both : x[r][k];
-            }
-            there[r] = there[r] || there[r + stride];
-        }
-    }
+    sum_subtree<T, RANKS, 0, RANKS>(sources, ranks, weights != nullptr ? &factors : nullptr, place,
+                                    sum);
     CDDPI_UNROLL
     for (int k = 0; k < COUNT; k++) {
-        result.at[k] = number<T>::store(mean ? x[0][k] * (real)(1.0 / RANKS) : x[0][k]);
+        result.at[k] = number<T>::store(mean ? sum.at[k] * (real)(1.0 / ranks) : sum.at[k]);
     }
-    if (packed && left >= COUNT) {
+    if (packed && place.left >= COUNT) {
         *(pack<T> *)(out + first) = result;
         return;
     }
     CDDPI_UNROLL
     for (int k = 0; k < COUNT; k++) {
-        if ((size_t)k < left) {
+        if ((size_t)k < place.left) {
             out[first + k] = result.at[k];
         }
     }
@@ -226,8 +291,8 @@ template <class A> __device__ static void combine_top(stack<A> &stack, cddp_op o
 /* Any operation, any number of ranks, accumulated in A, one element for each thread. Factors may be
  * NULL. */
 template <class T, class A>
-__device__ A reduce_one(const reduce_sources &sources, int ranks, cddp_op op, const shares &shares,
-                        const double *weights, size_t i)
+__device__ A reduce_one(const reduce_sources<MOST> &sources, int ranks, cddp_op op,
+                        const shares &shares, const double *weights, size_t i)
 {
     stack<A> stack;
 
@@ -255,8 +320,9 @@ __device__ A reduce_one(const reduce_sources &sources, int ranks, cddp_op op, co
 }
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) reduce_any(reduce_sources sources, int ranks, cddp_op op,
-                                                      const double *weights, size_t count, T *out)
+__global__ void __launch_bounds__(THREADS)
+    reduce_any(reduce_sources<MOST> sources, int ranks, cddp_op op, const double *weights,
+               size_t count, T *out)
 {
     typedef typename number<T>::inner inner;
     typedef typename reduce_wide<T>::mean mean;
@@ -280,7 +346,7 @@ __global__ void __launch_bounds__(THREADS) reduce_any(reduce_sources sources, in
 
 /* The arguments of one reduction. */
 struct job {
-    reduce_sources inputs;
+    reduce_sources<MOST> inputs;
     int ranks;
     cddp_op op;
     const double *weights;
@@ -298,24 +364,32 @@ template <class T> static cudaError_t launch_any(const job &job)
 template <class T, int RANKS> static cudaError_t launch_sum(const job &job)
 {
     bool packed = packs((T *)job.out);
+    reduce_sources<RANKS> sources = {};
 
-    for (int r = 0; r < RANKS; r++) {
-        packed = packed && packs((const T *)job.inputs.at[r]);
+    for (int r = 0; r < job.ranks; r++) {
+        sources.at[r] = job.inputs.at[r];
+        packed = packed && packs((const T *)sources.at[r]);
     }
     return CDDPI_LAUNCH((sum_ranks<T, RANKS>), blocks_for(job.count, THREADS, pack<T>::COUNT),
-                        THREADS, 0, job.stream, job.inputs, job.weights, job.op == CDDP_OP_MEAN,
-                        job.count, packed, (T *)job.out);
+                        THREADS, 0, job.stream, sources, job.ranks, job.weights,
+                        job.op == CDDP_OP_MEAN, job.count, packed, (T *)job.out);
 }
 
 template <class T> static cudaError_t launch_real(const job &job)
 {
     typedef cudaError_t (*launch_fn)(const struct job &);
-    static const launch_fn sums[MOST_FAST] = {launch_sum<T, 1>, launch_sum<T, 2>, launch_sum<T, 3>,
-                                              launch_sum<T, 4>, launch_sum<T, 5>, launch_sum<T, 6>,
-                                              launch_sum<T, 7>, launch_sum<T, 8>};
+    static const launch_fn sums[MOST_EXACT] = {launch_sum<T, 1>, launch_sum<T, 2>, launch_sum<T, 3>,
+                                               launch_sum<T, 4>, launch_sum<T, 5>, launch_sum<T, 6>,
+                                               launch_sum<T, 7>, launch_sum<T, 8>};
     bool sum = job.weights != nullptr || job.op == CDDP_OP_SUM || job.op == CDDP_OP_MEAN;
 
-    return sum && job.ranks <= MOST_FAST ? sums[job.ranks - 1](job) : launch_any<T>(job);
+    if (!sum || job.ranks > 64) {
+        return launch_any<T>(job);
+    }
+    return job.ranks <= MOST_EXACT ? sums[job.ranks - 1](job)
+           : job.ranks <= 16       ? launch_sum<T, 16>(job)
+           : job.ranks <= 32       ? launch_sum<T, 32>(job)
+                                   : launch_sum<T, 64>(job);
 }
 
 cudaError_t launch(cddp_type type, const job &job)
@@ -363,9 +437,29 @@ cddp_status reduce(struct cddpi_device *device, cddp_type type, cddp_op op,
     return cddpi_cuda_status(device, launch(type, job), "reduce", __FILE__, __LINE__);
 }
 
+template <class T> __global__ void find_share(const double *weights, int ranks, int rank, T *out)
+{
+    shares shares = shares_of(weights, ranks);
+
+    *out = (T)(shares.equal ? 1.0 / ranks : factor_of(shares, weights[rank]));
+}
+
+cddp_status share(struct cddpi_device *device, cddp_type type, const double *weights, int ranks,
+                  int rank, void *out)
+{
+    cudaStream_t stream = cddpi_cuda_comm_stream(device);
+    cudaError_t error = type == CDDP_F64 ? CDDPI_LAUNCH(find_share<double>, 1, 1, 0, stream,
+                                                        weights, ranks, rank, (double *)out)
+                                         : CDDPI_LAUNCH(find_share<float>, 1, 1, 0, stream, weights,
+                                                        ranks, rank, (float *)out);
+
+    return cddpi_cuda_status(device, error, "share", __FILE__, __LINE__);
+}
+
 } // namespace
 
 void cddpi_cuda_fill_reduce(struct cddpi_cuda_kernels *out)
 {
     out->reduce = reduce;
+    out->share = share;
 }

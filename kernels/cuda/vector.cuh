@@ -285,8 +285,8 @@ struct row_result {
     double loss, correct;
 };
 
-/** out[0] += the sum of all `loss`, out[1] += the sum of all `correct`. */
+/** Add the sum of all `loss`, as one term, and the sum of all `correct` to @p out. */
 cudaError_t cddpi_cuda_add_results(cudaStream_t stream, const struct row_result *results,
-                                   size_t rows, double *out);
+                                   size_t rows, struct cddpi_loss_totals *out);
 
 #endif

@@ -9,6 +9,7 @@
 #include "launcher/supervise/generations.h"
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/monitor.h"
+#include "launcher/supervise/rank_gpus.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -59,6 +60,15 @@ static cddp_status choose_log_dir(struct cddpi_job *job)
                : cddpi_fail(CDDP_ERR_ARGUMENT, "the name of the log folder is too long");
 }
 
+/* Ranks that have a GPU each compute on cores of its NUMA node. */
+static cddp_status move_cores(struct cddpi_job *job)
+{
+    int nodes[CDDPI_MACHINE_GPUS];
+    int gpus = cddpi_gpu_nodes("/sys/bus/pci/devices", getenv("CUDA_VISIBLE_DEVICES"), nodes);
+
+    return cddpi_cores_near(&job->cores, nodes, gpus, job->local_world_size);
+}
+
 /* Find out everything that is known before a process is started. */
 static cddp_status prepare_job(struct cddpi_job *job)
 {
@@ -87,6 +97,7 @@ static cddp_status prepare_job(struct cddpi_job *job)
     if (job->options.config != NULL && job->local_world_size > 1) {
         CDDPI_TRY(cddpi_process_check_proc());
     }
+    CDDPI_TRY(move_cores(job));
     job->world_size = job->local_world_size; /* until other nodes have arrived */
     job->bind = job->options.bind == CDDPI_BIND_CORE ||
                 (job->options.bind == CDDPI_BIND_AUTO &&

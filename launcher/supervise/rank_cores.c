@@ -50,13 +50,15 @@ static unsigned char *read_list(const char *path)
 
 /* Append the core of processor @p cpu: all its allowed siblings. Only the first sibling's file is
  * read, since it names the others. */
-static void add_core(const char *sys, int cpu, unsigned char *left, struct cddpi_rank_cores *cores)
+static void add_core(const char *sys, int cpu, int node, unsigned char *left,
+                     struct cddpi_rank_cores *cores)
 {
     char path[512];
     unsigned char *siblings;
 
     snprintf(path, sizeof path, "%s/cpu/cpu%d/topology/thread_siblings_list", sys, cpu);
     siblings = read_list(path);
+    cores->nodes[cores->core_count] = node;
     cores->first[cores->core_count++] = cores->cpu_count;
     cores->cpus[cores->cpu_count++] = cpu;
     left[cpu] = 0;
@@ -69,15 +71,16 @@ static void add_core(const char *sys, int cpu, unsigned char *left, struct cddpi
     cddpi_free(siblings);
 }
 
-/* Append the cores of one NUMA node: the processors of @p left that are in @p node (NULL: all). */
-static void add_node(const char *sys, const unsigned char *node, unsigned char *left,
+/* Append the cores of NUMA node @p id: the processors of @p left that are in @p node (NULL: all).
+ */
+static void add_node(const char *sys, int id, const unsigned char *node, unsigned char *left,
                      struct cddpi_rank_cores *cores)
 {
     int before = cores->cpu_count;
 
     for (int cpu = 0; cpu < CDDPI_MAX_CPUS; cpu++) {
         if (left[cpu] && (node == NULL || node[cpu])) {
-            add_core(sys, cpu, left, cores);
+            add_core(sys, cpu, id, left, cores);
         }
     }
     cores->node_count += cores->cpu_count > before ? 1 : 0;
@@ -99,12 +102,12 @@ static void add_all(const char *sys, unsigned char *left, struct cddpi_rank_core
         snprintf(path, sizeof path, "%s/node/node%d/cpulist", sys, id);
         node = read_list(path);
         if (node != NULL) {
-            add_node(sys, node, left, cores);
+            add_node(sys, id, node, left, cores);
         }
         cddpi_free(node);
     }
     cddpi_free(nodes);
-    add_node(sys, NULL, left, cores); /* cores without a NUMA node */
+    add_node(sys, -1, NULL, left, cores); /* cores without a NUMA node */
     cores->first[cores->core_count] = cores->cpu_count;
 }
 
@@ -116,7 +119,8 @@ cddp_status cddpi_cores_order(const char *sys, const int *allowed, int cpu_count
 
     cores.cpus = cddpi_zalloc_array((size_t)cpu_count, sizeof *cores.cpus);
     cores.first = cddpi_zalloc_array((size_t)cpu_count + 1, sizeof *cores.first);
-    if (left == NULL || cores.cpus == NULL || cores.first == NULL) {
+    cores.nodes = cddpi_zalloc_array((size_t)cpu_count, sizeof *cores.nodes);
+    if (left == NULL || cores.cpus == NULL || cores.first == NULL || cores.nodes == NULL) {
         cddpi_free(left);
         cddpi_cores_fini(&cores);
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a list of %d processors", cpu_count);
@@ -146,6 +150,7 @@ void cddpi_cores_fini(struct cddpi_rank_cores *cores)
 {
     cddpi_free(cores->cpus);
     cddpi_free(cores->first);
+    cddpi_free(cores->nodes);
     *cores = (struct cddpi_rank_cores){0};
 }
 

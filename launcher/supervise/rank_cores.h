@@ -12,6 +12,7 @@ struct cddpi_rank_cores {
                       first[i+1] */
     int cpu_count; /* hardware threads */
     int *first;    /* core_count + 1 indices into cpus */
+    int *nodes;    /* core_count NUMA nodes; -1: not known */
     int core_count;
     int node_count;  /* NUMA nodes with at least one of these cores */
     int usable;      /* number of cores that the control groups' CPU quota covers; 0: all */

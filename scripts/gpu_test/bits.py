@@ -1,16 +1,19 @@
 """bits - the part `bits`: with ddp.deterministic two runs have the same losses and norms to the last bit, and what
-that costs beside sums in any order."""
+that costs beside sums in any order; and what train.micro_batch costs beside as many accumulated micro-batches."""
 from .machine import Failed, med
 from .training import TINY, run_conf
 
 STEPS = 12
 RUNS = {"gpt2_124m": ["train.batch_size=64", "train.accumulate=1", "data.samples=1024"],
         "resnet50": ["data.samples=4096", "data.threads=8", "train.batch_size=128", "train.eval_batch_size=128"]}
+# The batch in parts: accumulated in any order, and by position, on a card and on the emulation.
+PARTS = {"gpt2_124m": ((4, 16), (2, 4)), "resnet50": ((4, 32), (1, 1))}
 
 
-def one_run(machine, log, conf, deterministic):
+def one_run(machine, log, conf, deterministic, cut=()):
     words = [*RUNS[conf], f"train.max_steps={STEPS}", "train.log_steps=1",
-             f"ddp.deterministic={'true' if deterministic else 'false'}", *(TINY[conf] if machine.emulated else [])]
+             f"ddp.deterministic={'true' if deterministic else 'false'}",
+             *(TINY[conf] if machine.emulated else []), *cut]
     lines = run_conf(machine, log, conf, words, 1, 60, {"CDDP_BACKEND": "solo"})
     steps = [line for line in lines if "loss" in line and "step_ms" in line]
     if not steps:
@@ -26,12 +29,16 @@ def run_bits(machine, log, part):
         try:
             first, again = (one_run(machine, log, conf, True) for _ in range(2))
             any_order = one_run(machine, log, conf, False)
+            count, samples = PARTS[conf][machine.emulated]
+            parts = one_run(machine, log, conf, False, [f"train.accumulate={count}"])
+            positions = one_run(machine, log, conf, True, ["train.accumulate=1", f"train.micro_batch={samples}"])
         except Failed as error:
             part["failed"].append(str(error))
             continue
         same = all(first[what] == again[what] for what in ("steps", "losses", "norms"))
         part["rows"][conf] = {"same": same, "steps": first["steps"], "loss": first["losses"][-1],
-                              "ms": min(first["step_ms"], again["step_ms"]), "any_order_ms": any_order["step_ms"]}
+                              "ms": min(first["step_ms"], again["step_ms"]), "any_order_ms": any_order["step_ms"],
+                              "parts": count, "parts_ms": parts["step_ms"], "micro_batch_ms": positions["step_ms"]}
         if not same:
             part["failed"].append(f"{conf}: two runs with ddp.deterministic differ: {first} and {again}")
         machine.save()

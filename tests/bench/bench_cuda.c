@@ -153,7 +153,7 @@ static cddp_status column_sums(const struct job *job)
 static cddp_status cross_entropy(const struct job *job)
 {
     return k->cross_entropy(cuda, CDDP_BF16, out(job->rows * job->columns), numbers, job->rows,
-                            job->columns, true, 1.0f / (float)job->rows, NULL, sums, scratch);
+                            job->columns, true, 1.0f / (float)job->rows, NULL, totals, scratch);
 }
 
 /* @p passes: arrays of rows x columns that are read and written. */

@@ -43,6 +43,7 @@ static int32_t *numbers; /* tokens, or classes */
 static float *floats;    /* parameters, statistics, gradients of parameters */
 static void *scratch;
 static double *sums;
+static struct cddpi_loss_totals *totals;
 
 static inline void *take(struct ring *ring, size_t bytes)
 {
@@ -119,6 +120,7 @@ static inline void prepare_memory(void)
     floats = device_memory(8 * (size_t)size.vocab * (size_t)size.embed);
     fill((char *)floats, 8 * (size_t)size.vocab * (size_t)size.embed);
     sums = device_memory(128 * sizeof *sums);
+    totals = device_memory(sizeof *totals);
 }
 
 /* --- one operation --- */

@@ -7,7 +7,7 @@
 void bench_matmul_init(struct bench_matmul *bench, bool transpose_a, bool transpose_b, size_t m,
                        size_t n, size_t k, const float *a, const float *b, float *c)
 {
-    bool amx = cddpi_matmul_has_amx(CDDPI_MATMUL_AUTO) && cddpi_matmul_fits_amx(m, n, k);
+    bool amx = cddpi_matmul_has_amx(CDDPI_MATMUL_AUTO, false) && cddpi_matmul_fits_amx(m, n, k);
 
     bench->matmul = (struct cddpi_nn_matmul){.m = m,
                                              .n = n,

@@ -86,6 +86,41 @@ static void a_kernel_that_failed_names_call_and_line(void **state)
     assert_int_equal(in_process(lose_the_context, NULL, WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1")), 0);
 }
 
+/* @p argument: what the error says. */
+static int lose_the_card(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    float *a;
+
+    (void)rank, (void)world_size;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
+          CDDP_OK);
+    CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, argument);
+    CHECK(last_error_has("Xid"));
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_card_that_failed_is_told_from_a_program(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(
+        in_process(lose_the_card, "the card's memory has failed, not the program",
+                   WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_CUDA_LAUNCH_ERROR=214")),
+        0);
+    assert_int_equal(
+        in_process(lose_the_card, "an NVLink has failed, not the program",
+                   WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_CUDA_LAUNCH_ERROR=220")),
+        0);
+    assert_int_equal(
+        in_process(lose_the_card, "the card itself may have failed",
+                   WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_CUDA_LAUNCH_ERROR=714")),
+        0);
+}
+
 /* A launch that is refused changes nothing. */
 static int launch_too_much(int rank, int world_size, void *argument)
 {
@@ -357,6 +392,7 @@ int main(void)
         cmocka_unit_test(no_memory_says_for_what_and_how_much_was_free),
         cmocka_unit_test(memory_that_cannot_be_pinned_is_an_error),
         cmocka_unit_test(a_kernel_that_failed_names_call_and_line),
+        cmocka_unit_test(a_card_that_failed_is_told_from_a_program),
         cmocka_unit_test(a_launch_that_is_refused_names_its_line),
         cmocka_unit_test(a_card_that_the_module_has_no_code_for_is_not_opened),
         cmocka_unit_test(an_error_of_one_call_is_not_found_again_by_the_next),

@@ -20,6 +20,7 @@
  *   CDDP_FAKE_CUDA_MEMORY          bytes of each device (4 GiB)
  *   CDDP_FAKE_CUDA_FAIL_ALLOC      the n-th allocation of device memory fails (1 is the first)
  *   CDDP_FAKE_CUDA_FAIL_LAUNCH     the n-th kernel that runs fails with an illegal address
+ *   CDDP_FAKE_CUDA_LAUNCH_ERROR    with which error (700, an illegal address)
  *   CDDP_FAKE_CUDA_REFUSE_LAUNCH   the n-th launch is refused for too many resources
  *   CDDP_FAKE_CUDA_KERNELS         a file name; at exit, the file of that name plus the rank
  *                                  gets the number of runs of each kernel

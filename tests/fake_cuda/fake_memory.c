@@ -8,8 +8,11 @@
 
 struct CUmemPoolHandle_st {
     int device;
-    size_t used;
 };
+
+/* By device: bytes of all pools together that are in use, and that were released but stay taken
+ * from the device until a pool is trimmed. */
+static size_t pool_used[FAKE_MAX_DEVICES], pool_kept[FAKE_MAX_DEVICES];
 
 struct fake_block *fake_blocks;
 
@@ -187,7 +190,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void *value)
 {
     (void)pool;
-    (void)value; /* the fake keeps no memory, whatever the threshold */
+    (void)value; /* the fake keeps all memory, whatever the threshold */
     return attribute == cudaMemPoolAttrReleaseThreshold ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -197,14 +200,21 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr att
         attribute != cudaMemPoolAttrUsedMemCurrent) {
         return cudaErrorInvalidValue;
     }
-    *(uint64_t *)value = pool->used;
+    pthread_mutex_lock(&fake.lock);
+    *(uint64_t *)value = pool_used[pool->device] + (attribute == cudaMemPoolAttrReservedMemCurrent
+                                                        ? pool_kept[pool->device]
+                                                        : 0);
+    pthread_mutex_unlock(&fake.lock);
     return cudaSuccess;
 }
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep)
 {
-    (void)pool;
     (void)keep;
+    pthread_mutex_lock(&fake.lock);
+    fake.used[pool->device] -= pool_kept[pool->device];
+    pool_kept[pool->device] = 0;
+    pthread_mutex_unlock(&fake.lock);
     return cudaSuccess;
 }
 
@@ -228,6 +238,7 @@ cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool
     struct poison *poison;
     struct fake_block *block;
     void *base = NULL;
+    size_t kept;
 
     if (error != cudaSuccess) {
         return error;
@@ -236,10 +247,12 @@ cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool
     if (stream->capture != NULL) {
         return fake_leave(fake_capture_refuse(stream));
     }
-    error = take(pool->device, bytes);
+    kept = pool_kept[pool->device] < bytes ? pool_kept[pool->device] : bytes;
+    error = take(pool->device, bytes - kept);
     if (error != cudaSuccess) {
         return fake_leave(error);
     }
+    pool_kept[pool->device] -= kept;
     if (posix_memalign(&base, 256, bytes) != 0) {
         abort();
     }
@@ -248,7 +261,7 @@ cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool
     poison = fake_zalloc(sizeof *poison);
     *poison = (struct poison){base, bytes, pool->device};
     *out = base;
-    pool->used += bytes;
+    pool_used[pool->device] += bytes;
     return fake_leave(fake_put_closure(stream, run_poison, poison, free));
 }
 
@@ -259,7 +272,8 @@ static void run_release(void *closure)
     memset(poison->memory, 0xff, poison->bytes); /* so that a late reader sees it */
     pthread_mutex_lock(&fake.lock);
     fake_block_forget(fake_block_find(poison->memory));
-    fake.used[poison->device] -= poison->bytes;
+    pool_used[poison->device] -= poison->bytes;
+    pool_kept[poison->device] += poison->bytes;
     pthread_mutex_unlock(&fake.lock);
     free(poison->memory);
 }

@@ -18,7 +18,7 @@ static _Thread_local struct {
     ncclResult_t failed;
 } group;
 
-static long setting(const char *name, long otherwise)
+long fake_nccl_setting(const char *name, long otherwise)
 {
     char full[64];
     const char *text;
@@ -28,7 +28,7 @@ static long setting(const char *name, long otherwise)
     return text != NULL && text[0] != '\0' ? atol(text) : otherwise;
 }
 
-static ncclResult_t fail(ncclComm_t comm, ncclResult_t result, const char *text)
+ncclResult_t fake_nccl_fail(ncclComm_t comm, ncclResult_t result, const char *text)
 {
     if (comm != NULL) {
         comm->error = result;
@@ -38,7 +38,7 @@ static ncclResult_t fail(ncclComm_t comm, ncclResult_t result, const char *text)
 }
 
 /* Begin a call; no other call may be in progress. */
-static ncclResult_t begin(ncclComm_t comm)
+ncclResult_t fake_nccl_begin(ncclComm_t comm)
 {
     if (comm == NULL) {
         return ncclInvalidArgument;
@@ -46,14 +46,16 @@ static ncclResult_t begin(ncclComm_t comm)
     if (comm->error != ncclSuccess) {
         return comm->error;
     }
-    if (atomic_load(&comm->busy) > 0) {
-        return fail(comm, ncclInvalidUsage, "a call while another one is in progress");
+    if (atomic_load(&comm->busy) > 0 || comm->registers) {
+        return fake_nccl_fail(comm, ncclInvalidArgument,
+                              "Attempt to use communicator before the previous operation "
+                              "returned ncclSuccess");
     }
     return ncclSuccess;
 }
 
 /* End a call, which is then in progress for a while. */
-static ncclResult_t later(ncclComm_t comm)
+ncclResult_t fake_nccl_later(ncclComm_t comm)
 {
     atomic_store(&comm->busy, PATIENCE);
     return ncclInProgress;
@@ -61,7 +63,7 @@ static ncclResult_t later(ncclComm_t comm)
 
 ncclResult_t ncclGetVersion(int *version)
 {
-    *version = (int)setting("VERSION", 22809);
+    *version = (int)fake_nccl_setting("VERSION", 22809);
     return ncclSuccess;
 }
 
@@ -140,17 +142,22 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     comm->rank = rank;
     comm->size = size;
     comm->device = device;
-    comm->error_after = setting("ASYNC_ERROR", 0);
-    comm->stuck_at = setting("STUCK", 0);
+    comm->error_after = fake_nccl_setting("ASYNC_ERROR", 0);
+    comm->stuck_at = fake_nccl_setting("STUCK", 0);
     comm->hangs = how != NULL && strcmp(how, "hang") == 0;
     shared->members[rank].device = (unsigned char)properties.uuid.bytes[15];
     shared->members[rank].host = this_host();
     if (how != NULL && strcmp(how, "fail") == 0) {
-        (void)fail(comm, ncclSystemError, "it was asked to fail");
+        (void)fake_nccl_fail(comm, ncclSystemError, "it was asked to fail");
     }
+#if NCCL_VERSION_CODE >= 22800
+    if (config->CTAPolicy == NCCL_CTA_POLICY_ZERO) {
+        fake_nccl_count("copy engines");
+    }
+#endif
     atomic_fetch_add(&shared->joined, comm->hangs ? 0 : 1);
     *out = comm;
-    return later(comm);
+    return fake_nccl_later(comm);
 }
 
 /* Refuse two ranks on one device, as NCCL before 2.30 does. */
@@ -158,21 +165,21 @@ static void check_devices(ncclComm_t comm)
 {
     const char *share = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
 
-    if (setting("VERSION", 22809) >= 23003 && share != NULL && strcmp(share, "1") == 0) {
+    if (fake_nccl_setting("VERSION", 22809) >= 23003 && share != NULL && strcmp(share, "1") == 0) {
         return;
     }
     for (int a = 0; a < comm->size; a++) {
         for (int b = 0; b < a; b++) {
             if (comm->shared->members[a].device == comm->shared->members[b].device &&
                 comm->shared->members[a].host == comm->shared->members[b].host) {
-                (void)fail(comm, ncclInvalidUsage, "Duplicate GPU detected");
+                (void)fake_nccl_fail(comm, ncclInvalidUsage, "Duplicate GPU detected");
             }
         }
     }
 }
 
 /* Whether this rank waits for a peer that has not made its call yet. */
-static bool is_connecting(const struct ncclComm *comm)
+bool fake_nccl_is_connecting(const struct ncclComm *comm)
 {
     struct fake_nccl_shared *shared = comm->shared;
     bool waits = (comm->connected && atomic_load(&shared->connected) < comm->size) ||
@@ -193,19 +200,18 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
         *out = comm->error;
     } else if (comm->hangs || atomic_load(&comm->shared->joined) < comm->size) {
         *out = ncclInProgress;
-    } else if (is_connecting(comm) || (comm->finalized && atomic_load(&comm->recorded) > 0)) {
+    } else if (fake_nccl_is_connecting(comm) ||
+               (comm->finalized && atomic_load(&comm->recorded) > 0)) {
         *out = ncclInProgress;
     } else if (atomic_load(&comm->busy) > 0) {
         atomic_fetch_sub(&comm->busy, 1);
         *out = ncclInProgress;
         check_devices(comm);
+    } else if (comm->registers && !fake_nccl_registered(comm)) {
+        *out = ncclInProgress;
     } else {
-        if (comm->window != NULL) {
-            *comm->window = (ncclWindow_t)comm->window_memory;
-            comm->window = NULL;
-        }
         if (comm->error_after > 0 && comm->collectives >= (uint64_t)comm->error_after) {
-            (void)fail(comm, ncclRemoteError, "a connection was closed by a remote peer");
+            (void)fake_nccl_fail(comm, ncclRemoteError, "a connection was closed by a remote peer");
         }
         *out = comm->error;
     }
@@ -214,17 +220,18 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    ncclResult_t result = begin(comm);
+    ncclResult_t result = fake_nccl_begin(comm);
 
     if (result != ncclSuccess) {
         return result;
     }
     comm->finalized = true;
-    return later(comm);
+    return fake_nccl_later(comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    fake_nccl_stop_registering(comm);
     fake_nccl_comm_drop(comm);
     return ncclSuccess;
 }
@@ -234,7 +241,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     struct fake_nccl_counts *const all[] = {&comm->shared->arrived, &comm->shared->done,
                                             &comm->shared->sent, &comm->shared->taken};
 
-    atomic_store(&comm->aborted, true);
+    fake_nccl_stop_registering(comm);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         for (int r = 0; r < FAKE_NCCL_RANKS; r++) {
             atomic_store((_Atomic uint32_t *)&all[i]->of[comm->rank][r] + 1, RELEASED);
@@ -265,9 +272,9 @@ static ncclResult_t finish_group(void)
     group.count = 0;
     group.failed = ncclSuccess;
     if (result != ncclSuccess) {
-        return comm != NULL ? fail(comm, result, "a group of calls failed") : result;
+        return comm != NULL ? fake_nccl_fail(comm, result, "a group of calls failed") : result;
     }
-    return comm != NULL ? later(comm) : ncclSuccess;
+    return comm != NULL ? fake_nccl_later(comm) : ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd(void)
@@ -285,21 +292,22 @@ static ncclResult_t check_capture(const struct fake_nccl_call *call)
     enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
 
     (void)cudaStreamIsCapturing(call->stream, &state);
-    return state == cudaStreamCaptureStatusActive && ++captured == setting("FAIL_CAPTURE", 0)
-               ? fail(call->comm, ncclUnhandledCudaError, "it cannot be captured")
+    return state == cudaStreamCaptureStatusActive &&
+                   ++captured == fake_nccl_setting("FAIL_CAPTURE", 0)
+               ? fake_nccl_fail(call->comm, ncclUnhandledCudaError, "it cannot be captured")
                : ncclSuccess;
 }
 
 static ncclResult_t add(const struct fake_nccl_call *call)
 {
-    ncclResult_t result = begin(call->comm);
+    ncclResult_t result = fake_nccl_begin(call->comm);
 
     if (result == ncclSuccess) {
         result = check_capture(call);
     }
 
     if (result == ncclSuccess && group.count == MOST_CALLS) {
-        result = fail(call->comm, ncclInternalError, "too many calls in a group");
+        result = fake_nccl_fail(call->comm, ncclInternalError, "too many calls in a group");
     }
     if (result != ncclSuccess) {
         group.failed = group.depth > 0 ? result : ncclSuccess;
@@ -407,13 +415,13 @@ ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, nc
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t type,
                                       ncclScalarResidence_t residence, ncclComm_t comm)
 {
-    ncclResult_t result = begin(comm);
+    ncclResult_t result = fake_nccl_begin(comm);
 
     if (result != ncclSuccess) {
         return result;
     }
     if (residence != ncclScalarDevice) {
-        return fail(comm, ncclInvalidArgument, "only scalars in device memory");
+        return fake_nccl_fail(comm, ncclInvalidArgument, "only scalars in device memory");
     }
     for (int i = 0; i < (int)(sizeof comm->factors / sizeof *comm->factors); i++) {
         if (!comm->factors[i].used) {
@@ -424,12 +432,12 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
             return ncclSuccess;
         }
     }
-    return fail(comm, ncclInternalError, "operations are not destroyed");
+    return fake_nccl_fail(comm, ncclInternalError, "operations are not destroyed");
 }
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
-    ncclResult_t result = begin(comm);
+    ncclResult_t result = fake_nccl_begin(comm);
 
     if (result == ncclSuccess) {
         comm->factors[(int)op - 32].used = false;
@@ -439,7 +447,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 
 ncclResult_t ncclMemAlloc(void **out, size_t bytes)
 {
-    if (setting("MEMORY", 1) == 0) {
+    if (fake_nccl_setting("MEMORY", 1) == 0) {
         return ncclUnhandledCudaError;
     }
     bytes = (bytes + NCCL_WIN_REQUIRED_ALIGNMENT - 1) / NCCL_WIN_REQUIRED_ALIGNMENT *
@@ -450,52 +458,4 @@ ncclResult_t ncclMemAlloc(void **out, size_t bytes)
 ncclResult_t ncclMemFree(void *memory)
 {
     return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
-}
-
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
-{
-    ncclResult_t result = begin(comm);
-
-    (void)bytes;
-    if (result == ncclSuccess) {
-        fake_nccl_count("register");
-        *handle = memory;
-    }
-    return result;
-}
-
-/* Collective. In progress until all ranks have called it; then the window exists. */
-ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes, ncclWindow_t *out,
-                                    int flags)
-{
-    const char *how = getenv("CDDP_FAKE_NCCL_WINDOW");
-    ncclResult_t result = begin(comm);
-
-    if (result != ncclSuccess) {
-        return result;
-    }
-    if (flags != NCCL_WIN_COLL_SYMMETRIC || bytes == 0 ||
-        (uintptr_t)memory % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
-        return fail(comm, ncclInvalidArgument, "not what a window takes");
-    }
-    atomic_fetch_add(&comm->shared->windows, 1);
-    if (how != NULL && strcmp(how, "fail") == 0) {
-        return fail(comm, ncclUnhandledCudaError, "no window was to be had");
-    }
-    fake_nccl_count("window");
-    comm->windows++;
-    comm->window = out;
-    comm->window_memory = memory;
-    return later(comm);
-}
-
-ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
-{
-    return window != NULL ? begin(comm) : ncclInvalidArgument;
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
-{
-    (void)handle;
-    return begin(comm);
 }

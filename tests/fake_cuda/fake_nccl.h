@@ -2,10 +2,11 @@
  * numbers through shared memory, and waits for peers without blocking other streams.
  *
  * It enforces the rules of non-blocking communicators. A call while another is in progress is an
- * invalid usage. Each call is in progress for a while; the first collective until all ranks have
+ * invalid argument. Each call is in progress for a while; the first collective until all ranks have
  * called one, and the first message until its receiver (or sender) has made its call, since these
- * calls connect ranks. Two ranks on one device are refused. As in 2.28, neither finalize nor abort
- * ends while captured graphs contain work of the communicator.
+ * calls connect ranks. As from 2.28 on, registering a window returns success although another
+ * thread has only begun to do it. Two ranks on one device are refused. As in 2.28, neither finalize
+ * nor abort ends while captured graphs contain work of the communicator.
  *
  * Environment, read by ncclGetVersion() or when a communicator is created
  * (CDDP_FAKE_CUDA_WITHOUT=nccl: there is no library):
@@ -14,7 +15,8 @@
  *   CDDP_FAKE_NCCL_ASYNC_ERROR    after the n-th collective of this rank there is a remote error
  *   CDDP_FAKE_NCCL_STUCK          the n-th collective of this rank never ends, unless it is aborted
  *   CDDP_FAKE_NCCL_MEMORY         0: ncclMemAlloc() fails
- *   CDDP_FAKE_NCCL_FAIL_CAPTURE   the n-th captured call of this process fails
+ *   CDDP_FAKE_NCCL_BUFFERS        MiB of device memory that the first collective takes, or fails
+ * (0) CDDP_FAKE_NCCL_FAIL_CAPTURE   the n-th captured call of this process fails
  *   CDDP_FAKE_NCCL_WINDOW         fail: registering a window fails, once the peers know of it
  *   CDDP_FAKE_NCCL_CALLS          a file name; at exit, the file of that name plus the rank gets
  * the number of calls of each kind: "all_reduce bf16 sum 12" */
@@ -33,7 +35,7 @@ ncclResult_t ncclGroupEnd(void);
 #include <stdatomic.h>
 
 enum {
-    FAKE_NCCL_RANKS = 8,
+    FAKE_NCCL_RANKS = 68,          /* more than a reduction kernel of a fixed number takes */
     FAKE_NCCL_BYTES = 64 << 20,    /* most bytes of a rank's input */
     FAKE_NCCL_P2P_BYTES = 16 << 20 /* most bytes from one rank to another, in one group */
 };
@@ -67,8 +69,12 @@ struct ncclComm {
     _Atomic bool aborted;
     _Atomic int recorded; /* pieces of work in captured graphs */
     bool hangs, connected, finalized;
-    ncclWindow_t *window; /* set when the call in progress ends */
+    bool registers; /* a thread registers a window: see fake_nccl_window.c */
+    pthread_t registrar;
+    _Atomic bool registered; /* it has done so */
+    ncclWindow_t *window;    /* where it writes the window */
     void *window_memory;
+    void *buffers; /* device memory, which stays taken */
     ncclResult_t error;
     char text[256];
     uint64_t collectives; /* collectives called so far */
@@ -115,6 +121,19 @@ size_t fake_nccl_type_bytes(ncclDataType_t type);
 /** Reduce in rank order, as a chain of ranks would, rounding to the type after each rank. */
 void fake_nccl_reduce(const struct fake_nccl_call *call, size_t from, size_t count);
 void fake_nccl_comm_drop(ncclComm_t comm);
+/** The number in $CDDP_FAKE_NCCL_NAME. */
+long fake_nccl_setting(const char *name, long otherwise);
+ncclResult_t fake_nccl_fail(ncclComm_t comm, ncclResult_t result, const char *text);
+/** Begin a call; no other call may be in progress. */
+ncclResult_t fake_nccl_begin(ncclComm_t comm);
+/** End a call, which is then in progress for a while. */
+ncclResult_t fake_nccl_later(ncclComm_t comm);
+/** Whether this rank waits for a peer that has not made its call yet. */
+bool fake_nccl_is_connecting(const struct ncclComm *comm);
+/** Whether the thread that registers a window has ended; its failure is then the communicator's. */
+bool fake_nccl_registered(ncclComm_t comm);
+/** Abort the communicator's work in other threads, and wait for them. */
+void fake_nccl_stop_registering(ncclComm_t comm);
 /** Queue @p count calls, which form one group, in their streams. */
 ncclResult_t fake_nccl_put(struct fake_nccl_call *calls, size_t count);
 /** Premultiply this rank's input in the memory that the peers read. */

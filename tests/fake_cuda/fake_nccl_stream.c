@@ -139,6 +139,16 @@ static void fetch(void *closure)
     }
 }
 
+/* Take the memory that connections need, as late as NCCL does. */
+static ncclResult_t take_buffers(ncclComm_t comm)
+{
+    size_t mib = (size_t)fake_nccl_setting("BUFFERS", 0);
+
+    return mib == 0 || cudaMalloc(&comm->buffers, mib << 20) == cudaSuccess
+               ? ncclSuccess
+               : ncclUnhandledCudaError;
+}
+
 static void put_collective(struct fake_nccl_call *call)
 {
     ncclComm_t comm = call->comm;
@@ -200,6 +210,10 @@ ncclResult_t fake_nccl_put(struct fake_nccl_call *calls, size_t count_of)
         if (calls[i].kind != FAKE_NCCL_SEND && calls[i].kind != FAKE_NCCL_RECV) {
             if (bytes > FAKE_NCCL_BYTES) {
                 return ncclInternalError;
+            }
+            result = calls[i].comm->connected ? ncclSuccess : take_buffers(calls[i].comm);
+            if (result != ncclSuccess) {
+                return result;
             }
             put_collective(&calls[i]);
         }

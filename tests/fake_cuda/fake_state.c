@@ -91,6 +91,7 @@ static void begin(void)
     config->memory = (size_t)setting("MEMORY", 4ll << 30);
     config->fail_alloc = (long)setting("FAIL_ALLOC", 0);
     config->fail_launch = (long)setting("FAIL_LAUNCH", 0);
+    config->launch_error = (int)setting("LAUNCH_ERROR", cudaErrorIllegalAddress);
     config->refuse_launch = (long)setting("REFUSE_LAUNCH", 0);
     config->fail_pin = (long)setting("FAIL_PIN", 0);
     config->refuse_capture = (long)setting("REFUSE_CAPTURE", 0);
@@ -198,6 +199,9 @@ cudaError_t cudaGetLastError(void)
     X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                   \
     X(cudaErrorNotReady, "device not ready")                                                       \
     X(cudaErrorIllegalAddress, "an illegal memory access was encountered")                         \
+    X(cudaErrorECCUncorrectable, "uncorrectable ECC error encountered")                            \
+    X(cudaErrorNvlinkUncorrectable, "uncorrectable NVLink error detected during the execution")    \
+    X(cudaErrorHardwareStackError, "hardware stack error")                                         \
     X(cudaErrorLaunchOutOfResources, "too many resources requested for launch")                    \
     X(cudaErrorNotSupported, "operation not supported")                                            \
     X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")                         \

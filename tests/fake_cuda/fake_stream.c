@@ -136,7 +136,7 @@ static void run_work(const struct fake_work *work, struct fake_point *point)
     if (fake.sticky == cudaSuccess && work->is_kernel) {
         fake.runs++;
         if (fake.runs == fake.config.fail_launch) {
-            __atomic_store_n(&fake.sticky, cudaErrorIllegalAddress, __ATOMIC_RELAXED);
+            __atomic_store_n(&fake.sticky, (cudaError_t)fake.config.launch_error, __ATOMIC_RELAXED);
         }
     }
     if (work->kind == FAKE_RECORD) {

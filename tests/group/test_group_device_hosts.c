@@ -34,6 +34,7 @@ static cddp_status create(const struct meeting *meeting, int rank, int n, cddp_g
     if (wanted->user_told_nccl) {
         setenv("NCCL_SOCKET_IFNAME", "theirs", 1);
         setenv("NCCL_HOSTID", host + 5, 1);
+        setenv("NCCL_LOCAL_REGISTER", "1", 1);
     }
     options.rendezvous = url;
     options.token = SUPPORT_TOKEN;
@@ -57,15 +58,17 @@ static int look_at_nccl(const struct wanted *wanted, const cddp_group *group)
 {
     const char *interface = getenv("NCCL_SOCKET_IFNAME");
     const char *host = getenv("NCCL_HOSTID");
+    const char *registers = getenv("NCCL_LOCAL_REGISTER");
     bool is_spread = wanted->hosts[0] != wanted->hosts[cddp_group_world_size(group) - 1];
 
     if (strcmp(group_info(group).backend, "nccl") != 0 || !is_spread) {
-        CHECK(interface == NULL && host == NULL);
+        CHECK(interface == NULL && host == NULL && registers == NULL);
     } else if (wanted->user_told_nccl) {
-        CHECK(strcmp(interface, "theirs") == 0);
+        CHECK(strcmp(interface, "theirs") == 0 && strcmp(registers, "1") == 0);
         CHECK(strncmp(host, "host ", 5) == 0);
     } else {
         CHECK(is_an_interface(interface));
+        CHECK(strcmp(registers, "0") == 0); /* before 2.32 */
         CHECK(strncmp(host, "test host ", 10) == 0);
     }
     return 0;

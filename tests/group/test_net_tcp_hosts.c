@@ -75,6 +75,7 @@ struct job {
     struct carrier_job *shared;
     const char *interfaces[2]; /* CDDP_SOCKET_IFNAME by rank */
     const char *way;           /* NULL, or what the way from rank 0 to rank 1 says */
+    const char *all[2]; /* NULL, or the interfaces that lead to the other host, in any order */
     bool has_v4;
 };
 
@@ -98,6 +99,17 @@ static int exchange_rank(int rank, int world_size, void *argument)
             return 1;
         }
     }
+    if (job->all[0] != NULL) {
+        char names[112];
+
+        CHECK(self.ops->interfaces(self.carrier, names, sizeof names));
+        if (strcmp(names, job->all[0]) != 0 && strcmp(names, job->all[1]) != 0) {
+            fprintf(stderr, "the other host is reached by %s\n", names);
+            return 1;
+        }
+        CHECK(self.ops->interfaces(self.carrier, names, 5)); /* room for one */
+        CHECK(strcmp(names, "v0") == 0 || strcmp(names, "v1") == 0);
+    }
     CHECK(carrier_meet(self.job));
     carrier_close(&self);
     return 0;
@@ -106,7 +118,7 @@ static int exchange_rank(int rank, int world_size, void *argument)
 static void exchange_between_hosts(const char *first, const char *second, const char *way,
                                    bool has_v4)
 {
-    struct job job = {carrier_job_create(2, NULL), {first, second}, way, has_v4};
+    struct job job = {carrier_job_create(2, NULL), {first, second}, way, {NULL, NULL}, has_v4};
 
     assert_non_null(job.shared);
     assert_int_equal(run_ranks(2, exchange_rank, &job), 0);
@@ -118,6 +130,17 @@ static void one_of_many_addresses_reaches_the_peer(void **state)
     (void)state;
     skip_without_namespaces();
     exchange_between_hosts(NULL, NULL, NULL, true);
+}
+
+/* Not v2, which leads nowhere. */
+static void all_interfaces_between_hosts_are_known(void **state)
+{
+    struct job job = {carrier_job_create(2, NULL), {NULL, NULL}, NULL, {"v0,v1", "v1,v0"}, true};
+
+    (void)state;
+    skip_without_namespaces();
+    assert_int_equal(run_ranks(2, exchange_rank, &job), 0);
+    carrier_job_free(job.shared);
 }
 
 static void chosen_interfaces_are_used(void **state)
@@ -166,7 +189,7 @@ static int unreachable_rank(int rank, int world_size, void *argument)
 
 static void hosts_that_do_not_reach_each_other_say_what_was_tried(void **state)
 {
-    struct job job = {carrier_job_create(2, NULL), {NULL, NULL}, NULL, true};
+    struct job job = {carrier_job_create(2, NULL), {NULL, NULL}, NULL, {NULL, NULL}, true};
 
     (void)state;
     skip_without_namespaces();
@@ -224,7 +247,7 @@ static int cable_rank(int rank, int world_size, void *argument)
 
 static void a_pulled_cable_is_noticed_on_both_sides(void **state)
 {
-    struct job job = {carrier_job_create(2, NULL), {NULL, NULL}, NULL, true};
+    struct job job = {carrier_job_create(2, NULL), {NULL, NULL}, NULL, {NULL, NULL}, true};
 
     (void)state;
     skip_without_namespaces();
@@ -266,7 +289,7 @@ static int flapping_rank(int rank, int world_size, void *argument)
 
 static void a_cable_that_is_out_for_less_than_the_limit_is_borne(void **state)
 {
-    struct job job = {carrier_job_create(2, NULL), {"v0,v1", "v0,v1"}, NULL, true};
+    struct job job = {carrier_job_create(2, NULL), {"v0,v1", "v0,v1"}, NULL, {NULL, NULL}, true};
 
     (void)state;
     skip_without_namespaces();
@@ -278,6 +301,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_of_many_addresses_reaches_the_peer),
+        cmocka_unit_test(all_interfaces_between_hosts_are_known),
         cmocka_unit_test(chosen_interfaces_are_used),
         cmocka_unit_test(hosts_without_ipv4_connect),
         cmocka_unit_test(one_direction_that_connects_is_enough),

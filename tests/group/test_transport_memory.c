@@ -48,6 +48,46 @@ static void memory_of_a_transport_is_zeroed_and_may_be_freed_in_any_order(void *
     without("CDDP_FAKE_NCCL_MEMORY");
 }
 
+/* @p argument: culprit is 1 if a rank takes all memory before the first collective. */
+static int late_memory_rank(int rank, int n, void *argument)
+{
+    const struct job *job = argument;
+    struct cddpi_group_op op;
+    struct transport_rank me;
+    void *large;
+
+    setenv("CDDP_FAKE_CUDA_MEMORY", "134217728", 1);
+    setenv("CDDP_FAKE_NCCL_BUFFERS", job->culprit == 1 ? "1" : "8", 1);
+    CHECK(transport_begin(job->world, rank, job->transport, false, false, 1000, &me, &op) == 0);
+    /* of 128 MiB, the transport has taken less than one */
+    CHECK(me.device->ops->alloc(me.device, (size_t)125 << 20, "activations", &large) == CDDP_OK);
+    me.device->ops->release(me.device, large);
+    if (job->culprit == 1) {
+        CHECK(me.device->ops->alloc(me.device, (size_t)127 << 20, "activations", &large) ==
+              CDDP_ERR_NO_MEMORY);
+        CHECK(last_error_has("2.0 MiB are kept for NCCL"));
+        CHECK(me.device->ops->alloc(me.device, (size_t)125 << 20, "activations", &large) ==
+              CDDP_OK);
+    }
+    CHECK(me.device->ops->finish(me.device, 60000) == CDDP_OK);
+    CHECK(transport_run(&me, &op) == CDDP_OK);
+    transport_rank_end(&me);
+    (void)n;
+    return 0;
+}
+
+/* What the pool holds, and what is left beside large memory. */
+static void nccl_finds_memory_at_its_first_collective(void **state)
+{
+    (void)state;
+    use_devices("8");
+    for (int takes = 0; takes < 2; takes++) {
+        assert_int_equal(run_job(2, late_memory_rank,
+                                 (struct job){.transport = "nccl", .culprit = takes}, false),
+                         0);
+    }
+}
+
 static int no_memory_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
@@ -118,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_a_transport_is_zeroed_and_may_be_freed_in_any_order),
+        cmocka_unit_test(nccl_finds_memory_at_its_first_collective),
         cmocka_unit_test(memory_that_one_rank_has_not_got_is_refused_on_all),
         cmocka_unit_test(kinds_that_transports_have_not_got_are_refused_without_harm),
     };

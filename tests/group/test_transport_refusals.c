@@ -3,6 +3,8 @@
 #include "support/failure.h"
 #include "support/transport_fault.h"
 
+#include <math.h>
+
 static int refused_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
@@ -140,6 +142,55 @@ static void streams_that_cannot_wait_for_memory_are_told(void **state)
     without("CDDP_FAKE_CUDA_WAIT_VALUE");
 }
 
+/* Sums and weighted means, in one order and in any. */
+static int many_rank(int rank, int n, void *argument)
+{
+    const struct job *job = argument;
+    float value = (float)rank;
+    double sum = (double)n * (n - 1) / 2;
+    struct cddpi_group_op op;
+    struct transport_rank me;
+    double squares = 0;
+    float got;
+    void *data;
+
+    for (int r = 0; r < n; r++) {
+        squares += (double)r * r;
+    }
+    CHECK(transport_rank_start(job->world, rank, job->transport, job->culprit > 0, &me) == CDDP_OK);
+    data = transport_upload(&me, NULL, &value, sizeof value);
+    op = transport_sum(data, 1);
+    CHECK(transport_run(&me, &op) == CDDP_OK);
+    CHECK(transport_download(&me, &got, data, sizeof got) == CDDP_OK);
+    CHECK(got == (float)sum);
+    CHECK(transport_upload(&me, data, &value, sizeof value) == data);
+    op = transport_sum(data, 1);
+    op.op = CDDP_OP_MEAN;
+    op.weighted = true;
+    op.weight = rank;
+    CHECK(transport_run(&me, &op) == CDDP_OK);
+    CHECK(transport_download(&me, &got, data, sizeof got) == CDDP_OK);
+    CHECK(fabs(got - squares / sum) < 1e-3);
+    transport_rank_end(&me);
+    return 0;
+}
+
+static void nccl_takes_more_ranks_than_a_machine_has(void **state)
+{
+    (void)state;
+    use_devices("8");
+    with("CDDP_FAKE_NCCL_VERSION", "23003");
+    with("NCCL_MULTI_RANK_GPU_ENABLE", "1");
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        assert_int_equal(
+            run_job(66, many_rank,
+                    (struct job){.transport = "nccl", .culprit = deterministic ? 1 : -1}, false),
+            0);
+    }
+    without("NCCL_MULTI_RANK_GPU_ENABLE");
+    without("CDDP_FAKE_NCCL_VERSION");
+}
+
 static int machines_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
@@ -209,6 +260,7 @@ int main(void)
         cmocka_unit_test(memory_that_cannot_be_shared_is_told_on_every_rank),
         cmocka_unit_test(devices_that_do_not_reach_each_other_are_named),
         cmocka_unit_test(streams_that_cannot_wait_for_memory_are_told),
+        cmocka_unit_test(nccl_takes_more_ranks_than_a_machine_has),
         cmocka_unit_test(ranks_on_several_machines_are_told),
         cmocka_unit_test(a_communicator_that_fails_or_never_comes_ends_on_every_rank),
     };

@@ -19,29 +19,48 @@ struct loss {
 
 typedef cddp_status (*loss_fn)(struct cddpi_device *device, cddp_type type, void *logits,
                                const int32_t *labels, size_t rows, size_t columns, bool grads,
-                               float scale, const float *device_scale, double *out, void *scratch);
+                               float scale, const float *device_scale,
+                               struct cddpi_loss_totals *out, void *scratch);
 
-/* With a loss scale of 8, and sums that begin at (100, 7). */
+/* Sums that have begun: 2^80 would take all bits of a sum that is rounded. */
+static struct cddpi_loss_totals begun_totals(void)
+{
+    struct cddpi_loss_totals totals = {.correct = 7};
+
+    cddpi_exact_add(&totals.losses, 0x1p80);
+    return totals;
+}
+
+/* What was added to begun_totals() on the device. */
+static struct loss fetch_totals(void *device_totals)
+{
+    struct cddpi_loss_totals *out = cuda_download(device_totals, sizeof *out);
+    struct loss loss;
+
+    cddpi_exact_add(&out->losses, -0x1p80);
+    loss = (struct loss){cddpi_exact_value(&out->losses), (double)(out->correct - 7)};
+    free(out);
+    return loss;
+}
+
+/* With a loss scale of 8, and sums that have begun. */
 static struct loss run(loss_fn function, struct numbers *logits, const int32_t *labels,
                        const struct shape *shape, bool grads, float scale)
 {
     static const float eight = 8;
-    static const double begin[2] = {100, 7};
+    struct cddpi_loss_totals begun = begun_totals();
     void *device_labels = cuda_upload(labels, shape->rows * sizeof *labels);
     void *device_scale = cuda_upload(&eight, sizeof eight);
-    void *sums = cuda_upload(begin, sizeof begin);
+    void *totals = cuda_upload(&begun, sizeof begun);
     void *scratch = cuda_alloc(cuda->kernels->loss_scratch(shape->rows));
-    double *out;
     struct loss loss;
 
     cuda_ok(function(cuda, logits->type, logits->device, device_labels, shape->rows, shape->columns,
-                     grads, scale, device_scale, sums, scratch));
-    out = cuda_download(sums, sizeof begin);
-    loss = (struct loss){out[0] - begin[0], out[1] - begin[1]};
-    free(out);
+                     grads, scale, device_scale, totals, scratch));
+    loss = fetch_totals(totals);
     cuda_release(device_labels);
     cuda_release(device_scale);
-    cuda_release(sums);
+    cuda_release(totals);
     cuda_release(scratch);
     return loss;
 }
@@ -211,26 +230,23 @@ static double run_real(struct numbers *outputs, const float *targets, const stru
                        bool absolute, bool grads, float scale)
 {
     static const float eight = 8;
-    static const double begin[2] = {100, 7};
+    struct cddpi_loss_totals begun = begun_totals();
     void *device_targets = cuda_upload(targets, outputs->count * sizeof *targets);
     void *device_scale = cuda_upload(&eight, sizeof eight);
-    void *sums = cuda_upload(begin, sizeof begin);
+    void *totals = cuda_upload(&begun, sizeof begun);
     void *scratch = cuda_alloc(cuda->kernels->loss_scratch(shape->rows));
-    double *out;
-    double sum;
+    struct loss loss;
 
     cuda_ok(cuda->kernels->real_error(cuda, outputs->type, outputs->device, device_targets,
                                       absolute, shape->rows, shape->columns, grads, scale,
-                                      device_scale, sums, scratch));
-    out = cuda_download(sums, sizeof begin);
-    assert_true(out[1] == begin[1]); /* no row is correct */
-    sum = out[0] - begin[0];
-    free(out);
+                                      device_scale, totals, scratch));
+    loss = fetch_totals(totals);
+    assert_true(loss.correct == 0);
     cuda_release(device_targets);
     cuda_release(device_scale);
-    cuda_release(sums);
+    cuda_release(totals);
     cuda_release(scratch);
-    return sum;
+    return loss.sum;
 }
 
 static void check_real(cddp_type type, const struct shape *shape, bool absolute)

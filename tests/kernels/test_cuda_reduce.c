@@ -4,7 +4,7 @@
 #include "support/cuda.h"
 #include "support/failure.h"
 
-enum { RANKS = 64, VALUES = 1031 };
+enum { RANKS = CDDPI_CUDA_REDUCE_RANKS, VALUES = 1031 };
 
 static const cddp_type all_types[] = {CDDP_F32, CDDP_F64, CDDP_F16, CDDP_BF16,
                                       CDDP_I32, CDDP_I64, CDDP_U8};
@@ -113,7 +113,7 @@ static void compare(const struct arrays *a, cddp_op op, const double *weights, i
 
 static void reductions_have_the_processors_bits(void **state)
 {
-    static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64};
+    static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 32, 47, 64, 65, RANKS};
 
     (void)state;
     NEEDS_CUDA();
@@ -190,6 +190,60 @@ static void weights_are_the_processors(void **state)
     }
 }
 
+/* Also where the last ranks of a kernel are missing, and only some ranks have a weight. */
+static void weights_of_many_ranks_are_the_processors(void **state)
+{
+    static const int ranks[] = {11, 16, 29, 64, 70};
+    double weights[RANKS];
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t t = 0; t < 4; t++) {
+        for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
+            struct arrays a;
+
+            arrays_make(&a, all_types[t], ranks[i], VALUES, t % 2);
+            for (int kind = 0; kind < 3; kind++) {
+                for (int r = 0; r < ranks[i]; r++) {
+                    weights[r] = kind == 0 ? 5 : kind == 1 ? r % 7 + 1 : r % 5 == 3 ? r : 0;
+                }
+                compare(&a, CDDP_OP_MEAN, weights, -1);
+            }
+            arrays_free(&a);
+        }
+    }
+}
+
+static void a_share_is_the_factor_of_a_weighted_mean(void **state)
+{
+    static const double cases[][3] = {{1, 1, 1}, {3, 1, 4}, {0, 2, 0}, {0, 0, 0}};
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        double *weights = cuda_upload(cases[c], sizeof cases[c]);
+        double total = cases[c][0] + cases[c][1] + cases[c][2];
+
+        for (int rank = 0; rank < 3; rank++) {
+            double share = total > 0 ? cases[c][rank] / total : 0;
+            double *out = cuda_alloc(2 * sizeof *out);
+            double *got;
+            float narrow;
+
+            done();
+            cuda_ok(cuda->kernels->share(cuda, CDDP_F64, weights, 3, rank, out));
+            cuda_ok(cuda->kernels->share(cuda, CDDP_F32, weights, 3, rank, out + 1));
+            done();
+            got = cuda_download(out, 2 * sizeof *out);
+            memcpy(&narrow, &got[1], sizeof narrow);
+            assert_true(got[0] == share && narrow == (float)share);
+            free(got);
+            cuda_release(out);
+        }
+        cuda_release(weights);
+    }
+}
+
 /* A rank without samples may hold anything. */
 static void what_weighs_nothing_is_not_read(void **state)
 {
@@ -245,13 +299,14 @@ static void a_nan_stays_one(void **state)
 
 static void too_many_ranks_are_an_error(void **state)
 {
-    const void *in[65] = {NULL};
+    const void *in[RANKS + 1] = {NULL};
 
     (void)state;
     NEEDS_CUDA();
-    assert_int_equal(cuda->kernels->reduce(cuda, CDDP_F32, CDDP_OP_SUM, in, NULL, 65, 1, NULL),
-                     CDDP_ERR_ARGUMENT);
-    assert_true(last_error_has("over 65 ranks"));
+    assert_int_equal(
+        cuda->kernels->reduce(cuda, CDDP_F32, CDDP_OP_SUM, in, NULL, RANKS + 1, 1, NULL),
+        CDDP_ERR_ARGUMENT);
+    assert_true(last_error_has("over 257 ranks"));
 }
 
 /* --- casts and scale --- */
@@ -404,6 +459,8 @@ int main(void)
         cmocka_unit_test(arrays_need_no_alignment_and_may_be_short),
         cmocka_unit_test(the_result_may_replace_an_input),
         cmocka_unit_test(weights_are_the_processors),
+        cmocka_unit_test(weights_of_many_ranks_are_the_processors),
+        cmocka_unit_test(a_share_is_the_factor_of_a_weighted_mean),
         cmocka_unit_test(what_weighs_nothing_is_not_read),
         cmocka_unit_test(a_nan_stays_one),
         cmocka_unit_test(too_many_ranks_are_an_error),

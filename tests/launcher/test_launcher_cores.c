@@ -1,6 +1,6 @@
 /* test_launcher_cores.c - which cores ranks get, on machines that we do not have: a few files
  * simulate their /sys. */
-#include "launcher/supervise/rank_cores.h"
+#include "launcher/supervise/rank_gpus.h"
 #include "support/launcher.h"
 
 /* A machine with 2 nodes of 4 cores, whose second threads are numbered 8 to 15. */
@@ -104,6 +104,75 @@ static void the_shares_of_all_ranks_are_all_cores_once(void **state)
     cddpi_cores_fini(&cores);
 }
 
+/* GPUs of @p nodes, one after another, and a network card between them. */
+static char *make_pci(const char *nodes)
+{
+    char *pci = support_mkdtemp();
+    char command[1024];
+
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && i=1 && for n in %s; do d=0000:0$i:00.0; mkdir $d && echo 0x10de >$d/vendor "
+        "&& echo 0x030200 >$d/class && echo $n >$d/numa_node && i=$((i + 2)); done && "
+        "mkdir 0000:02:00.0 && echo 0x15b3 >0000:02:00.0/vendor && "
+        "echo 0x020000 >0000:02:00.0/class && echo 0 >0000:02:00.0/numa_node",
+        pci, nodes);
+    assert_int_equal(system(command), 0);
+    return pci;
+}
+
+static void gpus_are_found_with_their_nodes(void **state)
+{
+    static const int of_all[] = {1, 0, -1};
+    int nodes[CDDPI_MACHINE_GPUS];
+    char *pci = make_pci("1 0 -1");
+
+    (void)state;
+    assert_int_equal(cddpi_gpu_nodes(pci, NULL, nodes), 3);
+    assert_memory_equal(nodes, of_all, sizeof of_all);
+    assert_int_equal(cddpi_gpu_nodes(pci, "2,0", nodes), 2);
+    assert_true(nodes[0] == -1 && nodes[1] == 1);
+    assert_int_equal(cddpi_gpu_nodes(pci, "1,7,0", nodes), 1);
+    assert_int_equal(cddpi_gpu_nodes(pci, "", nodes), 0);
+    assert_int_equal(cddpi_gpu_nodes(pci, "GPU-cafe", nodes), 0);
+    assert_int_equal(cddpi_gpu_nodes("no-such-sys", NULL, nodes), 0);
+    support_rmdir(pci);
+}
+
+static void ranks_get_cores_near_their_gpus(void **state)
+{
+    static const int all[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const struct {
+        int ranks, gpus, nodes[8];
+        const char *cpus[4];
+    } cases[] = {
+        {2, 2, {1, 0}, {"4-7,12-15", "0-3,8-11"}},
+        {4, 4, {1, 1, 0, 0}, {"4-5,12-13", "6-7,14-15", "0-1,8-9", "2-3,10-11"}},
+        {4, 4, {1, 0, 1, 0}, {"4-5,12-13", "0-1,8-9", "6-7,14-15", "2-3,10-11"}},
+        {2, 4, {1, 1, 0, 0}, {"4-7,12-15", "0-3,8-11"}},              /* 2 GPUs each */
+        {2, 2, {1, 1}, {"0-1,4-5,8-9,12-13", "2-3,6-7,10-11,14-15"}}, /* both want one node */
+        {2, 2, {-1, -1}, {"0-3,8-11", "4-7,12-15"}},                  /* not known */
+        {3, 2, {1, 1}, {"0-1,8-9", "2-4,10-12", "5-7,13-15"}},        /* too few: as without GPUs */
+    };
+    char *sys = make_machine();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct cddpi_rank_cores cores;
+
+        assert_int_equal(cddpi_cores_order(sys, all, 16, &cores), CDDP_OK);
+        assert_int_equal(cddpi_cores_near(&cores, cases[i].nodes, cases[i].gpus, cases[i].ranks),
+                         CDDP_OK);
+        for (int rank = 0; rank < cases[i].ranks; rank++) {
+            int threads = 8 * (rank + 1) / cases[i].ranks - 8 * rank / cases[i].ranks;
+
+            assert_share(&cores, rank, cases[i].ranks, true, cases[i].cpus[rank], threads);
+        }
+        cddpi_cores_fini(&cores);
+    }
+    support_rmdir(sys);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +180,8 @@ int main(void)
         cmocka_unit_test(only_allowed_processors_count),
         cmocka_unit_test(without_topology_each_processor_is_a_core),
         cmocka_unit_test(the_shares_of_all_ranks_are_all_cores_once),
+        cmocka_unit_test(gpus_are_found_with_their_nodes),
+        cmocka_unit_test(ranks_get_cores_near_their_gpus),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,10 +136,11 @@ static void amx_is_for_products_that_are_large_in_all_three_sizes(void **state)
 static void several_threads_and_fma_do_without_amx(void **state)
 {
     (void)state;
-    assert_int_equal(cddpi_matmul_has_amx(CDDPI_MATMUL_AUTO), cddpi_amx_gemm_available());
-    assert_false(cddpi_matmul_has_amx(CDDPI_MATMUL_FMA));
+    assert_int_equal(cddpi_matmul_has_amx(CDDPI_MATMUL_AUTO, false), cddpi_amx_gemm_available());
+    assert_false(cddpi_matmul_has_amx(CDDPI_MATMUL_FMA, true));
     setenv("CDDP_THREADS", "2", 1);
-    assert_false(cddpi_matmul_has_amx(CDDPI_MATMUL_AUTO));
+    assert_false(cddpi_matmul_has_amx(CDDPI_MATMUL_AUTO, false));
+    assert_int_equal(cddpi_matmul_has_amx(CDDPI_MATMUL_AUTO, true), cddpi_amx_gemm_available());
     unsetenv("CDDP_THREADS");
 }
 

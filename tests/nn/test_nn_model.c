@@ -434,7 +434,7 @@ static void a_model_of_no_device_is_on_the_processor(void **state)
     struct fixture f;
     struct fixture g;
     struct cddpi_loss_result direct;
-    struct cddpi_loss_result sum = {0, 0, 0};
+    struct cddpi_loss_result sum = {0};
     struct cddpi_loss_result taken;
     float rows[2 * 10];
 

@@ -76,7 +76,7 @@ static void bind_edges(struct chain *c, int slot, int p)
 static double chain_forward(struct chain *c, int slot, const struct cddpi_batch *batch,
                             bool training)
 {
-    struct cddpi_loss_result result = {0, 0, 0};
+    struct cddpi_loss_result result = {0};
 
     for (int p = 0; p < c->count; p++) {
         bind_edges(c, slot, p);
@@ -174,7 +174,7 @@ static void expect_same_at(const struct cddpi_model_spec *spec, struct fixture *
     struct chain c;
 
     if (chain_init(&c, spec, cuts, parts, whole->batch.count)) {
-        struct cddpi_loss_result result = {0, 0, 0};
+        struct cddpi_loss_result result = {0};
 
         assert_int_equal(cddpi_model_forward(whole->model, &whole->batch, true, &result), CDDP_OK);
         assert_true(chain_forward(&c, 0, &whole->batch, true) == result.loss_sum);

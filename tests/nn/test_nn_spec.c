@@ -112,7 +112,7 @@ static void wrong_calls_are_refused(void **state)
 {
     static const struct cddpi_model_spec mlp = {.preset = "mlp", IMAGE};
     struct fixture f;
-    struct cddpi_loss_result result = {-1, -1, -1};
+    struct cddpi_loss_result result = {.loss_sum = -1, .correct = -1, .count = -1};
     void *none[6] = {NULL};
 
     (void)state;

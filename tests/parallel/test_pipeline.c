@@ -24,7 +24,7 @@ static int compute_whole(const struct job *job, struct fixture *whole, struct fi
 {
     CHECK(fixture_init(whole, job->spec, 45, NULL, 0, 1));
     for (int m = 0; m < job->micro_batches; m++) {
-        struct cddpi_loss_result result = {0, 0, 0};
+        struct cddpi_loss_result result = {0};
 
         CHECK(fixture_init(&samples[m], job->spec, 45, NULL, 10 * m, job->counts[m]));
         CHECK(cddpi_model_forward(whole->model, &samples[m].batch, true, &result) == CDDP_OK);
@@ -98,7 +98,7 @@ static int step_rank(int rank, int n, void *argument)
     struct cddpi_batch batches[MOST];
     double scales[MOST];
     void **grads[2];
-    struct cddpi_loss_result sum = {0, 0, 0};
+    struct cddpi_loss_result sum = {0};
     struct cddpi_loss_result result;
     struct cddpi_loss_result results[MOST];
     struct cddpi_pipeline *pipeline;
@@ -121,7 +121,7 @@ static int step_rank(int rank, int n, void *argument)
                                                  .ready = note_ready,
                                                  .context = &arrived};
 
-        result = (struct cddpi_loss_result){0, 0, 0};
+        result = (struct cddpi_loss_result){0};
         CHECK(cddpi_pipeline_step(pipeline, &work, results) == CDDP_OK);
         for (int m = 0; m < job->micro_batches; m++) {
             result.loss_sum += results[m].loss_sum;

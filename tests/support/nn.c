@@ -114,7 +114,7 @@ void fixture_fini(struct fixture *f)
 
 double fixture_loss(struct fixture *f)
 {
-    struct cddpi_loss_result result = {0, 0, 0};
+    struct cddpi_loss_result result = {0};
     cddp_status status = cddpi_model_forward(f->model, &f->batch, true, &result);
 
     if (status != CDDP_OK) {

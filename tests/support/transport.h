@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 
 enum {
-    TRANSPORT_RANKS = 8,
+    TRANSPORT_RANKS = 68,
     /* Streams that are released become empty at once, so only a hang reaches this limit. It is
      * short enough for all tests of a program that find a hang to end before the program's own
      * limit. */

@@ -8,6 +8,7 @@
 #define CDDPI_EXACT_SUM_H
 
 #include "base/exact_parts.h"
+#include "base/shared.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,14 +21,14 @@ struct cddpi_exact_sum {
 
 /** Bring @p sum into its only form: parts are in [0, 2^32), but for the last, which has the sign.
  *  Any number of terms may follow. */
-void cddpi_exact_carry(struct cddpi_exact_sum *sum);
+CDDPI_SHARED void cddpi_exact_carry(struct cddpi_exact_sum *sum);
 
 /** Add the terms of @p from to @p into. */
 void cddpi_exact_merge(struct cddpi_exact_sum *into, const struct cddpi_exact_sum *from);
 
 /** The sum, rounded once, to the nearest double, ties to even; zero is +0. As for a sum of doubles,
  *  one that is too large is infinite, and infinities of both signs or a NaN make NaN. */
-double cddpi_exact_value(const struct cddpi_exact_sum *sum);
+CDDPI_SHARED double cddpi_exact_value(const struct cddpi_exact_sum *sum);
 
 /** Add @p value, whatever it is. */
 static inline void cddpi_exact_add(struct cddpi_exact_sum *sum, double value)

@@ -72,9 +72,9 @@ struct cddpi_backend_ops {
      * that see each other's memory through peers() get the same number. 0: other memory. NULL:
      * always 0. */
     uint64_t (*place)(struct cddpi_backend *backend, const void *memory, size_t bytes);
-    /* Write the name of the network interface to the other hosts, at most @p bytes including the
-     * final zero. False: not known on this rank. NULL: never known. */
-    bool (*interface)(struct cddpi_backend *backend, char *out, size_t bytes);
+    /* Write the names of the network interfaces to the other hosts, separated by commas: as many as
+     * fit into @p bytes with the final zero. False: not known on this rank. NULL: never known. */
+    bool (*interfaces)(struct cddpi_backend *backend, char *out, size_t bytes);
     /* Whether data from other machines can arrive while this rank computes, and wake a sleeping
      * rank. NULL: no. */
     bool (*has_wire)(const struct cddpi_backend *backend);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "kernels/cpu/elementwise.h"
+#include "nn/cpu/threads.h"
 #include "nn/model_state.h"
 
 #include <string.h>
@@ -188,6 +189,7 @@ static cddp_status step(struct cddpi_exec *exec, int index, enum exec_pass pass)
 {
     const struct cddpi_op *op = &exec->model->graph.ops[index];
     struct cddpi_device *device = exec->model->device;
+    size_t team = cddpi_team_size();
     work_fn work = pass == FORWARD    ? op->kernels->forward
                    : pass == BACKWARD ? op->kernels->backward
                                       : op->kernels->weights;
@@ -198,7 +200,13 @@ static cddp_status step(struct cddpi_exec *exec, int index, enum exec_pass pass)
     exec->state = exec->plan->ops[index].state;
     device->ops->range_push(device, op->layer.name);
     CDDPI_TRY_GOTO(done, status, cddpi_exec_refresh_copies(exec));
+    if (exec->plan->ops[index].one_thread) {
+        cddpi_team_resize(1);
+    }
     status = exec->model->op_seconds == NULL ? work(exec) : measured(exec, work);
+    if (exec->plan->ops[index].one_thread) {
+        cddpi_team_resize(team);
+    }
 done:
     device->ops->range_pop(device);
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "layer \"%s\"", op->layer.name);

@@ -121,6 +121,7 @@ cddp_status cddpi_model_create(const struct cddpi_model_spec *given, uint64_t se
     model->classes = spec->classes;
     model->recompute = spec->recompute;
     model->split = spec->split;
+    model->invariant = spec->invariant;
     model->tokens_in = spec->vocab > 0;
     model->real_targets = spec->real_targets;
     model->predictions = spec->vocab > 0 ? spec->context : 1;

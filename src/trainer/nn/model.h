@@ -156,6 +156,8 @@ struct cddpi_model_spec {
     bool split; /* on the CPU: backward leaves parameter gradients to cddpi_model_weights(), for the
                    layers where that pays off */
     bool no_values; /* leave parameters and buffers zero: all of them will be loaded */
+    bool invariant; /* on the CPU: bits do not depend on the number of threads, so matrix products
+                       use one thread, or AMX on all */
     int towers; /* alexnet: 2: the two towers are separate layers; 0 and 1: groups of channels */
 };
 
@@ -283,10 +285,15 @@ size_t cddpi_model_draw_words(const struct cddpi_model *model, int count);
 void cddpi_model_draws(const struct cddpi_model *model, uint64_t step, const uint64_t *sample_ids,
                        int count, uint32_t *out);
 
+struct cddpi_exact_sum;
+
 struct cddpi_loss_result {
     double loss_sum; /* over all predictions, as in PyTorch with reduction="sum" */
     int correct;     /* predictions whose largest output is that of the label; 0: real targets */
     int count;       /* predictions: samples, or the tokens of all sequences */
+    /* of collected sums, until as many as CDDPI_MODEL_COLLECTED follow: loss_sum before it was
+     * rounded; else NULL */
+    const struct cddpi_exact_sum *exact;
 };
 
 /** Forward and loss. In training mode, activations are kept for backward. A batch may have 0
@@ -473,6 +480,10 @@ size_t cddpi_model_arena_bytes(const struct cddpi_model *model);
 
 /** How products are computed, in a few words. */
 const char *cddpi_model_matmul_note(const struct cddpi_model *model);
+
+/** What the model's bits depend on besides its inputs, in a few words: instructions, libraries, the
+ *  kind of device. */
+void cddpi_model_arithmetic(const struct cddpi_model *model, char *out, size_t bytes);
 
 /** Why bf16 is not faster than float32 for this model on this machine. NULL: bf16 is faster, or the
  *  model uses float32. */

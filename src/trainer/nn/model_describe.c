@@ -1,5 +1,6 @@
 /* model_describe.c - owns the readable table of a model. */
 #include "base/alloc.h"
+#include "base/env.h"
 #include "nn/model_state.h"
 
 #include <stdio.h>
@@ -78,6 +79,20 @@ static void write_table(FILE *file, const struct cddpi_model *model)
 const char *cddpi_model_matmul_note(const struct cddpi_model *model)
 {
     return model->ops->matmul_note(model);
+}
+
+void cddpi_model_arithmetic(const struct cddpi_model *model, char *out, size_t bytes)
+{
+    if (model->ops->arithmetic != NULL) {
+        model->ops->arithmetic(model, out, bytes);
+    } else {
+        const char *products = cddpi_env(CDDPI_ENV_PRODUCTS);
+        const char *tf32 = cddpi_env(CDDPI_ENV_TF32);
+
+        snprintf(out, bytes, "%s, %s, CDDP_PRODUCTS=%s, CDDP_TF32=%s", model->device->title,
+                 model->ops->matmul_note(model), products != NULL ? products : "",
+                 tf32 != NULL ? tf32 : "0");
+    }
 }
 
 const char *cddpi_model_precision_note(const struct cddpi_model *model)

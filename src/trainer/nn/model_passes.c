@@ -6,7 +6,7 @@
 cddp_status cddpi_model_forward(struct cddpi_model *model, const struct cddpi_batch *batch,
                                 bool training, struct cddpi_loss_result *out)
 {
-    struct cddpi_loss_result result = {0, 0, batch->count * model->predictions};
+    struct cddpi_loss_result result = {.count = batch->count * model->predictions};
     struct cddpi_exec exec = {.model = model, .batch = batch, .result = &result};
 
     CDDPI_TRY(model->ops->check_batch(model, batch));

@@ -2,6 +2,7 @@
 #ifndef CDDPI_NN_MODEL_STATE_H
 #define CDDPI_NN_MODEL_STATE_H
 
+#include "kernels/cuda/cuda_kernels.h"
 #include "nn/graph/graph.h"
 #include "nn/plan/model_plan.h"
 
@@ -78,6 +79,8 @@ struct cddpi_model_ops {
     /* @p count outputs from element @p index on, in CPU memory: valid until the next call. */
     cddp_status (*read)(struct cddpi_model *model, size_t index, size_t count, const float **out);
     const char *(*matmul_note)(const struct cddpi_model *model);
+    void (*arithmetic)(const struct cddpi_model *model, char *out, size_t bytes); /* NULL: the
+                                                                                     device */
     const char *(*precision_note)(const struct cddpi_model *model);
     cddp_status (*describe_plan)(struct cddpi_model *model, int count, FILE *file);
 };
@@ -94,10 +97,10 @@ struct cddpi_param_copy {
 
 /* Sums of losses and correct predictions, and collected sums that were not taken yet. */
 struct cddpi_loss_sums {
-    double *now; /* device memory: since the last collect */
+    struct cddpi_loss_totals *now; /* device memory: since the last collect */
     struct cddpi_collected {
-        double *sums;              /* pinned */
-        struct cddpi_event *event; /* fires when the sums have arrived */
+        struct cddpi_loss_totals *sums; /* pinned */
+        struct cddpi_event *event;      /* fires when the sums have arrived */
         struct cddpi_loss_result result;
     } collected[CDDPI_MODEL_COLLECTED];
     unsigned first, count;
@@ -142,6 +145,7 @@ struct cddpi_model {
     enum cddpi_precision precision;
     enum cddpi_bf16 bf16; /* how bf16 is multiplied, with that precision */
     bool amx;             /* float32 products may use AMX */
+    bool invariant;       /* bits do not depend on the number of threads */
     enum cddpi_fallbacks fallbacks;
     uint64_t seed;
     cddp_group *group;
@@ -219,6 +223,8 @@ CDDP_CHECKED cddp_status cddpi_model_create_outputs(struct cddpi_model *model);
 void cddpi_model_release_outputs(struct cddpi_model *model);
 /** Refresh the stale copies of exec->op's parameters. */
 CDDP_CHECKED cddp_status cddpi_exec_refresh_copies(const struct cddpi_exec *exec);
+/** cddpi_model_arithmetic() for the CPU. */
+void cddpi_cpu_arithmetic(const struct cddpi_model *model, char *out, size_t bytes);
 /** cddpi_model_describe_plan() for the CPU. */
 CDDP_CHECKED cddp_status cddpi_cpu_describe_plan(struct cddpi_model *model, int count, FILE *file);
 /** Whether @p op is a batch_norm over all ranks, which communicates with them. */

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { SUMS_BYTES = 2 * sizeof(double) };
+enum { SUMS_BYTES = sizeof(struct cddpi_loss_totals) };
 
 cddp_status cddpi_model_create_outputs(struct cddpi_model *model)
 {
@@ -70,8 +70,9 @@ cddp_status cddpi_model_result(struct cddpi_model *model, struct cddpi_loss_resu
                           "model: there is no collected result that was not taken yet");
     }
     CDDPI_TRY(model->device->ops->wait(model->device, one->event, model->timeout_ms));
-    one->result.loss_sum = one->sums[0];
-    one->result.correct = (int)one->sums[1];
+    one->result.loss_sum = cddpi_exact_value(&one->sums->losses);
+    one->result.exact = &one->sums->losses;
+    one->result.correct = (int)one->sums->correct;
     *out = one->result;
     model->sums.first = (model->sums.first + 1) % CDDPI_MODEL_COLLECTED;
     model->sums.count--;

@@ -13,6 +13,7 @@
 #include "programs/predict_output.h"
 #include "programs/train_infer.h"
 #include "programs/train_keys.h"
+#include "train/batch_sizes.h"
 #include "train/config/schema.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
@@ -202,7 +203,7 @@ static cddp_status stop_on_signals(void)
     return cddp_stop_on_signals(signals, sizeof signals / sizeof signals[0]);
 }
 
-static int train(const struct cddpi_config *config, char *const *words, int count)
+static int train(struct cddpi_config *config, char *const *words, int count)
 {
     struct cddpi_trainer *trainer = NULL;
     cddp_status status = cddpi_trainer_create(config, &trainer);
@@ -231,20 +232,23 @@ static int train(const struct cddpi_config *config, char *const *words, int coun
     return result;
 }
 
-/* Print the number of ranks to start: one per core, but not more than samples in a batch.
- * cddp-run has counted the cores: hardware threads of one core count once, and quotas apply.
+/* Print the number of ranks to start: one per core, but not more than micro-batches, or else
+ * samples, in a batch. cddp-run has counted the cores: hardware threads of one core count once, and
+ * quotas apply.
  */
 static int print_nproc(const struct cddpi_config *config)
 {
     int64_t count = cddpi_env_integer(CDDPI_ENV_AVAILABLE_CORES, 1, INT32_MAX, 0);
+    int64_t most = config->train.micro_batch > 0
+                       ? cddpi_trainer_all_micro_batches(config, config->train.batch_size)
+                       : config->train.batch_size;
     struct cddpi_processors processors;
 
     if (count == 0) {
         cddpi_processors(&processors);
         count = processors.count;
     }
-    printf("%lld\n",
-           (long long)(count < config->train.batch_size ? count : config->train.batch_size));
+    printf("%lld\n", (long long)(count < most ? count : most));
     return 0;
 }
 

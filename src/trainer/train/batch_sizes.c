@@ -47,6 +47,9 @@ cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int rep
                                  "rank needs at least one",
                                  (long long)config->train.batch_size, among, replicas);
     }
+    if (config->train.micro_batch == CDDPI_AUTO) {
+        return CDDP_OK; /* each replica will have one */
+    }
     if (cddpi_trainer_by_position(config)) {
         return check_micro_batches(config, replicas, among);
     }

@@ -7,10 +7,12 @@
 #include "train/cursor.h"
 
 /** Whether a step's batch is cut into micro-batches by position, the same for any number of ranks,
- *  rather than each rank's share of it (train.micro_batch). */
+ *  rather than each rank's share of it (train.micro_batch). If its size is CDDPI_AUTO, the
+ * functions below have no answer until cddpi_trainer_choose_micro_batch() has chosen it; but
+ *  cddpi_trainer_check_batch() finds it right. */
 static inline bool cddpi_trainer_by_position(const struct cddpi_config *config)
 {
-    return config->train.micro_batch > 0;
+    return config->train.micro_batch != 0;
 }
 
 /** The number of micro-batches in a step of @p samples, over all ranks. By position only. */

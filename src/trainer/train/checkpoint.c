@@ -3,7 +3,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/env.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/launcher_report.h"
@@ -12,6 +11,7 @@
 #include "ddp/copies.h"
 #include "group/device/group_device.h"
 #include "train/batch_sizes.h"
+#include "train/cursor.h"
 #include "train/device/host_copy.h"
 #include "train/engines/engine.h"
 #include "train/normalize.h"
@@ -73,7 +73,7 @@ static char *state_text(const struct cddpi_trainer *trainer)
         "order", cddpi_cursor_order(trainer), "batch_size",
         (json_int_t)trainer->config->train.batch_size, "samples",
         (json_int_t)trainer->data.train.data.count, "cddp", cddp_version());
-    int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
+    int64_t threads = cddpi_cursor_threads(trainer->config);
     char *text = NULL;
     bool done = state != NULL && add_data(trainer, state) && cddpi_normalize_write(trainer, state);
 

@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "train/batch_sizes.h"
 #include "train/normalize.h"
 #include "train/trainer.h"
 
@@ -144,6 +145,11 @@ static cddp_status check_samples(const struct cddpi_trainer *trainer, const char
     return CDDP_OK;
 }
 
+int64_t cddpi_cursor_threads(const struct cddpi_config *config)
+{
+    return cddpi_trainer_by_position(config) ? 1 : cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
+}
+
 /* Other micro-batches are no other training, but the sums over them are rounded elsewhere. */
 static void compare_micro_batches(struct cddpi_trainer *trainer, const char *path,
                                   const struct cursor_state *state)
@@ -167,7 +173,7 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
                               const struct cursor_state *state)
 {
     const struct cddpi_config *config = trainer->config;
-    int64_t threads = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
+    int64_t threads = cddpi_cursor_threads(config);
 
     if (state->seed != config->train.seed) {
         return cddpi_config_fail(config, "train.seed", "is %lld, but %s was made with %" PRId64,

@@ -3,7 +3,9 @@
 #define CDDPI_TRAIN_CURSOR_H
 
 #include <cddp/status.h>
+#include <stdint.h>
 
+struct cddpi_config;
 struct cddpi_trainer;
 
 /* The position does not depend on the number of ranks. */
@@ -15,6 +17,8 @@ struct cddpi_cursor {
 
 /** The name of the data's order in checkpoints. */
 const char *cddpi_cursor_order(const struct cddpi_trainer *trainer);
+/** The number of threads on which a run's bits depend; 1 with train.micro_batch. */
+int64_t cddpi_cursor_threads(const struct cddpi_config *config);
 /** Read the position at which the checkpoint at @p path was written. The file may be malformed, so
  *  the cursor is checked to be one that a run over the same data can reach.
  *  @return CDDP_OK; CDDP_ERR_FORMAT: names file and field; CDDP_ERR_CONFIG: the checkpoint is of

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory_left.h"
 #include "base/utf8.h"
+#include "train/auto_micro_batch.h"
 #include "train/batch_sizes.h"
 #include "train/engines/engine.h"
 #include "train/model_spec.h"
@@ -106,19 +107,47 @@ static cddp_status print_all_of(const struct cddpi_config *config,
     return print_buckets(config, group, model, file);
 }
 
-static cddp_status print_model(const struct cddpi_config *config, const struct cddpi_dataset *data,
+/* Print what train.micro_batch = "auto" would be on the processors of this machine. */
+static cddp_status print_choice(struct cddpi_config *config, struct cddpi_model *model,
+                                int replicas, FILE *file)
+{
+    struct cddpi_auto_micro_batch found;
+    struct cddpi_memory_left left;
+    uint64_t budget;
+    char needed[CDDPI_SIZE_TEXT], fits[CDDPI_SIZE_TEXT];
+
+    cddpi_memory_left(&left);
+    budget = cddpi_auto_micro_batch_budget(false, left.bytes, replicas);
+    CDDPI_TRY(cddpi_auto_micro_batch_find(config, model, replicas, budget, &found));
+    config->train.micro_batch = found.samples;
+    fprintf(
+        file,
+        "train.micro_batch = \"auto\" would be %lld on the processors of this machine, if it has "
+        "all ranks (%d): %s of the %s that fit. GPUs have other memory\n",
+        (long long)found.samples, replicas, cddpi_print_size(found.bytes, needed),
+        cddpi_print_size(budget, fits));
+    return CDDP_OK;
+}
+
+/* Replaces an "auto" of @p config by what is chosen. */
+static cddp_status print_model(struct cddpi_config *config, const struct cddpi_dataset *data,
                                cddp_group *group, FILE *file)
 {
     struct cddpi_model_spec spec = cddpi_trainer_model_spec(config, data);
     struct cddpi_model *model = NULL;
     int replicas = cddpi_dry_run_ranks(config) / config->parallel.pipeline;
-    int64_t share = cddpi_trainer_micro_batch(config, replicas);
     cddp_status status = cddpi_model_create(&spec, (uint64_t)config->train.seed, group, &model);
 
     if (status != CDDP_OK) {
         return status == CDDP_ERR_CONFIG ? cddpi_fail_prefix(status, "%s", config->path) : status;
     }
-    status = print_all_of(config, &spec, model, replicas, (int)share, group, file);
+    if (config->train.micro_batch == CDDPI_AUTO) {
+        status = print_choice(config, model, replicas, file);
+    }
+    if (status == CDDP_OK) {
+        status = print_all_of(config, &spec, model, replicas,
+                              (int)cddpi_trainer_micro_batch(config, replicas), group, file);
+    }
     cddpi_model_destroy(model);
     return status;
 }
@@ -229,10 +258,11 @@ static cddp_status put_clean(const char *text, FILE *file)
 static cddp_status describe(const struct cddpi_config *config, cddp_group *group,
                             struct cddpi_dataset *train, struct cddpi_dataset *test, FILE *file)
 {
+    struct cddpi_config chosen = *config; /* borrows what the configuration owns */
     char note[2048];
 
     CDDPI_TRY(cddpi_trainer_open_data(config, NULL, train, test));
-    CDDPI_TRY(print_model(config, train, group, file));
+    CDDPI_TRY(print_model(&chosen, train, group, file));
     cddpi_trainer_print_data(train, test, file);
     cddpi_trainer_note_classes(config, train, note, sizeof note);
     if (note[0] != '\0') {
@@ -240,7 +270,7 @@ static cddp_status describe(const struct cddpi_config *config, cddp_group *group
     }
     print_steps(config, train->count, file);
     if (cddpi_trainer_by_position(config)) {
-        print_micro_batches(config, file);
+        print_micro_batches(&chosen, file);
     }
     return CDDP_OK;
 }

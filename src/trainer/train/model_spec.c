@@ -2,6 +2,8 @@
  * image before it. */
 #include "train/model_spec.h"
 
+#include "train/batch_sizes.h"
+
 struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *config,
                                                  const struct cddpi_dataset *data)
 {
@@ -34,6 +36,7 @@ struct cddpi_model_spec cddpi_trainer_model_spec(const struct cddpi_config *conf
         .recompute = config->model.recompute,
         .tied = config->model.tied,
         .any_order = !config->ddp.deterministic,
+        .invariant = cddpi_trainer_by_position(config),
         .latent = config->model.latent,
         .generator_units = config->model.generator_units,
         .discriminator_units = config->model.discriminator_units,

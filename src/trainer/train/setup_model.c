@@ -7,6 +7,7 @@
 #include "base/machine.h"
 #include "ddp/copies.h"
 #include "group/group_info.h"
+#include "train/auto_micro_batch.h"
 #include "train/batch_sizes.h"
 #include "train/device/device_step.h"
 #include "train/device/step_graphs.h"
@@ -158,6 +159,9 @@ cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
     if (cddpi_device_is_async(trainer->device)) {
         CDDPI_TRY(cddpi_optim_to_device(trainer->step.optim, trainer->device,
                                         cddpi_group_timeout_ms(trainer->group)));
+    }
+    CDDPI_TRY(cddpi_trainer_choose_micro_batch(trainer)); /* in the memory that these leave */
+    if (cddpi_device_is_async(trainer->device)) {
         CDDPI_TRY(cddpi_device_step_create(trainer, scales, &trainer->step.device));
         cddpi_model_bind_loss_scale(trainer->model,
                                     cddpi_device_step_loss_scale(trainer->step.device));

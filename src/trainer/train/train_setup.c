@@ -20,6 +20,7 @@
 #include "train/normalize.h"
 #include "train/resume.h"
 #include "train/same_config.h"
+#include "train/same_kernels.h"
 #include "train/setup_data.h"
 #include "train/setup_model.h"
 #include "train/statistics.h"
@@ -39,11 +40,22 @@ static cddp_status check_trace(const struct cddpi_config *config)
     return CDDP_OK;
 }
 
+/* The memory of other models is not estimated. */
+static cddp_status check_auto(const struct cddpi_config *config, const struct cddpi_engine *engine)
+{
+    return config->train.micro_batch == CDDPI_AUTO && !engine->has_one_model
+               ? cddpi_config_fail(config, "train.micro_batch",
+                                   "\"auto\" is for one model on one device of each rank: give a "
+                                   "number of samples")
+               : CDDP_OK;
+}
+
 cddp_status cddpi_trainer_validate(const struct cddpi_config *config, int world_size)
 {
     const struct cddpi_engine *engine = cddpi_engine_of(config);
 
     CDDPI_TRY(engine->check(config, world_size));
+    CDDPI_TRY(check_auto(config, engine));
     CDDPI_TRY(engine->check_batch(config, world_size / config->parallel.pipeline));
     CDDPI_TRY(check_trace(config));
     CDDPI_TRY(cddpi_trainer_check_files(config));
@@ -97,6 +109,7 @@ static cddp_status check_init_method(const struct cddpi_config *config)
 static cddp_status check_positions(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
+    const char *products = cddpi_env(CDDPI_ENV_PRODUCTS);
 
     if (!cddpi_trainer_by_position(config)) {
         return CDDP_OK;
@@ -105,10 +118,18 @@ static cddp_status check_positions(const struct cddpi_trainer *trainer)
         return cddpi_config_fail(config, "train.micro_batch", "%s",
                                  trainer->engine->refuses_positions);
     }
-    return cddpi_device_is_async(trainer->device) && !config->ddp.deterministic
+    if (!cddpi_device_is_async(trainer->device)) {
+        return CDDP_OK;
+    }
+    if (!config->ddp.deterministic) {
+        return cddpi_config_fail(config, "train.micro_batch",
+                                 "results do not depend on the number of ranks, so they need "
+                                 "ddp.deterministic = true");
+    }
+    return products != NULL && strcmp(products, "fast") == 0
                ? cddpi_config_fail(config, "train.micro_batch",
-                                   "results do not depend on the number of ranks, so they need "
-                                   "ddp.deterministic = true")
+                                   "CDDP_PRODUCTS=fast chooses products by measured times, so bits "
+                                   "would depend on them: unset it")
                : CDDP_OK;
 }
 
@@ -132,6 +153,7 @@ static cddp_status join_group(struct cddpi_trainer *trainer)
     cddpi_progress_init(&trainer->records.progress, trainer->rank != 0);
     CDDPI_TRY(cddpi_config_agree(config, trainer->group));
     CDDPI_TRY(trainer->engine->check(config, trainer->world_size));
+    CDDPI_TRY(check_auto(config, trainer->engine));
     CDDPI_TRY(cddpi_engine_call(trainer->engine->join, trainer));
     CDDPI_TRY(trainer->engine->check_batch(config, trainer->replicas.count));
     CDDPI_TRY(check_positions(trainer));
@@ -302,13 +324,14 @@ static cddp_status complete_engine(struct cddpi_trainer *trainer)
     return cddpi_engine_call(trainer->engine->complete, trainer);
 }
 
-cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi_trainer **out)
+cddp_status cddpi_trainer_create(struct cddpi_config *config, struct cddpi_trainer **out)
 {
     /* The order is fixed, so that all ranks call collectives in the same order. */
     static cddp_status (*const parts[])(struct cddpi_trainer *) = {
         join_group,
         open_data,
         cddpi_trainer_build_model,
+        cddpi_trainer_compare_kernels,
         cddpi_trainer_prepare_text,
         cddpi_trainer_build_ddp,
         create_statistics,
@@ -329,6 +352,7 @@ cddp_status cddpi_trainer_create(const struct cddpi_config *config, struct cddpi
     *out = trainer;
     CDDPI_TRY_MEMORY(trainer != NULL, "trainer: no memory");
     trainer->config = config;
+    trainer->choices = config;
     trainer->engine = cddpi_engine_of(config);
     trainer->evaluation.step = ~(uint64_t)0;
     trainer->records.began_ns = cddpi_now_ns();

@@ -6,10 +6,10 @@
 
 /** Join the group, open the data, build the model, and resume an earlier run if configured.
  *  Collective.
- *  @param config  Borrowed, outlives the trainer.
+ *  @param config  Borrowed, outlives the trainer, which replaces an "auto" by what it chooses.
  *  @param out     Also set on failure, as far as it was made, so that the caller can notify the
  *                 other ranks. Release with cddpi_trainer_destroy(), which accepts NULL. */
-CDDP_CHECKED cddp_status cddpi_trainer_create(const struct cddpi_config *config,
+CDDP_CHECKED cddp_status cddpi_trainer_create(struct cddpi_config *config,
                                               struct cddpi_trainer **out);
 void cddpi_trainer_destroy(struct cddpi_trainer *trainer);
 

@@ -120,6 +120,7 @@ struct cddpi_trainer_records {
 struct cddpi_trainer {
     /* --- fixed for the run --- */
     const struct cddpi_config *config; /* borrowed */
+    struct cddpi_config *choices;      /* the same, for what the configuration leaves to choose */
     cddp_group *group;
     int rank;
     int world_size;

@@ -61,7 +61,9 @@ static cddp_status collect_one(struct cddpi_trainer *trainer, double *out_norm)
     if (ended.skipped) {
         return note_skipped(trainer, step, &result);
     }
-    cddpi_exact_add(&interval->loss_sum, result.loss_sum);
+    if (result.exact != NULL) { /* of several micro-batches; else the engine has added it */
+        cddpi_exact_merge(&interval->loss_sum, result.exact);
+    }
     interval->correct += result.correct;
     return cddpi_trainer_check_loss(trainer, step, result.loss_sum);
 }

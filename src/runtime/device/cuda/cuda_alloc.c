@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How long an allocation waits for released memory that is still in use on the device. */
-enum { RECLAIM_MS = 60000 };
+/* RECLAIM_MS: how long an allocation waits for released memory that is still in use on the device.
+ * LARGE_BYTES: what counts as large where memory is kept for others. */
+enum { RECLAIM_MS = 60000, LARGE_BYTES = 32 << 20 };
 
 cddp_status cuda_pool_open(struct cuda_device *device)
 {
@@ -62,8 +63,39 @@ static cudaError_t try_alloc(struct cuda_device *device, size_t bytes, void **ou
     return cudaMallocFromPoolAsync(out, bytes, device->pool, device->streams[CDDPI_STREAM_COMPUTE]);
 }
 
+/* Give memory that the pool holds but does not use back to the driver. */
+static bool trim(struct cuda_device *device)
+{
+    return cuda_poll(cuda_stream_ready, device->streams[CDDPI_STREAM_COMPUTE], RECLAIM_MS) ==
+               cudaSuccess &&
+           cudaMemPoolTrimTo(device->pool, 0) == cudaSuccess;
+}
+
+static bool leaves_room(const struct cuda_device *device)
+{
+    size_t free_bytes;
+    size_t total_bytes;
+
+    return cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess ||
+           free_bytes >= device->kept_bytes;
+}
+
+/* As try_alloc(), but leave the memory that is kept for others to the driver. */
+static cudaError_t try_large(struct cuda_device *device, size_t bytes, void **out)
+{
+    cudaError_t error = try_alloc(device, bytes, out);
+
+    if (error != cudaSuccess || device->kept_bytes == 0 || device->pool == NULL ||
+        bytes < LARGE_BYTES || leaves_room(device) || (trim(device) && leaves_room(device))) {
+        return error;
+    }
+    (void)cudaFreeAsync(*out, device->streams[CDDPI_STREAM_COMPUTE]);
+    return trim(device) ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+}
+
 static cddp_status no_memory(struct cddpi_device *device, size_t bytes, const char *what)
 {
+    char kept[64] = "";
     struct cuda_device *self = cuda_device_of(device);
     struct cddpi_device_memory memory = {0, 0};
     uint64_t used = 0;
@@ -74,11 +106,14 @@ static cddp_status no_memory(struct cddpi_device *device, size_t bytes, const ch
     if (self->pool != NULL) {
         (void)cudaMemPoolGetAttribute(self->pool, cudaMemPoolAttrUsedMemCurrent, &used);
     }
+    if (self->kept_bytes > 0) {
+        snprintf(kept, sizeof kept, "; %.1f MiB are kept for NCCL", (double)self->kept_bytes / mib);
+    }
     return cuda_fail(device, CDDP_ERR_NO_MEMORY,
                      "no memory for %s: %zu bytes (%.1f MiB) were asked for, %.1f of %.1f MiB are "
-                     "free, and this rank holds %.1f MiB",
+                     "free, and this rank holds %.1f MiB%s",
                      what, bytes, (double)bytes / mib, (double)memory.free_bytes / mib,
-                     (double)memory.total_bytes / mib, (double)used / mib);
+                     (double)memory.total_bytes / mib, (double)used / mib, kept);
 }
 
 cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *what, void **out)
@@ -92,15 +127,13 @@ cddp_status cuda_alloc(struct cddpi_device *device, size_t bytes, const char *wh
         return cuda_fail(device, CDDP_ERR_UNAVAILABLE,
                          "%s: %zu bytes cannot be allocated while work is captured", what, bytes);
     }
-    error = try_alloc(self, asked, out);
+    error = try_large(self, asked, out);
     if (error == cudaErrorMemoryAllocation && self->pool != NULL) {
         /* The pool may have enough free memory, but in pieces of the wrong sizes: give it all back
          * to the driver, then try again. */
         (void)cudaGetLastError();
-        if (cuda_poll(cuda_stream_ready, self->streams[CDDPI_STREAM_COMPUTE], RECLAIM_MS) ==
-                cudaSuccess &&
-            cudaMemPoolTrimTo(self->pool, 0) == cudaSuccess) {
-            error = try_alloc(self, asked, out);
+        if (trim(self)) {
+            error = try_large(self, asked, out);
         }
     }
     if (error == cudaErrorMemoryAllocation) {

@@ -53,7 +53,22 @@ static const char *advice(cudaError_t error)
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
     case cudaErrorMisalignedAddress:
-        return "; earlier work may be the cause: CUDA_LAUNCH_BLOCKING=1 shows which";
+        return "; earlier work may be the cause: CUDA_LAUNCH_BLOCKING=1 shows which; lines with "
+               "Xid "
+               "in `dmesg` tell a failed card";
+    case cudaErrorECCUncorrectable:
+        return "; the card's memory has failed, not the program: `nvidia-smi -q -d ECC` and lines "
+               "with Xid in `dmesg` say more. Reset the card, or leave it out "
+               "(CUDA_VISIBLE_DEVICES)";
+    case cudaErrorNvlinkUncorrectable:
+        return "; an NVLink has failed, not the program: `nvidia-smi nvlink -e` and lines with Xid "
+               "in `dmesg` say more. Reset the cards, or leave them out (CUDA_VISIBLE_DEVICES)";
+    case cudaErrorHardwareStackError:
+    case cudaErrorExternalDevice:
+#if CUDART_VERSION >= 12090
+    case cudaErrorContained:
+#endif
+        return "; the card itself may have failed: look for lines with Xid in `dmesg`";
     default:
         return "";
     }

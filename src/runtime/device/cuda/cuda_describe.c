@@ -41,6 +41,23 @@ static void describe_driver(struct cuda_describe_page *page)
     }
 }
 
+/* Write what is known to hang in NCCL of this version. */
+static void describe_hangs(struct cuda_describe_page *page, size_t version)
+{
+    if (version > 0 && version < 23200) {
+        line(page,
+             "%-14s between hosts, before 2.32: exchanges of registered memory may hang "
+             "(NVIDIA/nccl issue 2389);\n%-14s there cddp sets NCCL_LOCAL_REGISTER=0 and "
+             "NCCL_GRAPH_REGISTER=0\n",
+             "", "");
+    }
+#ifdef __aarch64__
+    if (version > 0 && version < 22903) {
+        line(page, "%-14s on Arm (GH200, GB200), before 2.29.3: runs may hang\n", "");
+    }
+#endif
+}
+
 /* Write a library's version (decoded from a number such as 13 01 00) and file, or why it is
  * missing. */
 static void describe_library(struct cuda_describe_page *page, const char *name,
@@ -66,6 +83,9 @@ static void describe_library(struct cuda_describe_page *page, const char *name,
     }
     line(page, "%-14s %zu.%zu.%zu, %s\n", name, number / 10000, number % 10000 / 100, number % 100,
          dladdr(cuda_library_symbol(library, symbol), &place) != 0 ? place.dli_fname : "?");
+    if (which == CUDA_LIBRARY_NCCL) {
+        describe_hangs(page, number);
+    }
 }
 
 static void describe_libraries(struct cuda_describe_page *page)

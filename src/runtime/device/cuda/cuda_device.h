@@ -18,6 +18,7 @@ struct cuda_device {
     cudaStream_t streams[CDDPI_STREAM_COUNT];
     bool adopted;       /* the caller owns the compute stream */
     cudaMemPool_t pool; /* NULL: the device has no pools, so allocation waits for the device */
+    size_t kept_bytes;  /* large allocations leave this much for others (NCCL); 0: nothing */
     int multiprocessors;
     int capability;   /* 10 x major + minor: 90 */
     uint64_t capture; /* number of the current capture; 0: none */

@@ -97,7 +97,8 @@ static struct cuda_work loss_work(cddp_type type, size_t rows, size_t columns, b
 
 static cddp_status cross_entropy(struct cddpi_device *device, cddp_type type, void *logits,
                                  const int32_t *labels, size_t rows, size_t columns, bool grads,
-                                 float scale, const float *device_scale, double *out, void *scratch)
+                                 float scale, const float *device_scale,
+                                 struct cddpi_loss_totals *out, void *scratch)
 {
     return PROFILED(device, loss_work(type, rows, columns, grads),
                     cross_entropy(device, type, logits, labels, rows, columns, grads, scale,
@@ -107,7 +108,8 @@ static cddp_status cross_entropy(struct cddpi_device *device, cddp_type type, vo
 static cddp_status cross_entropy_strided(struct cddpi_device *device, cddp_type type, void *logits,
                                          const int32_t *labels, size_t rows, size_t columns,
                                          size_t stride, bool grads, float scale,
-                                         const float *device_scale, double *out, void *scratch)
+                                         const float *device_scale, struct cddpi_loss_totals *out,
+                                         void *scratch)
 {
     return PROFILED(device, loss_work(type, rows, columns, grads),
                     cross_entropy_strided(device, type, logits, labels, rows, columns, stride,

@@ -20,7 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { REASONS_BYTES = 900, INTERFACE_BYTES = 16 };
+enum { REASONS_BYTES = 900, INTERFACES_BYTES = 112 };
 
 /* --- memory that the ranks of this host share: the lowest of them makes it --- */
 
@@ -135,7 +135,7 @@ static cddp_status collective(void *context, const struct cddpi_group_op *op)
 
 struct group_device_open_place {
     int32_t host;
-    char interface[INTERFACE_BYTES]; /* "": not known to this rank */
+    char interfaces[INTERFACES_BYTES]; /* "": not known to this rank */
 };
 
 static void count_hosts(struct cddpi_group_device *dev,
@@ -151,8 +151,9 @@ static void count_hosts(struct cddpi_group_device *dev,
             is_known = places[q].host == places[r].host;
         }
         dev->host_count += !is_known;
-        if (places[r].host == group->host && places[r].interface[0] != '\0') {
-            snprintf(dev->interfaces, sizeof dev->interfaces, "=%.15s", places[r].interface);
+        if (places[r].host == group->host && places[r].interfaces[0] != '\0') {
+            snprintf(dev->interfaces, sizeof dev->interfaces, "=%.*s", INTERFACES_BYTES - 1,
+                     places[r].interfaces);
         }
     }
     if (dev->interfaces[0] == '\0' && cddpi_env(CDDPI_ENV_SOCKET_IFNAME) != NULL) {
@@ -166,8 +167,9 @@ static cddp_status find_hosts(struct cddpi_group_device *dev)
     struct group_device_open_place own = {.host = group->host};
     void *places = NULL;
 
-    if (group->backend->ops->interface != NULL) {
-        (void)group->backend->ops->interface(group->backend, own.interface, sizeof own.interface);
+    if (group->backend->ops->interfaces != NULL) {
+        (void)group->backend->ops->interfaces(group->backend, own.interfaces,
+                                              sizeof own.interfaces);
     }
     dev->host_of = cddpi_zalloc_array((size_t)group->world_size, sizeof *dev->host_of);
     CDDPI_TRY(cddpi_agree(
@@ -291,10 +293,14 @@ static cddp_status open_transport(struct cddpi_group_device *dev, const char *re
             continue;
         }
         status = try_transport(dev, row, requested, deterministic);
+        if (status == CDDP_OK && used > 0 && requested == NULL && dev->group->rank == 0) {
+            cddpi_log(CDDPI_LOG_WARN,
+                      "backend %s carries the devices' memory, which may be slower, because of %s",
+                      row->name, reasons);
+        }
         if (status != CDDP_ERR_UNAVAILABLE) {
             return status;
         }
-        cddpi_log(CDDPI_LOG_INFO, "backend %s: %s", row->name, cddp_last_error());
         if (used < sizeof reasons) {
             used += (size_t)snprintf(reasons + used, sizeof reasons - used, "%s%s: %s",
                                      used > 0 ? "; " : "", row->name, cddp_last_error());

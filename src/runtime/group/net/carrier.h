@@ -63,7 +63,7 @@ struct cddpi_carrier_params {
     uint32_t generation; /* of the job */
     const char *token;   /* the job's secret; "": none; never sent */
     uint32_t timeout_ms; /* for opening, and for connecting later */
-    bool only_control; /* no transfers: open only what check(), abort(), describe() and interface()
+    bool only_control; /* no transfers: open only what check(), abort(), describe() and interfaces()
                           need; not for mpi */
 
     /* Exchanges data among all ranks of the group by other means, such as addresses. */
@@ -128,9 +128,10 @@ struct cddpi_carrier_ops {
      * this rank has left, and has not died. Other threads may still be inside a call. Waits only
      * briefly. NULL: other hosts see only that this rank is gone. */
     void (*exits)(struct cddpi_carrier *carrier);
-    /* Get the name of the network interface through which this rank reaches another host; false: it
-     * reaches no host yet. NULL: the carrier does not know the interface. */
-    bool (*interface)(struct cddpi_carrier *carrier, char *out, size_t bytes);
+    /* Get the names of the network interfaces through which this rank can reach the other hosts,
+     * separated by commas, the one that it uses first; false: it reaches no host yet. NULL: the
+     * carrier does not know them. */
+    bool (*interfaces)(struct cddpi_carrier *carrier, char *out, size_t bytes);
 };
 
 /* The base of every carrier: an implementation embeds it as its first member. */

@@ -315,7 +315,7 @@ const struct cddpi_backend_ops cddpi_net_ops = {
     .abort = abort_net,
     .broken = broken,
     .free_memory = free_memory,
-    .interface = cddpi_net_interface,
+    .interfaces = cddpi_net_interfaces,
     .has_wire = has_wire}; /* otherwise a thread would poll all the time */
 
 /* See cddpi_group_link(). */

@@ -89,15 +89,15 @@ void cddpi_net_describe_peer(struct net_backend *net, int rank, char *out, size_
     }
 }
 
-bool cddpi_net_interface(struct cddpi_backend *backend, char *out, size_t bytes)
+bool cddpi_net_interfaces(struct cddpi_backend *backend, char *out, size_t bytes)
 {
     struct net_backend *net = net_of(backend);
 
     if (net->watch != NULL) {
-        return net->watch->ops->interface(net->watch, out, bytes);
+        return net->watch->ops->interfaces(net->watch, out, bytes);
     }
-    return net->carrier != NULL && net->carrier->ops->interface != NULL &&
-           net->carrier->ops->interface(net->carrier, out, bytes);
+    return net->carrier != NULL && net->carrier->ops->interfaces != NULL &&
+           net->carrier->ops->interfaces(net->carrier, out, bytes);
 }
 
 void cddpi_net_wake(struct cddpi_backend *backend)

@@ -10,11 +10,11 @@
 cddp_status cddpi_net_watch_open(struct net_backend *net,
                                  const struct cddpi_carrier_params *params);
 void cddpi_net_watch_close(struct net_backend *net);
-/** Like check(), aborted(), describe() and interface() of struct cddpi_carrier_ops. */
+/** Like check(), aborted(), describe() and interfaces() of struct cddpi_carrier_ops. */
 cddp_status cddpi_net_check_hosts(struct net_backend *net);
 bool cddpi_net_hosts_aborted(struct net_backend *net, struct cddpi_failure *out);
 void cddpi_net_describe_peer(struct net_backend *net, int rank, char *out, size_t bytes);
-bool cddpi_net_interface(struct cddpi_backend *backend, char *out, size_t bytes);
+bool cddpi_net_interfaces(struct cddpi_backend *backend, char *out, size_t bytes);
 /** Make other hosts fail with @p failure, unless they already know. Any thread. */
 void cddpi_net_abort_hosts(struct net_backend *net, const struct cddpi_failure *failure);
 

@@ -172,9 +172,7 @@ const char *cddpi_dnnl_name(const_dnnl_primitive_desc_t desc)
 
 bool cddpi_dnnl_is_fast(const_dnnl_primitive_desc_t desc)
 {
-    const char *name = cddpi_dnnl_name(desc);
-
-    return strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0;
+    return cddpi_dnnl_is_generated(cddpi_dnnl_name(desc));
 }
 
 /* A word in the name says so: "ref:any", "bnorm_ref:any", "simple_nchw:any", "gemm:ref". */

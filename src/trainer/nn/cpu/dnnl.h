@@ -8,6 +8,7 @@
 #include "nn/plan/model_plan.h"
 
 #include <oneapi/dnnl/dnnl.h>
+#include <string.h>
 
 /* A tensor's layout, with its type: a struct in version 2, a handle in version 3. It belongs to its
  * holder (struct cddpi_mds), or to the primitive that it was queried from. */
@@ -129,6 +130,11 @@ cddpi_md cddpi_dnnl_query(const_dnnl_primitive_desc_t desc, dnnl_query_t what);
 const char *cddpi_dnnl_name(const_dnnl_primitive_desc_t desc);
 /** Whether it is a compiled kernel, not a fallback. */
 bool cddpi_dnnl_is_fast(const_dnnl_primitive_desc_t desc);
+/** The same for a kernel of that name. */
+static inline bool cddpi_dnnl_is_generated(const char *name)
+{
+    return strncmp(name, "jit", 3) == 0 || strncmp(name, "brg", 3) == 0;
+}
 /** Whether @p name belongs to a reference implementation, which is hundreds of times slower. */
 bool cddpi_dnnl_is_reference(const char *name);
 

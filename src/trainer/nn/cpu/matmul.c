@@ -3,12 +3,14 @@
  * is about 12 % faster than OpenBLAS 0.3.21 on an AVX-512 core), elsewhere a CBLAS's. */
 #include "nn/cpu/matmul.h"
 
+#include "base/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/memory_left.h"
 #include "cddp_config.h"
 #include "kernels/cpu/elementwise.h"
 #include "nn/cpu/dnnl.h"
+#include "nn/cpu/threads.h"
 #include "nn/model_state.h"
 
 #include <dlfcn.h>
@@ -92,15 +94,28 @@ cddp_status cddpi_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, s
 static const size_t LEAST_SIDE = 64;
 static const size_t LEAST_WORK = (size_t)1 << 20; /* in multiplications */
 
-bool cddpi_matmul_has_amx(enum cddpi_matmul_mode matmul)
+bool cddpi_matmul_has_amx(enum cddpi_matmul_mode matmul, bool invariant)
 {
-    return matmul == CDDPI_MATMUL_AUTO && cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1) == 1 &&
-           cddpi_amx_gemm_available();
+    bool one_thread = cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1) == 1;
+
+    return matmul == CDDPI_MATMUL_AUTO && (one_thread || invariant) && cddpi_amx_gemm_available();
 }
 
 bool cddpi_matmul_fits_amx(size_t m, size_t n, size_t k)
 {
     return m >= LEAST_SIDE && n >= LEAST_SIDE && k >= LEAST_SIDE && m * n * k >= LEAST_WORK;
+}
+
+enum { AMX_ROWS = 32 /* which the kernel computes together */ };
+
+/* How many threads share a product with @p rows rows on AMX; other models use it only on one. */
+static size_t threads_of(const struct cddpi_plan *plan, size_t rows)
+{
+    size_t threads = (size_t)cddpi_env_integer(CDDPI_ENV_THREADS, 1, 1024, 1);
+    size_t most = (rows + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS);
+
+    threads = plan->model->invariant ? threads : 1;
+    return threads < most ? threads : most;
 }
 
 struct cddpi_planned_matmul cddpi_matmul_plan(struct cddpi_plan *plan, int op, size_t m, size_t n,
@@ -109,14 +124,58 @@ struct cddpi_planned_matmul cddpi_matmul_plan(struct cddpi_plan *plan, int op, s
     struct cddpi_planned_matmul out = {.amx = plan->model->amx && cddpi_matmul_fits_amx(m, n, k)};
 
     if (out.amx) {
-        out.scratch = cddpi_plan_buffer(plan, op, cddpi_amx_gemm_scratch(n, k), lifetime);
+        out.threads = threads_of(plan, m);
+        out.scratch_bytes = cddpi_align_to(cddpi_amx_gemm_scratch(n, k), CDDPI_ALIGNMENT);
+        out.scratch = cddpi_plan_buffer(plan, op, out.threads * out.scratch_bytes, lifetime);
     }
     return out;
+}
+
+/* What the threads of a product share. */
+struct amx_rows {
+    const struct cddpi_nn_matmul *matmul;
+    char *scratch;
+    size_t scratch_bytes, rows;
+};
+
+/* The rows of C of one thread. Their bits do not depend on the other rows: see amx_gemm.h. */
+static void multiply_rows(void *context, size_t thread)
+{
+    const struct amx_rows *all = context;
+    struct cddpi_nn_matmul own = *all->matmul;
+    size_t first = thread * all->rows;
+
+    if (first >= own.m) {
+        return;
+    }
+    own.m = own.m - first < all->rows ? own.m - first : all->rows;
+    own.a += own.transpose_a ? first : first * own.lda;
+    own.c += first * own.ldc;
+    cddpi_amx_gemm(&own, all->scratch + thread * all->scratch_bytes);
+}
+
+static void run_amx(const struct cddpi_exec *exec, const struct cddpi_planned_matmul *plan,
+                    const struct cddpi_nn_matmul *matmul)
+{
+    struct amx_rows all = {
+        .matmul = matmul,
+        .scratch = cddpi_exec_buffer(exec, plan->scratch),
+        .scratch_bytes = plan->scratch_bytes,
+        .rows = cddpi_align_to((matmul->m + plan->threads - 1) / plan->threads, AMX_ROWS)};
+    size_t team = cddpi_team_size(); /* 1: see plan_threads.c */
+
+    cddpi_team_resize(plan->threads);
+    cddpi_for_each(plan->threads, multiply_rows, &all);
+    cddpi_team_resize(team);
 }
 
 cddp_status cddpi_matmul_run(const struct cddpi_exec *exec, const struct cddpi_planned_matmul *plan,
                              const struct cddpi_nn_matmul *matmul)
 {
+    if (plan->amx && plan->threads > 1) {
+        run_amx(exec, plan, matmul);
+        return CDDP_OK;
+    }
     return cddpi_matmul(matmul, plan->amx ? cddpi_exec_buffer(exec, plan->scratch) : NULL);
 }
 

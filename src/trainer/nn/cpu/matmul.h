@@ -27,15 +27,18 @@ static inline struct cddpi_nn_matmul cddpi_matmul_of(size_t m, size_t n, size_t 
 }
 
 /** Whether this model's products may use AMX: train.products is "auto", the CPU has AMX, and
- *  products run on one thread ($CDDP_THREADS). */
-bool cddpi_matmul_has_amx(enum cddpi_matmul_mode matmul);
+ *  products run on one thread ($CDDP_THREADS), or must have the same bits on any number of threads
+ *  (@p invariant). */
+bool cddpi_matmul_has_amx(enum cddpi_matmul_mode matmul, bool invariant);
 /** Whether a product of m x n x k is large enough for AMX to be faster. */
 bool cddpi_matmul_fits_amx(size_t m, size_t n, size_t k);
 
 /* One product of an op. */
 struct cddpi_planned_matmul {
     bool amx;
-    int scratch; /* buffer, if AMX is used */
+    /* buffer, if AMX is used: so many bytes for each of the threads that share the rows of C */
+    int scratch;
+    size_t scratch_bytes, threads;
 };
 
 /** Decide how a product of @p op's forward or backward is computed, and request its memory. */

@@ -9,7 +9,7 @@
 static cddp_status create(struct cddpi_model *model, const struct cddpi_model_spec *spec)
 {
     model->type = CDDP_F32;
-    model->amx = cddpi_matmul_has_amx(spec->matmul);
+    model->amx = cddpi_matmul_has_amx(spec->matmul, spec->invariant);
     return model->precision == CDDPI_PRECISION_BF16 ? cddpi_bf16_probe(model) : CDDP_OK;
 }
 
@@ -73,6 +73,7 @@ const struct cddpi_model_ops cddpi_model_on_cpu = {
     .add = add,
     .read = read,
     .matmul_note = matmul_note,
+    .arithmetic = cddpi_cpu_arithmetic,
     .precision_note = cddpi_bf16_note,
     .describe_plan = cddpi_cpu_describe_plan,
 };

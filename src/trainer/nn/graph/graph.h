@@ -83,11 +83,19 @@ struct cddpi_model;
 struct cddpi_plan;
 struct cddpi_exec;
 
+/* How an op's bits could depend on the number of threads; see plan_threads.c. */
+enum cddpi_thread_use {
+    CDDPI_THREADS_FREE,    /* they do not */
+    CDDPI_THREADS_KERNELS, /* oneDNN's choice of a kernel may depend on it, and some kernels do */
+    CDDPI_THREADS_PRODUCTS /* a library divides matrix products among threads as it likes */
+};
+
 /* The implementation of an op on one kind of device: oneDNN and kernels/cpu on the CPU, the tables
  * of src/runtime/device and kernels/cuda on a CUDA device. */
 struct cddpi_op_kernels {
-    bool fuses_add;     /* batch_norm: can have a second input, which it adds before its relu */
-    bool fuses_gelu;    /* can fuse the following gelu, unless that is exact */
+    bool fuses_add;  /* batch_norm: can have a second input, which it adds before its relu */
+    bool fuses_gelu; /* can fuse the following gelu, unless that is exact */
+    enum cddpi_thread_use threads;
     size_t state_bytes; /* of what the op keeps in a plan, zeroed before `plan`; 0: nothing */
     /* Choose the output's layout, request memory, create primitives; NULL: there is no output. */
     cddp_status (*plan)(struct cddpi_plan *plan, int op);

@@ -157,7 +157,8 @@ const struct cddpi_op_kernels cddpi_cuda_attention = {
     .forward = forward_cuda,
     .backward = backward_cuda};
 
-static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct attention_state),
+static const struct cddpi_op_kernels cpu = {.threads = CDDPI_THREADS_PRODUCTS,
+                                            .state_bytes = sizeof(struct attention_state),
                                             .plan = plan_attention,
                                             .unplan = unplan,
                                             .forward = forward,

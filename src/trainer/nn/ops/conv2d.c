@@ -302,7 +302,8 @@ static cddp_status backward(struct cddpi_exec *exec)
     return cddpi_exec_grad_input(exec, 0) != NULL ? input_gradient(exec, state, grad) : CDDP_OK;
 }
 
-static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct cddpi_conv),
+static const struct cddpi_op_kernels cpu = {.threads = CDDPI_THREADS_KERNELS,
+                                            .state_bytes = sizeof(struct cddpi_conv),
                                             .plan = cddpi_conv_plan,
                                             .unplan = cddpi_conv_unplan,
                                             .forward = forward,

@@ -240,7 +240,8 @@ static cddp_status backward(struct cddpi_exec *exec)
     return CDDP_OK;
 }
 
-static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct conv_transpose2d_state),
+static const struct cddpi_op_kernels cpu = {.threads = CDDPI_THREADS_PRODUCTS,
+                                            .state_bytes = sizeof(struct conv_transpose2d_state),
                                             .plan = plan_op,
                                             .forward = forward,
                                             .backward = backward};

@@ -94,8 +94,8 @@ static void forward_images(struct cddpi_exec *exec, const struct loss_state *sta
 static cddp_status forward(struct cddpi_exec *exec)
 {
     (exec->model->tokens_in ? forward_tokens : forward_images)(exec, exec->state);
-    exec->model->sums.now[0] += exec->result->loss_sum;
-    exec->model->sums.now[1] += exec->result->correct;
+    cddpi_exact_add(&exec->model->sums.now->losses, exec->result->loss_sum);
+    exec->model->sums.now->correct += exec->result->correct;
     return CDDP_OK;
 }
 

@@ -295,7 +295,8 @@ static cddp_status backward(struct cddpi_exec *exec)
     return recurrent_gradient(exec, state, &sizes, gates);
 }
 
-static const struct cddpi_op_kernels cpu = {.state_bytes = sizeof(struct lstm_state),
+static const struct cddpi_op_kernels cpu = {.threads = CDDPI_THREADS_PRODUCTS,
+                                            .state_bytes = sizeof(struct lstm_state),
                                             .plan = plan_lstm,
                                             .forward = forward,
                                             .backward = backward};

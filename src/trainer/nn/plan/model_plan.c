@@ -301,7 +301,7 @@ static cddp_status plan_op(struct cddpi_plan *plan, int index)
         }
     }
     if (kernels->plan != NULL) {
-        status = kernels->plan(plan, index);
+        status = cddpi_plan_by_kernels(plan, index);
     }
     /* even if the op continued without that buffer or layout */
     return plan->no_memory || plan->layouts.failed ? cddpi_plan_no_memory(plan) : status;

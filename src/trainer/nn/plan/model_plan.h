@@ -47,6 +47,7 @@ struct cddpi_plan_value {
 struct cddpi_plan_op {
     void *state; /* the op's own; NULL: it has none */
     unsigned flags;
+    bool one_thread;    /* its passes run on one thread */
     int recompute_time; /* when it is recomputed; -1: it is not recomputed */
     int backward;       /* the time at which backward runs */
     int weights; /* when parameter gradients are computed: together with backward, unless they are
@@ -151,6 +152,9 @@ CDDP_CHECKED cddp_status cddpi_plan_create(struct cddpi_model *model, int count,
                                            struct cddpi_plan **out);
 void cddpi_plan_destroy(struct cddpi_plan *plan);
 
+/** Plan an op by its kernels; in an invariant model with the same result for any number of threads.
+ */
+CDDP_CHECKED cddp_status cddpi_plan_by_kernels(struct cddpi_plan *plan, int index);
 /** Decide which ops are recomputed, and when each pass runs. Reads the ops' flags. */
 void cddpi_plan_schedule(struct cddpi_plan *plan);
 /** Set the lifetimes of the ops' own buffers, and add buffers for those that are recomputed. */

@@ -326,7 +326,7 @@ static cddp_status compute_action(struct pipeline_run *run,
     bool adds = m > 0 && !work->separate;
     bool completes = m == work->count - 1 || work->separate;
     cddpi_grad_ready_fn ready = completes && work->ready != NULL ? on_ready : NULL;
-    struct cddpi_loss_result result = {0, 0, 0};
+    struct cddpi_loss_result result = {0};
     const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
 
     run->chunk = action->chunk;
@@ -429,7 +429,7 @@ end:
 cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
                                     const struct cddpi_batch *batch, struct cddpi_loss_result *out)
 {
-    struct cddpi_loss_result result = {0, 0, 0};
+    struct cddpi_loss_result result = {0};
     const struct cddpi_pipeline_work work = {.batches = batch, .count = 1};
     struct pipeline_run run = {
         .pipeline = pipeline, .work = &work, .training = false, .result = &result};

@@ -10,6 +10,7 @@
 #include "train/config/take_file.h"
 #include "train/config/value.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* Parse @p value as if the file had it after "key =", and store it. */
@@ -18,6 +19,7 @@ static cddp_status read_scalar(const struct cddpi_config_source *source,
                                struct cddpi_config *config)
 {
     bool is_word = key->type == CDDPI_KEY_TEXT || key->type == CDDPI_KEY_ENUM ||
+                   (key->type == CDDPI_KEY_AUTO && isalpha((unsigned char)value[0])) ||
                    ((key->type == CDDPI_KEY_TEXTS || key->type == CDDPI_KEY_STAGES) &&
                     value[0] != '[' && value[0] != '(');
     bool bare = is_word && value[0] != '"';
@@ -342,6 +344,7 @@ void cddpi_config_fini(struct cddpi_config *config)
         case CDDPI_KEY_BOOL:
         case CDDPI_KEY_INT:
         case CDDPI_KEY_LONG:
+        case CDDPI_KEY_AUTO:
         case CDDPI_KEY_REAL:
         case CDDPI_KEY_ENUM:
         case CDDPI_KEY_REALS:

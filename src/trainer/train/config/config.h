@@ -118,6 +118,8 @@ enum cddpi_balance { CDDPI_BALANCE_MAP(CDDPI_CHOICE_ID) };
 enum { CDDPI_KEYS_MAX = 160, CDDPI_TRAINER_CHUNKS = 64 };
 
 /* One member for each key; schema.c says what each key means. */
+enum { CDDPI_AUTO = -1 }; /* of a number: "auto"; the trainer chooses it */
+
 struct cddpi_config {
     struct {
         int type;
@@ -165,7 +167,7 @@ struct cddpi_config {
         int64_t max_steps;
         int64_t batch_size;
         int64_t accumulate;
-        int64_t micro_batch; /* samples; 0: each rank's share is cut instead */
+        int64_t micro_batch; /* samples; 0: each rank's share is cut instead; CDDPI_AUTO */
         int64_t eval_batch_size;
         int64_t seed;
         char *run_dir;

@@ -121,6 +121,13 @@ static void write_value(FILE *file, const struct cddpi_key *key, const void *bas
     case CDDPI_KEY_LONG:
         write_integer(file, *(const int64_t *)member);
         break;
+    case CDDPI_KEY_AUTO:
+        if (*(const int64_t *)member == CDDPI_AUTO) {
+            write_string(file, "auto");
+        } else {
+            write_integer(file, *(const int64_t *)member);
+        }
+        break;
     case CDDPI_KEY_REAL:
         write_real(file, *(const double *)member);
         break;

@@ -240,10 +240,13 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.accumulate), CDDPI_KEY_LONG, "1", 1, 1 << 24,
      .text = "To save memory, each rank computes its share of a step in this many micro-batches, "
              "one after the other. Their gradients add up, and are exchanged once."},
-    {KEY(train.micro_batch), CDDPI_KEY_LONG, "0", 0, 1 << 24,
+    {KEY(train.micro_batch), CDDPI_KEY_AUTO, "0", 0, 1 << 24,
      .text = "Cut each step's batch into micro-batches of this many samples, in their order, and "
              "share these out over the ranks. Then the results have the same bits on any number of "
-             "ranks, up to one per micro-batch. 0: not; see *train.accumulate*."},
+             "ranks, up to one per micro-batch. auto: the largest power of two that fits each "
+             "rank's memory and gives each rank a micro-batch; the run folder's train.conf has the "
+             "number, with which the run also goes on on other numbers of ranks. 0: not; see "
+             "*train.accumulate*."},
     {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
      .text = "Samples per evaluation batch, of all ranks together. tokens, text: computed in "
              "pieces no larger than a rank's micro-batch in training."},
@@ -313,10 +316,12 @@ const struct cddpi_key cddpi_config_keys[] = {
              "error. In all cases, parameters, their gradients and sums are f32 (*ddp.wire* says "
              "what is sent)."},
     {KEY(train.products), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_MATMUL_MODE_MAP),
-     .text = "How products of f32 factors are computed. *auto*: with AMX, if the CPU has it, the "
-             "product is large and $CDDP_THREADS is 1; each factor is then the sum of three bf16 "
-             "parts, which is as exact as f32 and nearly twice as fast. *fma*: always with plain "
-             "f32 arithmetic, for comparisons, and if numbers below 1e-33 matter."},
+     .text =
+         "How products of f32 factors are computed. *auto*: with AMX, if the CPU has it, the "
+         "product is large and $CDDP_THREADS is 1 (or *train.micro_batch* is given); each "
+         "factor is then the sum of three bf16 parts, which is as exact as f32 and nearly twice "
+         "as fast. *fma*: always with plain f32 arithmetic, for comparisons, and if numbers "
+         "below 1e-33 matter."},
     {KEY(train.cuda_graph), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_CUDA_GRAPH_MAP),
      .text = "On GPUs: capture a step as CUDA graphs, and replay it at next to no cost for the "
              "CPU. The results are the same. *auto*: after 5 steps, time 5 replayed and 5 other "

@@ -10,10 +10,11 @@ enum { CDDPI_KEY_BYTES = 64 };
 /* X(id, the type's name in --keys and the manual page, what it expects); the comment says how the
  * value is stored. */
 #define CDDPI_KEY_TYPE_MAP(X)                                                                      \
-    X(BOOL, "bool", "true or false")           /* bool */                                          \
-    X(INT, "int", "a whole number")            /* int */                                           \
-    X(LONG, "int", "a whole number")           /* int64_t */                                       \
-    X(REAL, "real", "a number")                /* double */                                        \
+    X(BOOL, "bool", "true or false")                          /* bool */                           \
+    X(INT, "int", "a whole number")                           /* int */                            \
+    X(LONG, "int", "a whole number")                          /* int64_t */                        \
+    X(AUTO, "\"auto\" or int", "a whole number, or \"auto\"") /* int64_t, or CDDPI_AUTO */         \
+    X(REAL, "real", "a number")                               /* double */                         \
     X(TEXT, "string", "a string")              /* char *, never NULL after loading, owned */       \
     X(ENUM, "word", "a word")                  /* int: the value of a choice */                    \
     X(INTS, "ints", "a list of whole numbers") /* struct cddpi_int_list */                         \

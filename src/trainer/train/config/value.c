@@ -93,6 +93,21 @@ static cddp_status read_integer(const struct value_at *at, int64_t *out)
     return CDDP_OK;
 }
 
+static cddp_status read_integer_or_auto(const struct value_at *at, int64_t *out)
+{
+    const char *text = config_setting_get_string(at->setting);
+
+    if (config_setting_type(at->setting) != CONFIG_TYPE_STRING) {
+        return read_integer(at, out);
+    }
+    if (strcmp(text, "auto") != 0) {
+        return cddpi_config_fail_at(at->source, at->setting, "%s expects %s, not \"%s\"",
+                                    at->key->path, cddpi_key_expects(at->key), text);
+    }
+    *out = CDDPI_AUTO;
+    return CDDP_OK;
+}
+
 static cddp_status read_real(const struct value_at *at, double *out)
 {
     int type = config_setting_type(at->setting);
@@ -432,6 +447,8 @@ cddp_status cddpi_config_read_value(const struct cddpi_config_source *source,
         return CDDP_OK;
     case CDDPI_KEY_LONG:
         return read_integer(&at, member);
+    case CDDPI_KEY_AUTO:
+        return read_integer_or_auto(&at, member);
     case CDDPI_KEY_REAL:
         return read_real(&at, member);
     case CDDPI_KEY_TEXT:

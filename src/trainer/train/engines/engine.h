@@ -30,10 +30,11 @@ struct cddpi_engine {
      * @param samples   Of a micro-batch. */
     cddp_status (*describe)(const struct cddpi_config *config, const struct cddpi_model_spec *spec,
                             int replicas, int samples, FILE *file);
-    bool owns_devices; /* ranks open their own devices; the group is on the processor, whatever
-                          train.device says */
-    bool replays;      /* a step on a device can be captured and replayed */
-    int forwards;      /* of a micro-batch before an update; 0: 1 */
+    bool owns_devices;  /* ranks open their own devices; the group is on the processor, whatever
+                           train.device says */
+    bool replays;       /* a step on a device can be captured and replayed */
+    int forwards;       /* of a micro-batch before an update; 0: 1 */
+    bool has_one_model; /* of each rank, whole and on one device */
     const char *refuses_positions; /* why train.micro_batch is not supported; NULL: it is */
     const char *refuses_arrivals;  /* why CDDP_ARRIVALS is not supported; NULL: it is */
 

@@ -4,12 +4,12 @@
 #include "group/cuda/nccl/nccl_transport.h"
 #include "kernels/cuda/cuda_kernels.h"
 
-/* A piece of an operation: every rank's part of it, in elements from the start of the input. */
+/* A piece of an operation: elements [at, at + count) of the input, or of each block. */
 struct deterministic_cut {
     const struct cddpi_group_op *op;
     size_t element;
-    size_t starts[NCCL_MOST_RANKS];
-    size_t counts[NCCL_MOST_RANKS];
+    size_t at, count;
+    int ranks;
 };
 
 static size_t least(size_t a, size_t b)
@@ -17,66 +17,62 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Cut out a piece. all_reduce and reduce: elements [at, at + count) of the input are divided among
- * the ranks. reduce_scatter: elements [at, at + count) of each block, which belongs to its rank. */
-static struct deterministic_cut cut(const struct nccl_transport *nccl,
-                                    const struct cddpi_group_op *op, size_t at, size_t count)
+/* Rank @p r's part of the piece: where it starts in the input, and its elements. all_reduce and
+ * reduce: the piece is divided among the ranks. reduce_scatter: each block belongs to its rank. */
+static size_t part_of(const struct deterministic_cut *cut, int r, size_t *out_start)
 {
-    struct deterministic_cut cut = {.op = op, .element = cddp_type_bytes(op->type)};
-    size_t grains = (count * cut.element + NCCL_GRAIN - 1) / NCCL_GRAIN;
+    size_t grains = (cut->count * cut->element + NCCL_GRAIN - 1) / NCCL_GRAIN;
+    size_t ranks = (size_t)cut->ranks;
+    size_t start = grains * (size_t)r / ranks * NCCL_GRAIN / cut->element;
+    size_t end = grains * ((size_t)r + 1) / ranks * NCCL_GRAIN / cut->element;
 
-    for (int r = 0; r < nccl->size; r++) {
-        size_t ranks = (size_t)nccl->size;
-        size_t start = grains * (size_t)r / ranks * NCCL_GRAIN / cut.element;
-        size_t end = grains * ((size_t)r + 1) / ranks * NCCL_GRAIN / cut.element;
-
-        if (op->kind == CDDPI_REDUCE_SCATTER) {
-            cut.starts[r] = (size_t)r * op->count + at;
-            cut.counts[r] = count;
-        } else {
-            cut.starts[r] = at + least(start, count);
-            cut.counts[r] = least(end, count) - least(start, count);
-        }
+    if (cut->op->kind == CDDPI_REDUCE_SCATTER) {
+        *out_start = (size_t)r * cut->op->count + cut->at;
+        return cut->count;
     }
-    return cut;
+    *out_start = cut->at + least(start, cut->count);
+    return least(end, cut->count) - least(start, cut->count);
 }
 
 /* Receive all ranks' input for this rank's part into the rows of scratch. */
 static cddp_status collect(struct nccl_transport *nccl, const struct deterministic_cut *cut)
 {
-    struct nccl_transfer transfers[NCCL_MOST_RANKS];
+    struct nccl_transfer *transfers = cddpi_nccl_transfers(nccl);
+    size_t start;
+    size_t own = part_of(cut, nccl->rank, &start);
 
     for (int r = 0; r < nccl->size; r++) {
+        size_t count = part_of(cut, r, &start);
+
         transfers[r] = (struct nccl_transfer){
-            (const char *)cut->op->in + cut->starts[r] * cut->element,
-            cut->counts[r] * cut->element, nccl->scratch + (size_t)r * nccl->row,
-            cut->counts[nccl->rank] * cut->element};
+            (const char *)cut->op->in + start * cut->element, count * cut->element,
+            nccl->scratch + (size_t)r * nccl->row, own * cut->element};
     }
     if (cuda_is_aligned(transfers[nccl->rank].out)) {
         transfers[nccl->rank].in_bytes = 0; /* the kernel reads it from its own memory */
     }
-    return cddpi_nccl_exchange(nccl, transfers);
+    return cddpi_nccl_exchange(nccl);
 }
 
 static cddp_status reduce(struct nccl_transport *nccl, const struct deterministic_cut *cut,
                           char *out)
 {
     const struct cddpi_group_op *op = cut->op;
-    const char *own = (const char *)op->in + cut->starts[nccl->rank] * cut->element;
     char *result = cuda_is_aligned(out) ? out : nccl->scratch + (size_t)nccl->size * nccl->row;
-    size_t count = cut->counts[nccl->rank];
-    const void *inputs[NCCL_MOST_RANKS];
+    size_t start;
+    size_t count = part_of(cut, nccl->rank, &start);
+    const char *own = (const char *)op->in + start * cut->element;
 
     if (count == 0) {
         return CDDP_OK;
     }
     for (int r = 0; r < nccl->size; r++) {
-        inputs[r] = nccl->scratch + (size_t)r * nccl->row;
+        nccl->inputs[r] = nccl->scratch + (size_t)r * nccl->row;
     }
     if (cuda_is_aligned(own)) {
-        inputs[nccl->rank] = own;
+        nccl->inputs[nccl->rank] = own;
     }
-    CDDPI_TRY(nccl->device->kernels->reduce(nccl->device, op->type, op->op, inputs,
+    CDDPI_TRY(nccl->device->kernels->reduce(nccl->device, op->type, op->op, nccl->inputs,
                                             op->weighted ? nccl->weights : NULL, nccl->size, count,
                                             result));
     return cddpi_nccl_copy(nccl, out, result, count * cut->element);
@@ -88,30 +84,39 @@ static cddp_status spread(struct nccl_transport *nccl, const struct deterministi
 {
     const struct cddpi_group_op *op = cut->op;
     bool all = op->kind == CDDPI_ALL_REDUCE;
-    struct nccl_transfer transfers[NCCL_MOST_RANKS] = {{NULL, 0, NULL, 0}};
+    struct nccl_transfer *transfers = cddpi_nccl_transfers(nccl);
+    size_t start;
+    size_t mine = part_of(cut, nccl->rank, &start);
 
     for (int r = 0; r < nccl->size; r++) {
+        size_t count = part_of(cut, r, &start);
+
         if (all || r == op->root) {
             transfers[r].out = own;
-            transfers[r].out_bytes = cut->counts[nccl->rank] * cut->element;
+            transfers[r].out_bytes = mine * cut->element;
         }
         if (all || nccl->rank == op->root) {
-            transfers[r].in = (char *)op->out + cut->starts[r] * cut->element;
-            transfers[r].in_bytes = cut->counts[r] * cut->element;
+            transfers[r].in = (char *)op->out + start * cut->element;
+            transfers[r].in_bytes = count * cut->element;
         }
     }
-    return cddpi_nccl_exchange(nccl, transfers);
+    return cddpi_nccl_exchange(nccl);
 }
 
 static cddp_status one_piece(struct nccl_transport *nccl, const struct cddpi_group_op *op,
                              size_t at, size_t count)
 {
-    struct deterministic_cut piece = cut(nccl, op, at, count);
+    struct deterministic_cut piece = {op, cddp_type_bytes(op->type), at, count, nccl->size};
     bool wants = op->kind != CDDPI_REDUCE || nccl->rank == op->root;
-    size_t start = op->kind == CDDPI_REDUCE_SCATTER ? at : piece.starts[nccl->rank];
-    char *result = wants ? (char *)op->out + start * piece.element
-                         : nccl->scratch + (size_t)nccl->size * nccl->row;
+    char *result = nccl->scratch + (size_t)nccl->size * nccl->row;
+    size_t start = at;
 
+    if (op->kind != CDDPI_REDUCE_SCATTER) {
+        (void)part_of(&piece, nccl->rank, &start);
+    }
+    if (wants) {
+        result = (char *)op->out + start * piece.element;
+    }
     CDDPI_TRY(collect(nccl, &piece));
     CDDPI_TRY(reduce(nccl, &piece, result));
     if (op->kind != CDDPI_REDUCE_SCATTER) {
@@ -126,6 +131,12 @@ cddp_status cddpi_nccl_deterministic(struct nccl_transport *nccl, const struct c
     size_t parts = op->kind == CDDPI_REDUCE_SCATTER ? 1 : (size_t)nccl->size;
     size_t most = (nccl->row - NCCL_GRAIN) / element * parts;
 
+    if (nccl->size > CDDPI_CUDA_REDUCE_RANKS) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "%s of %s over %d ranks: these are made in one order, of at most %d",
+                          cddp_op_name(op->op), cddp_type_name(op->type), nccl->size,
+                          CDDPI_CUDA_REDUCE_RANKS);
+    }
     CDDPI_TRY(op->weighted ? cddpi_nccl_gather_weights(nccl, op) : CDDP_OK);
     for (size_t at = 0; at < op->count; at += most) {
         CDDPI_TRY(one_piece(nccl, op, at, least(op->count - at, most)));

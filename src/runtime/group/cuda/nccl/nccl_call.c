@@ -52,16 +52,27 @@ static cddp_status failed(struct nccl_transport *nccl, ncclResult_t result, cons
                      why != NULL ? why : "", why != NULL && why[0] != '\0' ? ")" : "");
 }
 
+/* The state of the communicator: ncclInProgress while a call is at work in another thread. */
+static ncclResult_t ask(struct nccl_transport *nccl)
+{
+    ncclResult_t result = ncclSuccess;
+    ncclResult_t asked = nccl->library.async_error(nccl->comm, &result);
+
+    return asked != ncclSuccess ? asked : result;
+}
+
 /* Wait for a call that must wait for other ranks; mostly the first call of its kind, which connects
- * them. Before its end, no other call may be made and no work enqueued. */
+ * them. Before its end, no other call may be made and no work enqueued. A call's own success is not
+ * enough: from 2.28 on ncclCommWindowRegister() returns it while another thread still works. */
 cddp_status cddpi_nccl_await(struct nccl_transport *nccl, ncclResult_t result, const char *call)
 {
     int64_t deadline_ns = cddpi_deadline_ns(nccl->timeout_ms);
     long us = 10;
 
+    if (result == ncclSuccess && atomic_load(&nccl->aborted) == 0 && nccl->comm != NULL) {
+        result = ask(nccl);
+    }
     while (result == ncclInProgress) {
-        ncclResult_t asked;
-
         pthread_mutex_unlock(&nccl->mutex);
         backoff(us);
         us = us < 1000 ? us * 2 : us;
@@ -73,18 +84,14 @@ cddp_status cddpi_nccl_await(struct nccl_transport *nccl, ncclResult_t result, c
             return cuda_fail(nccl->device, CDDP_ERR_TIMEOUT,
                              "NCCL: %s: still not begun after %u ms", call, nccl->timeout_ms);
         }
-        asked = nccl->library.async_error(nccl->comm, &result);
-        if (asked != ncclSuccess) {
-            result = asked;
-        }
+        result = ask(nccl);
     }
     return result == ncclSuccess ? CDDP_OK : failed(nccl, result, call);
 }
 
 cddp_status cddpi_nccl_poll(struct nccl_transport *nccl)
 {
-    ncclResult_t result = ncclSuccess;
-    ncclResult_t asked = ncclSuccess;
+    ncclResult_t result;
     cddp_status status = CDDP_OK;
 
     if (atomic_load(&nccl->aborted) != 0) {
@@ -94,8 +101,7 @@ cddp_status cddpi_nccl_poll(struct nccl_transport *nccl)
         return CDDP_OK; /* the thread that is inside NCCL will see an error itself */
     }
     if (nccl->comm != NULL && !atomic_load(&nccl->suspect)) {
-        asked = nccl->library.async_error(nccl->comm, &result);
-        result = asked != ncclSuccess ? asked : result;
+        result = ask(nccl);
         if (result != ncclSuccess && result != ncclInProgress) {
             status = failed(nccl, result, "a collective under way");
         }

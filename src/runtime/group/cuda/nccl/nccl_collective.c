@@ -1,8 +1,10 @@
 /* nccl_collective.c - implements each kind of operation with calls of NCCL, among them exchanges of
  * pieces of device memory between any two ranks, all at once.
  *
- * A weighted mean of f32 or f64 is a sum in which NCCL multiplies each rank's input by the rank's
- * share of all weights. The share is in device memory, because it is computed in the stream. In 16
+ * NCCL's fastest kernels (NVLS, symmetric memory) only make plain sums. So a mean is a sum that is
+ * divided here, and a weighted mean of f32 or f64 in place is a sum of what was multiplied here by
+ * the rank's share of all weights. If the input must stay, NCCL multiplies. The share is in device
+ * memory, because it is computed in the stream. In 16
  * bits the share would be wrong by up to 0.4 %, so means of 16-bit types use deterministic.c. So do
  * integer means, since NCCL adds in the type itself, which overflows. */
 #include "group/cuda/nccl/nccl_transport.h"
@@ -57,8 +59,15 @@ static ncclResult_t note(struct nccl_transport *nccl, const struct nccl_transfer
     return result == ncclInProgress ? ncclSuccess : result;
 }
 
-cddp_status cddpi_nccl_exchange(struct nccl_transport *nccl, const struct nccl_transfer *transfers)
+struct nccl_transfer *cddpi_nccl_transfers(struct nccl_transport *nccl)
 {
+    memset(nccl->transfers, 0, (size_t)nccl->size * sizeof *nccl->transfers);
+    return nccl->transfers;
+}
+
+cddp_status cddpi_nccl_exchange(struct nccl_transport *nccl)
+{
+    const struct nccl_transfer *transfers = nccl->transfers;
     const struct nccl_transfer *own = &transfers[nccl->rank];
     ncclResult_t result = nccl->library.group_start();
     ncclResult_t end;
@@ -114,29 +123,37 @@ static cddp_status reduce_with(struct nccl_transport *nccl, const struct cddpi_g
     }
 }
 
-/* Compute this rank's share of all weights, as the weighted mean of 1 here and 0 elsewhere. */
-static cddp_status find_share(struct nccl_transport *nccl, const struct cddpi_group_op *op,
-                              void *share)
+static cddp_status mean(struct nccl_transport *nccl, const struct cddpi_group_op *op)
 {
-    const char *one_hot = (const char *)nccl->one_hot +
-                          (op->type == CDDP_F64 ? (size_t)nccl->size * 16 : 0);
-    const void *inputs[NCCL_MOST_RANKS];
-
-    for (int r = 0; r < nccl->size; r++) {
-        inputs[r] = one_hot + (size_t)r * 16;
+    CDDPI_TRY(reduce_with(nccl, op, op->in, ncclSum));
+    if (op->kind == CDDPI_REDUCE && nccl->rank != op->root) {
+        return CDDP_OK;
     }
-    return nccl->device->kernels->reduce(nccl->device, op->type, CDDP_OP_SUM, inputs, nccl->weights,
-                                         nccl->size, 1, share);
+    return nccl->device->kernels->scale(nccl->device, op->type,
+                                        nccl->weights + nccl->own_weight + 4, op->count, op->out);
+}
+
+static cddp_status scale_and_sum(struct nccl_transport *nccl, const struct cddpi_group_op *op)
+{
+    const struct cddpi_cuda_kernels *kernels = nccl->device->kernels;
+    double *share = nccl->weights + nccl->own_weight + 2;
+
+    CDDPI_TRY(cddpi_nccl_gather_weights(nccl, op));
+    CDDPI_TRY(kernels->share(nccl->device, CDDP_F64, nccl->weights, nccl->size, nccl->rank, share));
+    /* a share of 0 writes zeros */
+    CDDPI_TRY(kernels->scale(nccl->device, op->type, share, op->count, op->out));
+    return reduce_with(nccl, op, op->out, ncclSum);
 }
 
 static cddp_status reduce_shares(struct nccl_transport *nccl, const struct cddpi_group_op *op,
                                  const void *in)
 {
-    void *share = nccl->weights + nccl->own_weight + 2; /* aligned as kernels require */
+    void *share = nccl->weights + nccl->own_weight + 2;
     ncclRedOp_t redop;
 
     CDDPI_TRY(cddpi_nccl_gather_weights(nccl, op));
-    CDDPI_TRY(find_share(nccl, op, share));
+    CDDPI_TRY(nccl->device->kernels->share(nccl->device, op->type, nccl->weights, nccl->size,
+                                           nccl->rank, share));
     CDDPI_TRY(NCCL_CALL(nccl, create_factor, &redop, share, type_of(op->type), ncclScalarDevice,
                         nccl->comm));
     CDDPI_TRY(reduce_with(nccl, op, in, redop)); /* on failure the communicator will be aborted */
@@ -180,8 +197,13 @@ static cddp_status reduce(struct nccl_transport *nccl, const struct cddpi_group_
         (op->op == CDDP_OP_MEAN && !real && !half)) {
         return cddpi_nccl_deterministic(nccl, op);
     }
-    if (!op->weighted) {
-        return reduce_with(nccl, op, op->in, operation(op->op));
+    if (!op->weighted) { /* sums of f16 may overflow where the mean does not */
+        return op->op == CDDP_OP_MEAN && op->type != CDDP_F16
+                   ? mean(nccl, op)
+                   : reduce_with(nccl, op, op->in, operation(op->op));
+    }
+    if (op->kind == CDDPI_ALL_REDUCE && op->in == op->out) {
+        return scale_and_sum(nccl, op);
     }
     return op->weight > 0 ? reduce_shares(nccl, op, op->in) : reduce_nothing(nccl, op);
 }
@@ -192,7 +214,7 @@ static cddp_status exchange_blocks(struct nccl_transport *nccl, const struct cdd
 {
     size_t bytes = op->count * cddp_type_bytes(op->type);
     bool root = nccl->rank == op->root;
-    struct nccl_transfer transfers[NCCL_MOST_RANKS] = {{NULL, 0, NULL, 0}};
+    struct nccl_transfer *transfers = cddpi_nccl_transfers(nccl);
 
     for (int r = 0; r < nccl->size; r++) {
         struct nccl_transfer *transfer = &transfers[r];
@@ -208,7 +230,7 @@ static cddp_status exchange_blocks(struct nccl_transport *nccl, const struct cdd
             transfer->in_bytes = bytes;
         }
     }
-    return cddpi_nccl_exchange(nccl, transfers);
+    return cddpi_nccl_exchange(nccl);
 }
 
 /* all_to_all in place: received data stays in scratch until everything is sent. */
@@ -218,7 +240,7 @@ static cddp_status exchange_in_place(struct nccl_transport *nccl, const struct c
 
     for (size_t at = 0; at < block; at += nccl->row) {
         size_t bytes = block - at < nccl->row ? block - at : nccl->row;
-        struct nccl_transfer transfers[NCCL_MOST_RANKS] = {{NULL, 0, NULL, 0}};
+        struct nccl_transfer *transfers = cddpi_nccl_transfers(nccl);
 
         for (int r = 0; r < nccl->size; r++) {
             if (r != nccl->rank) {
@@ -227,7 +249,7 @@ static cddp_status exchange_in_place(struct nccl_transport *nccl, const struct c
                                                       bytes};
             }
         }
-        CDDPI_TRY(cddpi_nccl_exchange(nccl, transfers));
+        CDDPI_TRY(cddpi_nccl_exchange(nccl));
         for (int r = 0; r < nccl->size; r++) {
             CDDPI_TRY(cddpi_nccl_copy(nccl, (char *)op->out + (size_t)r * block + at,
                                       transfers[r].in, transfers[r].in_bytes));

@@ -47,20 +47,29 @@ cddp_status cddpi_nccl_load(struct nccl_library *out)
 static cddp_status share_id(struct nccl_transport *nccl, ncclUniqueId *out)
 {
     ncclUniqueId own;
-    ncclUniqueId all[NCCL_MOST_RANKS];
+    ncclUniqueId *all = cddpi_zalloc_array((size_t)nccl->size, sizeof *all);
     ncclResult_t result = ncclSuccess;
+    cddp_status status = CDDP_OK;
 
     memset(&own, 0, sizeof own);
     if (nccl->rank == 0) {
         result = nccl->library.get_unique_id(&own);
     }
-    CDDPI_TRY(cddpi_transport_agree(
-        &nccl->params, result == ncclSuccess ? CDDP_OK
-                                             : cddpi_fail(CDDP_ERR_DEVICE, "NCCL: no unique id: %s",
-                                                          nccl->library.error_string(result))));
-    CDDPI_TRY(nccl->params.exchange(nccl->params.context, &own, sizeof own, all));
-    *out = all[0];
-    return CDDP_OK;
+    if (all == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "transport: no memory");
+    } else if (result != ncclSuccess) {
+        status = cddpi_fail(CDDP_ERR_DEVICE, "NCCL: no unique id: %s",
+                            nccl->library.error_string(result));
+    }
+    status = cddpi_transport_agree(&nccl->params, status);
+    if (status == CDDP_OK) {
+        status = nccl->params.exchange(nccl->params.context, &own, sizeof own, all);
+    }
+    if (status == CDDP_OK) {
+        *out = all[0];
+    }
+    cddpi_free(all);
+    return status;
 }
 
 static cddp_status connect_ranks(struct nccl_transport *nccl, ncclUniqueId id)
@@ -72,6 +81,12 @@ static cddp_status connect_ranks(struct nccl_transport *nccl, ncclUniqueId id)
     cddp_status status;
 
     config.blocking = 0;
+#if NCCL_VERSION_CODE >= 22800
+    /* all_gathers between windows by copy engines, which leave the multiprocessors to kernels */
+    if (nccl->library.version >= 22800 && !nccl->deterministic && nccl->params.host_count <= 1) {
+        config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    }
+#endif
     pthread_mutex_lock(&nccl->mutex);
     result = nccl->library.init(&comm, nccl->size, id, nccl->rank, &config);
     nccl->comm = comm;
@@ -116,17 +131,31 @@ static cddp_status retire(struct nccl_transport *nccl)
     return status;
 }
 
+cddp_status cddpi_nccl_any(struct nccl_transport *nccl, bool own, bool *out)
+{
+    uint8_t mine = own;
+    uint8_t *all = cddpi_zalloc((size_t)nccl->size);
+    cddp_status status = all != NULL ? CDDP_OK
+                                     : cddpi_fail(CDDP_ERR_NO_MEMORY, "transport: no memory");
+
+    status = cddpi_transport_agree(&nccl->params, status);
+    if (status == CDDP_OK) {
+        status = nccl->params.exchange(nccl->params.context, &mine, sizeof mine, all);
+    }
+    *out = own;
+    for (int r = 0; r < nccl->size && status == CDDP_OK; r++) {
+        *out = *out || all[r] != 0;
+    }
+    cddpi_free(all);
+    return status;
+}
+
 cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base)
 {
     struct nccl_transport *nccl = nccl_of(base);
-    uint8_t suspect = atomic_load(&nccl->suspect);
-    uint8_t all[NCCL_MOST_RANKS];
-    bool any = false;
+    bool any;
 
-    CDDPI_TRY(nccl->params.exchange(nccl->params.context, &suspect, sizeof suspect, all));
-    for (int r = 0; r < nccl->size; r++) {
-        any = any || all[r] != 0;
-    }
+    CDDPI_TRY(cddpi_nccl_any(nccl, atomic_load(&nccl->suspect), &any));
     if (!any) {
         return CDDP_OK;
     }

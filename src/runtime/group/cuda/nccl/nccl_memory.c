@@ -42,8 +42,10 @@ static cddp_status register_block(struct nccl_transport *nccl, struct nccl_block
      * wait here */
     nccl->timeout_ms = whole / 2 < NCCL_REGISTER_MS ? whole / 2 : NCCL_REGISTER_MS;
     if (window) {
-        status = NCCL_CALL(nccl, register_window, nccl->comm, block->memory, bytes, &block->window,
+        nccl->window = NULL;
+        status = NCCL_CALL(nccl, register_window, nccl->comm, block->memory, bytes, &nccl->window,
                            NCCL_WIN_COLL_SYMMETRIC);
+        block->window = status == CDDP_OK ? nccl->window : NULL;
     }
     if (status == CDDP_OK && block->window == NULL && !block->own &&
         nccl->library.register_buffer != NULL && nccl->library.deregister_buffer != NULL) {
@@ -60,25 +62,18 @@ static cddp_status register_block(struct nccl_transport *nccl, struct nccl_block
 static cddp_status register_on_all(struct nccl_transport *nccl, struct nccl_block *block,
                                    size_t bytes)
 {
-    uint8_t own = has_windows(nccl, block);
-    uint8_t all[NCCL_MOST_RANKS];
-    bool window = true;
+    bool lacks;
+    bool failed;
 
-    CDDPI_TRY(nccl->params.exchange(nccl->params.context, &own, sizeof own, all));
-    for (int r = 0; r < nccl->size; r++) {
-        window = window && all[r] != 0;
-    }
-    own = register_block(nccl, block, bytes, window) != CDDP_OK;
-    if (own != 0) {
+    CDDPI_TRY(cddpi_nccl_any(nccl, !has_windows(nccl, block), &lacks));
+    failed = register_block(nccl, block, bytes, !lacks) != CDDP_OK;
+    if (failed) {
         atomic_store(&nccl->suspect, true);
         cddpi_log(CDDPI_LOG_WARN,
                   "rank %d: %s; memory is not registered with NCCL: exchanges are slower",
                   nccl->rank, cddp_last_error());
     }
-    CDDPI_TRY(nccl->params.exchange(nccl->params.context, &own, sizeof own, all));
-    for (int r = 0; r < nccl->size; r++) {
-        nccl->plain = nccl->plain || all[r] != 0;
-    }
+    CDDPI_TRY(cddpi_nccl_any(nccl, failed, &nccl->plain));
     if (!nccl->plain) {
         return CDDP_OK;
     }

@@ -1,5 +1,6 @@
 /* nccl_transport.c - owns the transport "nccl": opens it, closes it, and runs its operations. */
 #include "group/cuda/nccl/nccl_transport.h"
+#include "kernels/cuda/cuda_kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,26 +121,59 @@ static cddp_status make_memory(struct nccl_transport *nccl)
 {
     struct cddpi_device *device = nccl->device;
     size_t ranks = (size_t)nccl->size;
-    size_t one_hot_bytes = 2 * 16 * ranks;
-    unsigned char one_hot[2 * 16 * NCCL_MOST_RANKS] = {0};
-    float f32 = 1;
-    double f64 = 1;
+    double equal = 1.0 / nccl->size;
+    size_t most = NCCL_SCRATCH_BYTES / ranks / NCCL_GRAIN * NCCL_GRAIN;
 
-    nccl->row = NCCL_ROW_BYTES;
+    nccl->transfers = cddpi_zalloc_array(ranks, sizeof *nccl->transfers);
+    nccl->inputs = cddpi_zalloc_array(ranks, sizeof *nccl->inputs);
+    CDDPI_TRY_MEMORY(nccl->transfers != NULL && nccl->inputs != NULL,
+                     "transport: no memory for %d ranks", nccl->size);
+    nccl->row = most < NCCL_ROW_BYTES ? most : NCCL_ROW_BYTES;
     nccl->own_weight = (ranks + 1) / 2 * 2;
-    memcpy(one_hot + (size_t)nccl->rank * 16, &f32, sizeof f32);
-    memcpy(one_hot + (ranks + (size_t)nccl->rank) * 16, &f64, sizeof f64);
     CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->scratch, nccl->row * (ranks + 1))));
-    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->weights, (nccl->own_weight + 4) * 8)));
-    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc(&nccl->one_hot, one_hot_bytes)));
-    CDDPI_TRY(CUDA_CHECK(device, cudaMemcpyAsync(nccl->one_hot, one_hot, one_hot_bytes,
-                                                 cudaMemcpyHostToDevice, nccl->stream)));
+    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->weights, (nccl->own_weight + 6) * 8)));
+    CDDPI_TRY(
+        CUDA_CHECK(device, cudaMemcpyAsync(nccl->weights + nccl->own_weight + 4, &equal,
+                                           sizeof equal, cudaMemcpyHostToDevice, nccl->stream)));
     CDDPI_TRY(CUDA_CHECK(device, cudaStreamSynchronize(nccl->stream)));
     *(void **)&nccl->fill = cuda_driver_symbol("cuMemsetD32Async");
     if (nccl->fill == NULL) {
         return cuda_fail(device, CDDP_ERR_UNAVAILABLE, "the driver has no cuMemsetD32Async");
     }
     return CDDP_OK;
+}
+
+/* NCCL takes its buffers at its first operations, from the driver, after everything else was
+ * allocated: keep some memory for it. */
+static void keep_memory(struct nccl_transport *nccl)
+{
+    size_t free_bytes;
+    size_t total_bytes;
+
+    if (nccl->size > 1 && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
+        size_t most = total_bytes / 64;
+
+        cuda_device_of(nccl->device)->kept_bytes = most < NCCL_KEPT_BYTES ? most : NCCL_KEPT_BYTES;
+    }
+}
+
+/* Before one of NCCL's first operations: give it the memory that the pool holds but does not use.
+ */
+static void make_room(struct nccl_transport *nccl)
+{
+    struct cuda_device *device = cuda_device_of(nccl->device);
+    size_t free_bytes;
+    size_t total_bytes;
+
+    if (device->kept_bytes == 0 || cuda_is_captured(nccl->stream)) {
+        return;
+    }
+    if (++nccl->begun == NCCL_KEPT_OPS) {
+        device->kept_bytes = 0;
+    } else if (device->pool != NULL && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
+               free_bytes < 4 * device->kept_bytes) {
+        (void)cudaMemPoolTrimTo(device->pool, 0);
+    }
 }
 
 static const struct cddpi_device_transport_ops ops;
@@ -152,15 +186,22 @@ static cddp_status open_ranks(struct nccl_transport *nccl)
         nccl->has_mutex ? CDDP_OK : cddpi_fail(CDDP_ERR_NO_MEMORY, "transport: no mutex")));
     CDDPI_TRY(join_ranks(nccl));
     CDDPI_TRY(cddpi_transport_agree(&nccl->params, make_memory(nccl)));
+    keep_memory(nccl);
+    make_room(nccl);
     CDDPI_TRY(cddpi_nccl_connect(nccl));
     return nccl->size == 1 ? CDDP_OK : cddpi_p2p_open(&nccl->params, NULL, &nccl->p2p);
 }
 
-/* If ranks are on several hosts, tell NCCL through which network interface they reach each other,
- * and which ranks share a host. Never overrides a variable that the user has set. Call it before
- * NCCL's first call for a communicator. */
-static void tell_hosts(const struct cddpi_device_open_params *params)
+/* If ranks are on several hosts, tell NCCL through which network interfaces they reach each other,
+ * all of them, since its data goes through these, too; and which ranks share a host. Never
+ * overrides a variable that the user has set. Call it before NCCL's first call for a communicator.
+ */
+static void tell_hosts(const struct cddpi_device_open_params *params, int version)
 {
+    if (params->host_count > 1 && version < NCCL_REGISTERS_SAFELY) {
+        setenv("NCCL_LOCAL_REGISTER", "0", 0);
+        setenv("NCCL_GRAPH_REGISTER", "0", 0);
+    }
     if (params->host_count > 1 && params->interfaces != NULL) {
         setenv("NCCL_SOCKET_IFNAME", params->interfaces, 0); /* NCCL uses the same syntax */
     }
@@ -174,9 +215,11 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
 {
     struct nccl_library library;
 
-    if (params->world_size > NCCL_MOST_RANKS) {
-        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%d ranks: kernels here reduce those of at most %d",
-                          params->world_size, NCCL_MOST_RANKS);
+    if (params->deterministic && params->world_size > CDDPI_CUDA_REDUCE_RANKS) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                          "%d ranks: sums in one order are made of at most %d "
+                          "(ddp.deterministic = false has no such limit)",
+                          params->world_size, CDDPI_CUDA_REDUCE_RANKS);
     }
     return cddpi_nccl_load(&library);
 }
@@ -198,8 +241,8 @@ static cddp_status open_transport(const struct cddpi_device_open_params *params,
         nccl->timeout_ms = params->timeout_ms;
         nccl->deterministic = params->deterministic;
         nccl->stream = cuda_device_stream(params->device, CDDPI_STREAM_COMM);
-        tell_hosts(params);
         status = cddpi_nccl_load(&nccl->library);
+        tell_hosts(params, nccl->library.version);
     }
     status = cddpi_transport_agree(params, status);
     if (status == CDDP_OK) {
@@ -240,6 +283,7 @@ static void close_transport(struct cddpi_device_transport *base)
         return;
     }
     cddpi_transport_enter(nccl->device);
+    cuda_device_of(nccl->device)->kept_bytes = 0;
     if (nccl->has_mutex) {
         /* let the work in progress end, if the peers do their part soon; else abort it */
         if (nccl->comm != NULL && !cddpi_transport_drain(nccl->device, nccl->stream, GRACE_MS)) {
@@ -258,9 +302,10 @@ static void close_transport(struct cddpi_device_transport *base)
     if (dry) {
         (void)cudaFree(nccl->scratch);
         (void)cudaFree(nccl->weights);
-        (void)cudaFree(nccl->one_hot);
         (void)cudaGetLastError(); /* if the device is lost, all of these calls fail */
     }
+    cddpi_free(nccl->transfers);
+    cddpi_free((void *)nccl->inputs);
     cddpi_free(nccl);
 }
 
@@ -289,6 +334,7 @@ static cddp_status enqueue(struct cddpi_device_transport *base, const struct cdd
 
     CDDPI_TRY(cddpi_nccl_enter(nccl));
     if (op->count > 0) {
+        make_room(nccl);
         status = cuda_is_captured(nccl->stream) ? record(nccl, op)
                                                 : cddpi_nccl_collective(nccl, op);
     }

@@ -61,12 +61,15 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
 
 enum {
     NCCL_OLDEST = 21800,
-    NCCL_SHARES_DEVICES = 23003, /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
-    NCCL_MOST_RANKS = 64,        /* limit of the reduction kernel */
+    NCCL_REGISTERS_SAFELY = 23200, /* between hosts; an earlier one may hang (issue 2389) */
+    NCCL_SHARES_DEVICES = 23003,   /* with NCCL_MULTI_RANK_GPU_ENABLE=1 */
     NCCL_LATER_MS = 2000,
-    NCCL_REGISTER_MS = 60000, /* time limit for registrations, which only make exchanges faster */
-    NCCL_DRAIN_MS = 10000,    /* time limit for a stream that the transport does not block */
-    NCCL_GRAIN = 256,         /* bytes; parts begin at multiples of this */
+    NCCL_KEPT_BYTES = 1 << 30, /* device memory kept for NCCL, or less on a small device ... */
+    NCCL_KEPT_OPS = 64,        /* ... during so many operations, when NCCL takes its buffers */
+    NCCL_REGISTER_MS = 60000,  /* time limit for registrations, which only make exchanges faster */
+    NCCL_DRAIN_MS = 10000,     /* time limit for a stream that the transport does not block */
+    NCCL_GRAIN = 256,          /* bytes; parts begin at multiples of this */
+    NCCL_SCRATCH_BYTES = 256 << 20,       /* most of all rows together */
     NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* bytes of a row of scratch, one row per rank */
 };
 
@@ -78,6 +81,14 @@ struct nccl_library {
     int version; /* 22809 means 2.28.9 */
     NCCL_FUNCTIONS(NCCL_MEMBER)
     NCCL_NEWER_FUNCTIONS(NCCL_NEWER_MEMBER)
+};
+
+/* What to send to and receive from one rank in an exchange; 0 bytes: nothing. */
+struct nccl_transfer {
+    const char *out;
+    size_t out_bytes;
+    char *in;
+    size_t in_bytes;
 };
 
 /* A block of memory from alloc. */
@@ -106,13 +117,17 @@ struct nccl_transport {
     _Atomic uint32_t aborted; /* 0: no, 1: being written, 2: yes */
     char reason[CDDPI_TRANSPORT_TEXT_BYTES];
 
-    char *scratch;     /* device memory: one row per rank, and one for the result */
-    size_t row;        /* bytes */
-    double *weights;   /* device memory: one per rank; then this rank's own; then its share */
+    char *scratch;                   /* device memory: one row per rank, and one for the result */
+    size_t row;                      /* bytes */
+    struct nccl_transfer *transfers; /* one per rank, for the exchange that is being enqueued */
+    const void **inputs;             /* likewise, for the reduction kernel */
+    /* device memory: one per rank; then this rank's own; then its share; then 1 / ranks */
+    double *weights;
     size_t own_weight; /* index of this rank's own weight in `weights`; even */
-    void *one_hot;     /* device memory, by rank and type: 1 for this rank, else 0 */
     struct nccl_block *blocks;
-    bool plain; /* memory is not registered, since some rank could not */
+    ncclWindow_t window; /* written by NCCL's thread, perhaps after this rank no longer waits */
+    int begun;           /* operations, at most NCCL_KEPT_OPS */
+    bool plain;          /* memory is not registered, since some rank could not */
     /* a call failed during a capture or a registration: comm may be unusable */
     _Atomic bool suspect;
     struct cddpi_p2p *p2p; /* messages, which do not use NCCL; NULL with one rank */
@@ -130,6 +145,8 @@ cddp_status cddpi_nccl_load(struct nccl_library *out);
 void cddpi_nccl_version_text(int version, char *out, size_t bytes);
 /** Create a communicator. Collective. */
 cddp_status cddpi_nccl_connect(struct nccl_transport *nccl);
+/** Whether any rank's @p own is true. Collective. */
+cddp_status cddpi_nccl_any(struct nccl_transport *nccl, bool own, bool *out);
 /** Create a new communicator if that of any rank is suspect. Collective; no capture may be in
  *  progress. */
 cddp_status cddpi_nccl_recover(struct cddpi_device_transport *base);
@@ -156,15 +173,10 @@ cddp_status cddpi_nccl_collective(struct nccl_transport *nccl, const struct cddp
 /** Gather all ranks' weights of @p op into transport->weights. */
 cddp_status cddpi_nccl_gather_weights(struct nccl_transport *nccl, const struct cddpi_group_op *op);
 
-/* What to send to and receive from one rank in an exchange; 0 bytes: nothing. */
-struct nccl_transfer {
-    const char *out;
-    size_t out_bytes;
-    char *in;
-    size_t in_bytes;
-};
-/** Do all @p transfers at once; this rank's transfer to itself is a copy. */
-cddp_status cddpi_nccl_exchange(struct nccl_transport *nccl, const struct nccl_transfer *transfers);
+/** Make transport->transfers empty. */
+struct nccl_transfer *cddpi_nccl_transfers(struct nccl_transport *nccl);
+/** Do all of transport->transfers at once; this rank's transfer to itself is a copy. */
+cddp_status cddpi_nccl_exchange(struct nccl_transport *nccl);
 cddp_status cddpi_nccl_copy(struct nccl_transport *nccl, void *to, const void *from, size_t bytes);
 
 /* deterministic.c: call these with the mutex held */

@@ -210,6 +210,21 @@ int cddpi_tcp_offer_order(const struct tcp_offer *own, const struct tcp_offer *p
     return count;
 }
 
+bool cddpi_tcp_offer_is_near(const struct tcp_offer *peer, const struct tcp_address *own)
+{
+    bool near = false;
+
+    for (int i = 0; i < peer->count; i++) {
+        const struct tcp_address *address = &peer->addresses[i];
+
+        if (is_same(address, own)) {
+            return false; /* a bridge that every host has */
+        }
+        near = near || (!address->is_loopback && is_in_network(address, own));
+    }
+    return near && !own->is_loopback;
+}
+
 const struct tcp_address *cddpi_tcp_offer_find(const struct tcp_offer *own,
                                                const struct sockaddr_storage *local)
 {

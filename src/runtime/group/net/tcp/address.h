@@ -57,6 +57,9 @@ bool cddpi_tcp_offer_is_valid(const struct tcp_offer *offer);
 int cddpi_tcp_offer_order(const struct tcp_offer *own, const struct tcp_offer *peer,
                           int out_order[TCP_MAX_ADDRESSES]);
 
+/** Whether @p own, an address of this host, is in a network that has an address of @p peer. */
+bool cddpi_tcp_offer_is_near(const struct tcp_offer *peer, const struct tcp_address *own);
+
 /** The offered address that equals @p local, this host's end of a connection; NULL: there is
  *  none. */
 const struct tcp_address *cddpi_tcp_offer_find(const struct tcp_offer *own,

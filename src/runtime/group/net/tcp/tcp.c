@@ -329,4 +329,4 @@ const struct cddpi_carrier_ops cddpi_tcp_carrier = {.name = "tcp",
                                                     .abort = cddpi_tcp_abort,
                                                     .aborted = cddpi_tcp_aborted,
                                                     .exits = cddpi_tcp_exits,
-                                                    .interface = cddpi_tcp_interface};
+                                                    .interfaces = cddpi_tcp_interfaces};

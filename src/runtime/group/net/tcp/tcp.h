@@ -325,6 +325,6 @@ void cddpi_tcp_describe(struct cddpi_carrier *carrier, int peer, char *out, size
 void cddpi_tcp_abort(struct cddpi_carrier *carrier, const struct cddpi_failure *failure);
 bool cddpi_tcp_aborted(struct cddpi_carrier *carrier, struct cddpi_failure *out);
 void cddpi_tcp_exits(struct cddpi_carrier *carrier);
-bool cddpi_tcp_interface(struct cddpi_carrier *carrier, char *out, size_t bytes);
+bool cddpi_tcp_interfaces(struct cddpi_carrier *carrier, char *out, size_t bytes);
 
 #endif

@@ -123,15 +123,50 @@ static const struct tcp_address *find_way(const struct tcp_carrier *tcp)
     return found;
 }
 
-bool cddpi_tcp_interface(struct cddpi_carrier *carrier, char *out, size_t bytes)
+static bool leads_to_all(const struct tcp_carrier *tcp, const struct tcp_address *address)
+{
+    for (int peer = 0; peer < tcp->params.world_size; peer++) {
+        if (tcp->pairs[peer] != NULL && !cddpi_tcp_offer_is_near(&tcp->offers[peer], address)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Add a name to the list "eth0,eth1", unless it is there, or has no room. */
+static void add_interface(char *list, size_t bytes, const char *name)
+{
+    size_t used = strlen(list);
+    size_t length = strlen(name);
+
+    for (const char *at = strstr(list, name); at != NULL; at = strstr(at + 1, name)) {
+        if ((at == list || at[-1] == ',') && (at[length] == '\0' || at[length] == ',')) {
+            return;
+        }
+    }
+    if (used + 1 + length < bytes) {
+        snprintf(list + used, bytes - used, "%s%s", used > 0 ? "," : "", name);
+    }
+}
+
+/* The way that is used comes first, then others that are as fast: a host may have several. */
+bool cddpi_tcp_interfaces(struct cddpi_carrier *carrier, char *out, size_t bytes)
 {
     struct tcp_carrier *tcp = tcp_of(carrier);
     const struct tcp_address *way;
 
     pthread_mutex_lock(&tcp->lock);
     way = find_way(tcp);
+    out[0] = '\0';
     if (way != NULL) {
-        snprintf(out, bytes, "%s", way->interface);
+        add_interface(out, bytes, way->interface);
+    }
+    for (int i = 0; i < tcp->own.count && way != NULL; i++) {
+        const struct tcp_address *other = &tcp->own.addresses[i];
+
+        if (other->speed >= way->speed && leads_to_all(tcp, other)) {
+            add_interface(out, bytes, other->interface);
+        }
     }
     pthread_mutex_unlock(&tcp->lock);
     return way != NULL;

@@ -313,6 +313,7 @@ const struct cddpi_engine cddpi_engine_single = {
     .check = cddpi_single_check,
     .check_batch = cddpi_single_check_batch,
     .replays = true,
+    .has_one_model = true,
     .build = build,
     .load_weights = cddpi_single_load_weights,
     .destroy = destroy,
