@@ -39,6 +39,8 @@ const struct same_bits_model same_bits_models[] = {
     {"towers", "[3, 19, 19]", TOWERS, "", SGD},
     {"norms", "[1, 10, 10]", NORMS, "", ADAMW},
     {"resnet20", "[3, 10, 10]", "type = \"resnet20\";", "", SGD},
+    {"dcgan", "[1, 32, 32]", "type = \"dcgan\"; generator_units = 4; discriminator_units = 4;", "",
+     ADAMW},
     {"regression", "table", "hidden = [16]; loss = \"mse\";", "", SGD},
     {"gpt2", "text",
      "type = \"gpt2\"; blocks = 2; heads = 2; embed = 16; context = 15; dropout = 0.1;", "", ADAMW},

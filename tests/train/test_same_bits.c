@@ -99,12 +99,34 @@ static void metrics_of_many_steps_are_the_same(void **state)
     assert_same_files(one, train("augmented", "many", 5, "train.log_steps=5", NULL));
 }
 
+/* Then a rank waits for others' evaluations, which wait for the parameters that it has updated. */
+static void replicas_without_a_part_of_an_evaluation_have_their_updates_taken(void **state)
+{
+    static const char *const cut[] = {"train.micro_batch=3", "train.micro_batch=0"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const char *run_dir = argument("idle-%d", i);
+        struct run_options options = {
+            .ranks = 8,
+            .conf = "lstm-tied.conf",
+            .timeout_ms = 60000,
+            .arguments = {run_dir_argument(run_dir), cut[i], "train.eval_batch_size=3",
+                          "train.eval_steps=1", "train.max_steps=2", "parallel.pipeline=2",
+                          "ddp.shard_optimizer=true", "ddp.bucket_bytes=1024"}};
+
+        run_well(&options);
+        assert_false(isnan(metric(run_dir, 1, "eval_loss")));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_micro_batch_bits_differ),
         cmocka_unit_test(clipped_and_sharded_runs_do_too),
         cmocka_unit_test(evaluations_and_texts_on_the_way_are_the_same),
+        cmocka_unit_test(replicas_without_a_part_of_an_evaluation_have_their_updates_taken),
         cmocka_unit_test(metrics_of_many_steps_are_the_same),
         cmocka_unit_test(all_models_leave_the_same_behind_on_any_number_of_ranks),
     };

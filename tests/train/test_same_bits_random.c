@@ -61,10 +61,25 @@ static const char *draw_hosts(int ranks)
     return argument("%s", hosts);
 }
 
+/* How layers are shared out. */
+enum layout { WHOLE, RANKS, DEVICES };
+static const char *const layouts[] = {"", ", pipelines of two", ", each of two devices"};
+
+static enum layout draw_layout(const struct drawn *drawn, int ranks)
+{
+    int kind = draw(4);
+
+    if (strcmp(drawn->model, "dcgan") == 0) {
+        return WHOLE;
+    }
+    return kind == 1 && ranks % 2 == 0 ? RANKS : kind == 2 ? DEVICES : WHOLE;
+}
+
 /* Train as far as @p step, on from where the run is. */
 static void go_on(const struct drawn *drawn, const char *run_dir, int ranks, const char *hosts,
                   int step)
 {
+    enum layout layout = draw_layout(drawn, ranks);
     bool shards = ranks > 1 && draw(2) == 0;
     const char *bytes = draw(2) == 0 ? "1024" : "26214400";
     struct run_options options = {
@@ -75,10 +90,14 @@ static void go_on(const struct drawn *drawn, const char *run_dir, int ranks, con
                       drawn->evaluated, "train.epochs=100", argument("train.max_steps=%d", step),
                       "train.resume=auto",
                       argument("ddp.shard_optimizer=%s", shards ? "true" : "false"),
-                      argument("ddp.bucket_bytes=%s", bytes), NULL}};
+                      argument("ddp.bucket_bytes=%s", bytes),
+                      layout == RANKS     ? "parallel.pipeline=2"
+                      : layout == DEVICES ? "parallel.type=model_parallel"
+                                          : NULL,
+                      layout == DEVICES ? "train.devices=[\"cpu\", \"cpu\"]" : NULL}};
 
-    print_message("  to step %d: %d ranks on hosts %s%s, buckets of %s bytes\n", step, ranks,
-                  hosts != NULL ? hosts : "0", shards ? ", sharded" : "", bytes);
+    print_message("  to step %d: %d ranks on hosts %s%s, buckets of %s bytes%s\n", step, ranks,
+                  hosts != NULL ? hosts : "0", shards ? ", sharded" : "", bytes, layouts[layout]);
     run_well(&options);
 }
 

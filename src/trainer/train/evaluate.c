@@ -101,6 +101,16 @@ static cddp_status take_results(const struct cddpi_trainer *trainer, int keep,
     return CDDP_OK;
 }
 
+/* Take all updated parameters, for a rank that computes nothing: others, which wait for its shards,
+ * may do so in another group than the one in which this rank waits for them. */
+static cddp_status take_params(const struct cddpi_trainer *trainer)
+{
+    for (; trainer != NULL && trainer->config->ddp.shard_optimizer; trainer = trainer->next) {
+        CDDPI_TRY(cddp_ddp_params_wait(trainer->ddp));
+    }
+    return CDDP_OK;
+}
+
 /* Evaluate this rank's part of the next global batch. @p out_at_end: there was no more batch. */
 static cddp_status evaluate_batch(struct cddpi_trainer *trainer, struct evaluation_sums *sums,
                                   bool *out_at_end)
@@ -121,6 +131,8 @@ static cddp_status evaluate_batch(struct cddpi_trainer *trainer, struct evaluati
         CDDPI_TRY(cddpi_model_collect(last_model(trainer), result.count));
         sums->late++;
         CDDPI_TRY(take_results(trainer, MOST_LATE, sums));
+    } else {
+        CDDPI_TRY(take_params(trainer));
     }
     return cddpi_prefetcher_release(trainer->data.test.prefetcher);
 }
