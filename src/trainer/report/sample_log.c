@@ -5,13 +5,14 @@
 #include "base/error.h"
 #include "base/file.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 struct cddpi_sample_log {
     FILE *file;
     uint64_t *samples; /* of the current step */
-    size_t count;
+    size_t count, most;
 };
 
 cddp_status cddpi_sample_log_open(const char *base, int rank, size_t most,
@@ -33,7 +34,7 @@ cddp_status cddpi_sample_log_open(const char *base, int rank, size_t most,
         goto fail;
     }
     cddpi_free(path);
-    *log = (struct cddpi_sample_log){.file = file, .samples = samples};
+    *log = (struct cddpi_sample_log){.file = file, .samples = samples, .most = most};
     *out = log;
     return CDDP_OK;
 
@@ -57,6 +58,7 @@ void cddpi_sample_log_close(struct cddpi_sample_log *log)
 void cddpi_sample_log_take(struct cddpi_sample_log *log, const uint64_t *samples, size_t count)
 {
     if (log != NULL) {
+        assert(count <= log->most - log->count);
         memcpy(log->samples + log->count, samples, count * sizeof *samples);
         log->count += count;
     }

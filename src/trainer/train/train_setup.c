@@ -205,7 +205,9 @@ static void plan_steps(struct cddpi_trainer *trainer)
 static cddp_status open_sample_log(struct cddpi_trainer *trainer)
 {
     const char *base = trainer->config->train.sample_log;
-    size_t most = (size_t)(trainer->config->train.batch_size / trainer->replicas.count) + 1;
+    int replicas = trainer->replicas.count;
+    size_t most = (size_t)(cddpi_trainer_micro_batches(trainer->config, replicas) *
+                           cddpi_trainer_micro_batch(trainer->config, replicas));
 
     return base[0] != '\0' && trainer->data.reads_samples
                ? cddpi_sample_log_open(base, trainer->rank, most, &trainer->records.sample_log)
