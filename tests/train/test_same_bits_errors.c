@@ -3,6 +3,8 @@
  * micro_batch is warned. */
 #include "support/train.h"
 
+#include <inttypes.h>
+
 struct refused {
     int ranks;
     const char *arguments[4];
@@ -14,7 +16,7 @@ static const struct refused table[] = {
     {3,
      {"train.micro_batch=32"},
      "train.micro_batch: train.batch_size = 64 has 2 micro-batches of 32 samples, too few for ",
-     " of 3: use at most 2, or a micro_batch of at most 21 (then results have other bits)"},
+     " of 3: use at most 2, or a micro_batch of at most 31 (then results have other bits)"},
     {2,
      {"train.micro_batch=65"},
      "train.micro_batch: ",
@@ -31,6 +33,10 @@ static const struct refused table[] = {
      {"train.micro_batch=8", "parallel.type=model_parallel", "parallel.micro_batches=2"},
      "parallel.micro_batches: ",
      "cuts each replica's share, and train.micro_batch the whole batch"},
+    {2,
+     {"train.micro_batch=8", "parallel.pipeline=2", "ddp.allow_unused=true"},
+     "ddp.allow_unused: ",
+     "a model that is divided has a gradient of each parameter in each micro-batch"},
     {2,
      {"train.micro_batch=8", "train.cuda_graph=always"},
      "train.cuda_graph: ",
@@ -87,6 +93,28 @@ static struct run go_on(const char *run_dir, int micro_batch, int steps)
                       argument("train.max_steps=%d", steps), "train.resume=auto"}};
 
     return run_well(&options);
+}
+
+/* Rank 0 has more samples than an equal share. */
+static void a_log_of_samples_has_room_for_whole_micro_batches(void **state)
+{
+    char *log = in_work("uneven-log");
+    struct run_options options = {.ranks = 2,
+                                  .arguments = {run_dir_argument("uneven"), "train.micro_batch=43",
+                                                "train.max_steps=1",
+                                                argument("train.sample_log=%s", log)}};
+    int count = 0;
+    FILE *file;
+
+    (void)state;
+    run_well(&options);
+    file = fopen(argument("%s.0", log), "r");
+    assert_non_null(file);
+    for (uint64_t number; fscanf(file, "%" SCNu64, &number) == 1;) {
+        count++;
+    }
+    fclose(file);
+    assert_int_equal(count, 2 + 43); /* step, epoch, samples */
 }
 
 static bool is_warned(const struct run *run)
@@ -176,6 +204,7 @@ int main(void)
         cmocka_unit_test(what_bits_would_depend_on_is_refused),
         cmocka_unit_test(a_layer_with_sync_is_refused),
         cmocka_unit_test(another_micro_batch_goes_on_and_warns),
+        cmocka_unit_test(a_log_of_samples_has_room_for_whole_micro_batches),
         cmocka_unit_test(a_checkpoint_says_its_micro_batch_if_it_has_one),
         cmocka_unit_test(a_dry_run_says_what_numbers_of_ranks_cost),
     };

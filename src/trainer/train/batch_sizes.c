@@ -25,15 +25,16 @@ static cddp_status check_micro_batches(const struct cddpi_config *config, int re
 {
     int64_t all = cddpi_trainer_all_micro_batches(config, config->train.batch_size);
 
-    return all >= replicas ? CDDP_OK
-                           : cddpi_config_fail(
-                                 config, "train.micro_batch",
-                                 "train.batch_size = %lld has %lld micro-batches of %lld samples, "
-                                 "too few for %s of %d: use at most %lld, or a micro_batch of at "
-                                 "most %lld (then results have other bits)",
-                                 (long long)config->train.batch_size, (long long)all,
-                                 (long long)config->train.micro_batch, among, replicas,
-                                 (long long)all, (long long)(config->train.batch_size / replicas));
+    return all >= replicas
+               ? CDDP_OK
+               : cddpi_config_fail(
+                     config, "train.micro_batch",
+                     "train.batch_size = %lld has %lld micro-batches of %lld samples, "
+                     "too few for %s of %d: use at most %lld, or a micro_batch of at "
+                     "most %lld (then results have other bits)",
+                     (long long)config->train.batch_size, (long long)all,
+                     (long long)config->train.micro_batch, among, replicas, (long long)all,
+                     (long long)((config->train.batch_size - 1) / (replicas - 1)));
 }
 
 cddp_status cddpi_trainer_check_batch(const struct cddpi_config *config, int replicas,

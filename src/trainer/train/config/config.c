@@ -225,6 +225,11 @@ static cddp_status check_positions(const struct cddpi_config *config)
         {config->parallel.micro_batches > 1, "parallel.micro_batches",
          "cuts each replica's share, and train.micro_batch the whole batch: leave out one of the "
          "two"},
+        {config->ddp.allow_unused &&
+             (config->parallel.pipeline > 1 || config->parallel.type == CDDPI_PARALLEL_MODEL),
+         "ddp.allow_unused",
+         "with train.micro_batch, a model that is divided has a gradient of each parameter in each "
+         "micro-batch: leave this out"},
         {config->ddp.wire != CDDPI_WIRE_F32, "ddp.wire",
          "rounds what each rank sends, so bits depend on their number: leave out this or "
          "train.micro_batch"},

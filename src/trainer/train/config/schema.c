@@ -248,8 +248,8 @@ const struct cddpi_key cddpi_config_keys[] = {
              "number, with which the run also goes on on other numbers of ranks. 0: not; see "
              "*train.accumulate*."},
     {KEY(train.eval_batch_size), CDDPI_KEY_LONG, "1000", 1, 1 << 24,
-     .text = "Samples per evaluation batch, of all ranks together. tokens, text: computed in "
-             "pieces no larger than a rank's micro-batch in training."},
+     .text = "Samples per evaluation batch, of all ranks together. tokens, text, and all data with "
+             "*train.micro_batch*: computed in pieces no larger than a micro-batch in training."},
     {KEY(train.seed), CDDPI_KEY_LONG, "1", 0, BIG,
      .text = "It determines initial parameters, data order, dropout and random crops."},
     {KEY(train.run_dir), CDDPI_KEY_TEXT, "\"\"", .is_path = true, .local = true,

@@ -79,12 +79,14 @@ static void show_batch(struct cddpi_trainer *trainer)
     long long count = (long long)cddpi_trainer_micro_batches(config, replicas);
 
     if (cddpi_trainer_by_position(config)) {
+        long long all = (long long)cddpi_trainer_all_micro_batches(config,
+                                                                   config->train.batch_size);
+
         cddpi_progress_line(
             &trainer->records.progress,
-            "batch   %lld samples per step, in %lld micro-batches of %lld, at most "
-            "%lld on each of %d %s: the same bits on any number of them",
-            (long long)config->train.batch_size,
-            (long long)cddpi_trainer_all_micro_batches(config, config->train.batch_size),
+            "batch   %lld samples per step, in %lld micro-batch%s of at most %lld, at most %lld on "
+            "each of %d %s: the same bits on any number of them",
+            (long long)config->train.batch_size, all, all == 1 ? "" : "es",
             (long long)config->train.micro_batch, count, replicas,
             replicas == 1 ? "replica" : "replicas");
         return;
