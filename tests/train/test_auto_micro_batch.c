@@ -123,6 +123,11 @@ static void a_run_keeps_what_was_chosen_at_another_number_of_ranks(void **state)
     options = options_of(5, "chosen", "auto", "12");
     run = run_badly(&options);
     assert_says(&run, "err", 0, "has 4 micro-batches of 16 samples, too few for");
+    options = options_of(1, "chosen", "auto", "12"); /* a batch has no larger micro-batch */
+    options.arguments[5] = "train.batch_size=8";
+    run = run_well(&options);
+    assert_conf_says("chosen", "  micro_batch = 8;\n");
+    assert_says(&run, "err", 0, "warning: train.micro_batch is 8, but ");
 }
 
 static void a_new_run_goes_on_from_another_with_its_number(void **state)

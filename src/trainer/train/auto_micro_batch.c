@@ -30,8 +30,9 @@ static uint64_t gradient_bytes(const struct cddpi_model *model)
 
 /* A rank that has one micro-batch needs no partial sums; else one for each bit of their number at
  * most, and as much again to exchange them with other ranks. */
-static uint64_t sums_bytes(const struct cddpi_config *config, const struct cddpi_model *model,
-                           int replicas, int64_t samples)
+uint64_t cddpi_micro_batch_sums_bytes(const struct cddpi_config *config,
+                                      const struct cddpi_model *model, int replicas,
+                                      int64_t samples)
 {
     int64_t all = (config->train.batch_size + samples - 1) / samples;
     int64_t own = (all + replicas - 1) / replicas;
@@ -59,7 +60,8 @@ cddp_status cddpi_auto_micro_batch_find(const struct cddpi_config *config,
     for (;; samples /= 2) {
         CDDPI_TRY(cddpi_model_estimate(model, (int)samples, config->model.recompute, &estimate));
         out->samples = samples;
-        out->bytes = estimate.activation_bytes + sums_bytes(config, model, replicas, samples);
+        out->bytes = estimate.activation_bytes +
+                     cddpi_micro_batch_sums_bytes(config, model, replicas, samples);
         if (out->bytes <= budget || samples == 1) {
             return CDDP_OK;
         }
@@ -92,15 +94,17 @@ static cddp_status find_budget(struct cddpi_trainer *trainer, uint64_t *out)
 
 /* --- the number of the run that goes on --- */
 
-/* Read the number in a run's train.conf. 0: there is no such file, or the run had none. */
-static cddp_status read_number(const char *format, const char *folder, int64_t *out)
+/* Read the number in a run's train.conf; 0: it had none. @p out_found: there is such a file. */
+static cddp_status read_number(const char *format, const char *folder, bool *out_found,
+                               int64_t *out)
 {
     char *path = cddpi_format(format, folder);
     struct cddpi_config earlier;
     cddp_status status;
 
     CDDPI_TRY_MEMORY(path != NULL, "train.micro_batch: no memory");
-    if (access(path, F_OK) != 0) {
+    *out_found = access(path, F_OK) == 0;
+    if (!*out_found) {
         cddpi_free(path);
         return CDDP_OK;
     }
@@ -125,15 +129,16 @@ static cddp_status find_earlier(const struct cddpi_trainer *trainer, int64_t *ou
     struct cddpi_job_name names[CDDPI_JOB_NAMES];
     int count = cddpi_job_names(names);
     const struct cddpi_job_name *restarted = NULL;
+    bool found = false;
 
     *out = 0;
     CDDPI_TRY(cddpi_metrics_find_job(config->train.run_dir, names, count, &restarted));
     if (restarted != NULL || strcmp(wanted, "auto") == 0) {
-        CDDPI_TRY(read_number(places[0], config->train.run_dir, out));
+        CDDPI_TRY(read_number(places[0], config->train.run_dir, &found, out));
     }
     for (size_t i = 0;
-         i < 3 && *out <= 0 && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0; i++) {
-        CDDPI_TRY(read_number(places[i], wanted, out));
+         i < 3 && !found && strcmp(wanted, "auto") != 0 && strcmp(wanted, "none") != 0; i++) {
+        CDDPI_TRY(read_number(places[i], wanted, &found, out));
     }
     return CDDP_OK;
 }
@@ -181,6 +186,9 @@ cddp_status cddpi_trainer_choose_micro_batch(struct cddpi_trainer *trainer)
     CDDPI_TRY(cddp_all_reduce(trainer->group, &trainer->choices->train.micro_batch,
                               &trainer->choices->train.micro_batch, 1, CDDP_I64, CDDP_OP_MIN,
                               NULL));
+    if (earlier > config->train.batch_size) { /* what resumes warns of the difference */
+        earlier = config->train.batch_size;
+    }
     if (earlier > 0) {
         trainer->choices->train.micro_batch = earlier;
     }

@@ -17,6 +17,11 @@ CDDP_CHECKED cddp_status cddpi_auto_micro_batch_find(const struct cddpi_config *
                                                      uint64_t budget,
                                                      struct cddpi_auto_micro_batch *out);
 
+/** The most memory that a rank's partial sums of gradients take, in micro-batches of @p samples. */
+uint64_t cddpi_micro_batch_sums_bytes(const struct cddpi_config *config,
+                                      const struct cddpi_model *model, int replicas,
+                                      int64_t samples);
+
 /** What a rank may use, of the @p left bytes that its device has, or that @p sharers ranks of a
  *  machine have in common. The rest is for what is not estimated: batches on their way, scratch
  *  memory of libraries. */

@@ -97,6 +97,11 @@ static cddp_status print_all_of(const struct cddpi_config *config,
     cddp_free(table);
     fprintf(file, "memory for activations: %s per rank, for %d samples\n",
             cddpi_print_size(cddpi_model_arena_bytes(model), size), share);
+    if (config->train.micro_batch > 0) {
+        fprintf(
+            file, "memory for partial sums of gradients: %s per rank at most\n",
+            cddpi_print_size(cddpi_micro_batch_sums_bytes(config, model, replicas, share), size));
+    }
     CDDPI_TRY(print_recompute(model, share, file));
     if (engine->describe != NULL) {
         CDDPI_TRY(engine->describe(config, spec, replicas, share, file));
