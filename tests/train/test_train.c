@@ -446,6 +446,34 @@ static void options_that_print_do_not_train(void **state)
     free(text);
 }
 
+/* 64 samples in micro-batches of 22 are 3. */
+static void as_many_ranks_are_proposed_as_replicas_have_work(void **state)
+{
+    const struct {
+        const char *cores, *arguments, *ranks;
+    } cases[] = {
+        {"8", "", "8\n"},
+        {"8", "train.micro_batch=22", "3\n"},
+        {"7", "parallel.pipeline=2", "6\n"},
+        {"1", "parallel.pipeline=2", "2\n"},
+        {"8", "parallel.pipeline=2 train.micro_batch=22", "6\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text;
+
+        assert_int_equal(
+            system(argument("cd %s && CDDP_AVAILABLE_CORES=%s %s/src/cddp-train "
+                            "--print-nproc small.conf %s > nproc",
+                            work, cases[i].cores, getenv("CDDP_TEST_BUILD"), cases[i].arguments)),
+            0);
+        text = get_file(in_work("nproc"), NULL);
+        assert_string_equal(text, cases[i].ranks);
+        free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +483,7 @@ int main(void)
         cmocka_unit_test(stopping_and_going_on_changes_nothing),
         cmocka_unit_test(an_evaluation_that_a_killed_run_owes_is_made_up_for_once),
         cmocka_unit_test(another_number_of_ranks_sees_the_same_samples_once),
+        cmocka_unit_test(as_many_ranks_are_proposed_as_replicas_have_work),
         cmocka_unit_test(a_signal_to_one_rank_stops_all_after_the_same_step),
         cmocka_unit_test(a_batch_that_leaves_ranks_without_samples_counts_right),
         cmocka_unit_test(a_named_checkpoint_can_be_gone_on_from),

@@ -232,9 +232,9 @@ static int train(struct cddpi_config *config, char *const *words, int count)
     return result;
 }
 
-/* Print the number of ranks to start: one per core, but not more than micro-batches, or else
- * samples, in a batch. cddp-run has counted the cores: hardware threads of one core count once, and
- * quotas apply.
+/* Print the number of ranks to start: one per core, but not more replicas than micro-batches, or
+ * else samples, in a batch. cddp-run has counted the cores: hardware threads of one core count
+ * once, and quotas apply.
  */
 static int print_nproc(const struct cddpi_config *config)
 {
@@ -242,11 +242,16 @@ static int print_nproc(const struct cddpi_config *config)
     int64_t most = config->train.micro_batch > 0
                        ? cddpi_trainer_all_micro_batches(config, config->train.batch_size)
                        : config->train.batch_size;
+    int64_t stages = config->parallel.pipeline;
     struct cddpi_processors processors;
 
     if (count == 0) {
         cddpi_processors(&processors);
         count = processors.count;
+    }
+    if (stages > 1) {
+        count = count > stages ? count / stages * stages : stages;
+        most *= stages;
     }
     printf("%lld\n", (long long)(count < most ? count : most));
     return 0;
