@@ -123,6 +123,7 @@ static cddp_status describe_model(struct cddp_model *model, struct cddpi_model_s
 
     spec.sync_batch_norm = false;
     spec.recompute = false;
+    spec.invariant = false;
     spec.no_values = true;
     if (spec.precision == CDDPI_PRECISION_FP16 && !cddpi_device_is_async(model->device)) {
         spec.precision = CDDPI_PRECISION_F32; /* the processor has no fp16 */

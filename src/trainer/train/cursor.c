@@ -189,7 +189,7 @@ static cddp_status check_same(struct cddpi_trainer *trainer, const char *path,
                            (long long)config->train.batch_size, path, state->batch_size);
     }
     compare_micro_batches(trainer, path, state);
-    if (state->threads != threads) {
+    if (state->threads != threads && state->micro_batch == config->train.micro_batch) {
         cddpi_trainer_warn(trainer,
                            "CDDP_THREADS is %" PRId64 ", but %s was made with %" PRId64
                            ": matrix products may round differently, so the bits may differ from "

@@ -153,6 +153,10 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         (json_int_t)trainer->data.train.data.count, "test_samples",
         (json_int_t)trainer->data.test.data.count);
     add_jobs(line);
+    if (config->train.micro_batch > 0) {
+        (void)json_object_set_new(line, "micro_batch",
+                                  json_integer((json_int_t)config->train.micro_batch));
+    }
     if (trainer->records.peak_flops > 0) {
         (void)json_object_set_new(line, "peak_tflops",
                                   json_real(trainer->records.peak_flops * 1e-12));
