@@ -1,12 +1,12 @@
 """bits - the part `bits`: with ddp.deterministic two runs have the same losses and norms to the last bit, and what
-that costs beside sums in any order; and what train.micro_batch costs beside as many accumulated micro-batches."""
+that costs beside sums in any order; and what the order costs of micro-batches (train.micro_batch)."""
 from .machine import Failed, med
 from .training import TINY, run_conf
 
 STEPS = 12
-RUNS = {"gpt2_124m": ["train.batch_size=64", "train.accumulate=1", "data.samples=1024"],
+RUNS = {"gpt2_124m": ["train.batch_size=64", "train.micro_batch=0", "data.samples=1024"],
         "resnet50": ["data.samples=4096", "data.threads=8", "train.batch_size=128", "train.eval_batch_size=128"]}
-# The batch in parts: accumulated in any order, and by position, on a card and on the emulation.
+# The batch in parts, and samples of each: added up in any order, and in one, on a card and on the emulation.
 PARTS = {"gpt2_124m": ((4, 16), (2, 4)), "resnet50": ((4, 32), (1, 1))}
 
 
@@ -30,8 +30,8 @@ def run_bits(machine, log, part):
             first, again = (one_run(machine, log, conf, True) for _ in range(2))
             any_order = one_run(machine, log, conf, False)
             count, samples = PARTS[conf][machine.emulated]
-            parts = one_run(machine, log, conf, False, [f"train.accumulate={count}"])
-            positions = one_run(machine, log, conf, True, ["train.accumulate=1", f"train.micro_batch={samples}"])
+            parts = one_run(machine, log, conf, False, [f"train.micro_batch={samples}"])
+            positions = one_run(machine, log, conf, True, [f"train.micro_batch={samples}"])
         except Failed as error:
             part["failed"].append(str(error))
             continue

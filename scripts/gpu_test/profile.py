@@ -5,7 +5,7 @@ from .machine import Failed, file_text, find_tool, first_reason, json_lines
 from .training import TINY, run_conf
 
 # The examples as they are measured, shortened; steps that are replayed have no times of their kernels.
-RUNS = {"gpt2_124m": (["train.batch_size=128", "train.accumulate=2", "train.max_steps=4", "data.samples=1024"], 2),
+RUNS = {"gpt2_124m": (["train.batch_size=128", "train.micro_batch=64", "train.max_steps=4", "data.samples=1024"], 2),
         "resnet50": (["train.max_steps=5", "data.samples=2048", "data.threads=8"], 1)}
 
 
@@ -52,7 +52,7 @@ def profile_run(machine, log, conf, card, deadline):
     words, micro_batches = RUNS[conf]
     words = [*words, *(TINY[conf] if machine.emulated else []), "train.cuda_graph=never"]
     if machine.emulated:
-        micro_batches = 2 if conf == "gpt2_124m" else 1
+        micro_batches = 4 if conf == "gpt2_124m" else 1
     path = os.path.join(machine.scratch, f"profile-{conf}.jsonl")
     run_conf(machine, log, conf, words, 1, deadline, {"CDDP_PROFILE": path, "CDDP_BACKEND": "solo"})
     return weigh(json_lines(file_text(path)), micro_batches, card)
@@ -94,8 +94,8 @@ def ncu_run(machine, log, card, deadline):
     if ncu is None:
         return {"refused": "there is no ncu"}
     path = os.path.join(machine.scratch, "ncu.csv")
-    words = ["train.batch_size=64", "train.accumulate=1", "train.max_steps=2", "data.samples=128",
-             *(TINY["gpt2_124m"] + ["train.accumulate=1"] if machine.emulated else [])]
+    words = ["train.batch_size=64", "train.micro_batch=64", "train.max_steps=2", "data.samples=128",
+             *(TINY["gpt2_124m"] + ["train.micro_batch=8"] if machine.emulated else [])]
     env = {"CDDP_PROFILE": os.path.join(machine.scratch, "under-ncu.jsonl"), "CDDP_BACKEND": "solo"}
     argv = [ncu, "--clock-control", "none", "--profile-from-start", "off", "--nvtx", "--csv", "--page", "raw",
             "--metrics", ",".join(METRICS), "--target-processes", "all", "--log-file", path,

@@ -7,7 +7,7 @@ from .training import run_conf
 
 STEPS = 8
 # Short sequences: the processor computes the same steps in float32 meanwhile.
-MODEL = ["model.blocks=2", "model.context=64", "train.batch_size=16", "train.accumulate=2",
+MODEL = ["model.blocks=2", "model.context=64", "train.batch_size=16", "train.micro_batch=4",
          f"train.max_steps={STEPS}", "data.samples=128", "train.eval_batch_size=8", "train.log_steps=1"]
 SMALLER = ["model.heads=2", "model.embed=32", "model.context=16", "model.vocab=64"]
 # How far losses and gradients' norms may be apart, relatively: bf16 from float32, and sums in another order from

@@ -130,8 +130,8 @@ def ranks(part):
 
 
 def bits(part):
-    rows = ["| with ddp.deterministic | steps | two runs | step ms | in any order | in parts, in any order | with "
-            "train.micro_batch |", "|---" * 7 + "|"]
+    rows = ["| with ddp.deterministic | steps | two runs | step ms | in any order | micro-batches, in any order | "
+            "in one |", "|---" * 7 + "|"]
     for conf, row in part["rows"].items():
         rows.append(f"| {conf} | {row['steps']} | {'the same bits' if row['same'] else 'DIFFER'} | "
                     f"{row['ms']:.2f} | {row['any_order_ms']:.2f} | {row['parts']}: {row['parts_ms']:.2f} | "

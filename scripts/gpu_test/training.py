@@ -4,7 +4,7 @@ import os, shutil, signal, subprocess, tempfile, time
 from .machine import Failed, Slower, fallbacks, file_text, first_reason, json_lines, med, say, shorten
 
 TINY = {"gpt2_124m": ["model.blocks=1", "model.heads=2", "model.embed=32", "model.context=16", "model.vocab=64",
-                      "train.batch_size=8", "train.accumulate=2", "data.samples=24", "train.max_steps=3",
+                      "train.batch_size=8", "train.micro_batch=2", "data.samples=24", "train.max_steps=3",
                       "train.eval_batch_size=4"],
         "resnet50": ["data.image=[3,32,32]", "data.classes=10", "train.batch_size=1", "data.samples=2",
                      "train.max_steps=2", "train.eval_batch_size=1"]}
@@ -102,7 +102,7 @@ def beside_torch(machine, log, part, what, *arguments, **more):
 
 def run_gpt2(machine, log, part):
     beside_torch(machine, log, part, "gpt2", "gpt2_124m",
-                 ["train.accumulate=8", "train.max_steps=40", "data.samples=20480"])
+                 ["train.micro_batch=64", "train.max_steps=40", "data.samples=20480"])
 
 
 def run_resnet50(machine, log, part):
@@ -124,7 +124,7 @@ def run_ranks(machine, log, part):
     for who, ranks, env in SHARED:
         try:
             # what streams wait for changes with each operation, so steps of several ranks cannot be captured
-            words = ["train.batch_size=128", f"train.accumulate={max(1, 2 // ranks)}", "train.max_steps=40",
+            words = ["train.batch_size=128", f"train.micro_batch={min(64, 128 // ranks)}", "train.max_steps=40",
                      "data.samples=5120", *(["train.cuda_graph=never"] if ranks > 1 else [])]
             part["rows"][who] = train(machine, log, "gpt2_124m", words, ranks, 60, env)
         except Failed as error:
@@ -141,7 +141,7 @@ def kill_one(machine, log):
     run_dir = tempfile.mkdtemp(dir=machine.scratch)
     argv = [f"{machine.build}/launcher/cddp-run", "--nproc", "2", "--run-dir", run_dir,
             f"{machine.root}/examples/gpt2_124m.conf", "train.device=cuda", *MEASURED, "train.log_steps=1",
-            "train.batch_size=64", "train.accumulate=1", "model.blocks=2",
+            "train.batch_size=64", "train.micro_batch=32", "model.blocks=2",
             *(TINY["gpt2_124m"] if machine.emulated else []), "train.max_steps=0", "data.samples=100000"]
     process = subprocess.Popen(argv, env=dict(machine.env, CDDP_BACKEND="ipc"), stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)

@@ -124,7 +124,7 @@ static void run_process(const struct process *process, struct answers *out)
 {
     int fd = memfd_create("answers", 0);
     pid_t pid;
-    int status;
+    int status = -1;
 
     assert_true(fd >= 0);
     pid = fork();

@@ -196,6 +196,21 @@ static void steps_that_are_cut_by_position_have_the_same_bits_on_any_number_of_r
     }
 }
 
+static void they_need_sums_in_one_order(void **state)
+{
+    struct run_options options = {.ranks = 1,
+                                  .conf = "gan.conf",
+                                  .arguments = {run_dir_argument("any-order"), CUDA,
+                                                "train.micro_batch=3", "ddp.deterministic=false"}};
+    struct run run;
+
+    (void)state;
+    NEEDS_DEVICE();
+    run = run_badly(&options);
+    assert_says(&run, "err", 0,
+                "train.micro_batch: dcgan has it on GPUs only with ddp.deterministic = true");
+}
+
 /* The first step of a process has no samples for two of three ranks. */
 static void a_run_goes_on_at_a_step_of_other_ranks(void **state)
 {
@@ -266,6 +281,7 @@ int main(void)
         cmocka_unit_test(weights_of_a_file_are_those_of_both_networks),
         cmocka_unit_test(a_rank_without_samples_takes_part),
         cmocka_unit_test(steps_that_are_cut_by_position_have_the_same_bits_on_any_number_of_ranks),
+        cmocka_unit_test(they_need_sums_in_one_order),
         cmocka_unit_test(a_run_goes_on_at_a_step_of_other_ranks),
         cmocka_unit_test(sheets_of_images_are_the_processors),
         cmocka_unit_test(a_loss_that_is_no_number_ends_the_run),

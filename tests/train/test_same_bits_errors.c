@@ -29,6 +29,10 @@ static const struct refused table[] = {
      {"train.micro_batch=8", "ddp.wire=bf16"},
      "ddp.wire: ",
      "rounds what each rank sends, so bits depend on their number"},
+    {1, /* on the processor, the order of sums is always the same */
+     {"train.micro_batch=8", "ddp.deterministic=false", "train.cuda_graph=always"},
+     "train.cuda_graph: ",
+     "steps are not replayed with train.micro_batch: leave this out"},
     {2,
      {"train.micro_batch=8", "parallel.type=model_parallel", "parallel.micro_batches=2"},
      "parallel.micro_batches: ",
@@ -44,8 +48,8 @@ static const struct refused table[] = {
     {2,
      {"train.micro_batch=8", "model.type=resnet20", "model.sync_batch_norm=true"},
      "model.sync_batch_norm: ",
-     "takes statistics over all ranks, so bits depend on their number: leave out this or "
-     "train.micro_batch"},
+     "takes statistics over all ranks, so bits depend on their number, and each needs equally many "
+     "micro-batches: leave out this or train.micro_batch"},
     {1, {"train.micro_batch=-1"}, "train.micro_batch: ", "-1"},
 };
 

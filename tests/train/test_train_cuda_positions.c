@@ -211,15 +211,15 @@ static void a_size_that_is_chosen_has_the_bits_of_the_same_that_is_given(void **
 
 static void what_cannot_have_the_same_bits_is_refused(void **state)
 {
-    struct run_options options = {.ranks = 1,
-                                  .arguments = {run_dir_argument("refused"), CUDA,
-                                                "train.micro_batch=8", "ddp.deterministic=false"}};
+    struct run_options options = {
+        .ranks = 1,
+        .arguments = {run_dir_argument("refused"), CUDA, "train.micro_batch=8", "ddp.wire=bf16"}};
     struct run run;
 
     (void)state;
     NEEDS_DEVICE();
     run = run_badly(&options);
-    assert_says(&run, "err", 0, "train.micro_batch: results do not depend on the number of ranks");
+    assert_says(&run, "err", 0, "ddp.wire: rounds what each rank sends");
 }
 
 int main(void)

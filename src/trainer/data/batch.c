@@ -379,6 +379,19 @@ static void make_images(const struct cddpi_batch_maker *maker,
     }
 }
 
+/* Whether micro-batch @p number ends the batch @p all for this rank, whose share is @p part. By
+ * position, empty ones may follow. */
+static bool ends_run(const struct cddpi_micro_batch_schedule *schedule, uint64_t number,
+                     const cddp_share *all, const cddp_share *part)
+{
+    uint64_t count = micro_batches_of(schedule, all->count);
+
+    if (schedule->by_position) {
+        count = part->count > 0 ? (part->count - 1) / schedule->micro_batch_size + 1 : 1;
+    }
+    return number % schedule->micro_batches + 1 == count;
+}
+
 void cddpi_batch_make(const struct cddpi_batch_maker *maker,
                       const struct cddpi_micro_batch_schedule *schedule, uint64_t number,
                       const atomic_bool *stop, struct cddpi_image_scratch *scratch,
@@ -395,7 +408,7 @@ void cddpi_batch_make(const struct cddpi_batch_maker *maker,
                       ? (part.first - all.first + skipped) / schedule->micro_batch_size
                       : 0;
     out->micro_batches = micro_batches_of(schedule, all.count);
-    out->last = number + 1 == schedule->count || (number + 1) % schedule->micro_batches == 0;
+    out->last = ends_run(schedule, number, &all, &part);
     out->even = all.count % (uint64_t)schedule->world_size == 0;
     /* the micro-batch is a part of this rank's share */
     skipped = skipped < part.count ? skipped : part.count;

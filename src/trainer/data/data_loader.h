@@ -50,7 +50,8 @@ struct cddpi_micro_batch {
     uint64_t samples;     /* of the whole batch, over all ranks */
     uint64_t share; /* samples of this rank's whole share of the batch, which micro-batches split */
     uint64_t micro_batches; /* how many the loader gives of the batch; the same on all ranks */
-    bool last;              /* the last micro-batch of its batch on this rank */
+    bool last;              /* the last of this rank's micro-batches of the batch; by position,
+                               empty ones may follow */
     bool even;              /* all ranks have a share of the same size */
     uint64_t number, of;    /* by position: which micro-batch of the whole batch, of how many */
     int64_t waited_ns;      /* how long the caller waited for it */

@@ -80,7 +80,7 @@ static char *state_text(const struct cddpi_trainer *trainer)
     if (done && threads != 1) {
         done = json_object_set_new(state, "threads", json_integer((json_int_t)threads)) == 0;
     }
-    if (done && cddpi_trainer_by_position(trainer->config)) {
+    if (done && cddpi_trainer_has_same_bits(trainer)) {
         done = json_object_set_new(state, "micro_batch",
                                    json_integer((json_int_t)trainer->config->train.micro_batch)) ==
                0;

@@ -157,7 +157,8 @@ static void compare_micro_batches(struct cddpi_trainer *trainer, const char *pat
     int64_t now = trainer->config->train.micro_batch;
     char before[64] = "without it";
 
-    if (state->micro_batch == now) {
+    if (state->micro_batch == now ||
+        (cddpi_trainer_by_position(trainer->config) && !cddpi_trainer_has_same_bits(trainer))) {
         return;
     }
     if (state->micro_batch != 0) {

@@ -229,12 +229,15 @@ static void print_micro_batches(const struct cddpi_config *config, FILE *file)
     int64_t ranks = cddpi_dry_run_ranks(config);
     int64_t here = ranks / config->parallel.pipeline;
     const char *name = here < ranks ? "replicas" : "ranks";
+    /* on GPUs, which a job may find, only in one order */
+    bool same_bits = config->ddp.deterministic || config->train.device == CDDPI_TRAIN_ON_CPU;
 
     fprintf(file,
-            "micro-batches: %lld of %lld samples in a step; the same bits on any number of %s up "
-            "to %lld\n%10s %12s %11s\n",
-            (long long)all, (long long)config->train.micro_batch, name, (long long)all, name,
-            "longest run", "efficiency");
+            "micro-batches: %lld of %lld samples in a step; %s any number of %s up to %lld\n"
+            "%10s %12s %11s\n",
+            (long long)all, (long long)config->train.micro_batch,
+            same_bits ? "the same bits on" : "they fit", name, (long long)all, name, "longest run",
+            "efficiency");
     for (int64_t count = 1; count <= all && count <= MOST_SHOWN; count++) {
         int64_t longest = (all + count - 1) / count;
 

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/shape.h"
-#include "train/batch_sizes.h"
 #include "train/engines/engine.h"
 #include "train/trainer.h"
 
@@ -55,10 +54,11 @@ cddp_status cddpi_trainer_tell_broken(struct cddpi_trainer *trainer)
 }
 
 /* Broadcast rank 0's running statistics of batch normalisation. They differ between ranks, except
- * by position (statistics.h), and rank 0's are saved, so these are evaluated. */
+ * where bits do not depend on ranks (statistics.h), and rank 0's are saved, so these are evaluated.
+ */
 static cddp_status share_buffers(struct cddpi_trainer *trainer)
 {
-    bool differ = !cddpi_trainer_by_position(trainer->config);
+    bool differ = !cddpi_trainer_has_same_bits(trainer);
 
     for (size_t i = 0; differ && i < trainer->buffers.count; i++) {
         const cddp_param *buffer = &trainer->buffers.list[i];

@@ -3,8 +3,9 @@
  * A step's gradient is that of the mean loss over all samples of the global batch, for any number
  * of micro-batches and ranks. Each micro-batch is scaled by 1 / (this rank's predictions), and each
  * rank's mean is weighted by its number of samples (is_sum() tells when this is done differently).
- * By position (train.micro_batch), each is scaled by 1 / (all ranks' predictions), and the reducer
- * adds them up in one order for any number of ranks.
+ * By position (train.micro_batch), each is scaled by 1 / (all ranks' predictions). Then the reducer
+ * adds them up in one order for any number of ranks; or, where bits may depend on ranks, it adds up
+ * the ranks' sums.
  * A rank without samples, in a short last batch or micro-batch, takes part with zeros, and in the
  * collectives of layers. */
 #include "train/step.h"
@@ -84,7 +85,8 @@ cddp_step cddpi_trainer_step_of(const struct cddpi_trainer *trainer,
 
     step.number = trainer->cursor.step + 1;
     if (micro_batch->of > 0) {
-        step.kind = CDDP_STEP_BY_MICRO_BATCHES;
+        step.kind = cddpi_trainer_has_same_bits(trainer) ? CDDP_STEP_BY_MICRO_BATCHES
+                                                         : CDDP_STEP_SUM;
         step.micro_batch = micro_batch->number;
         step.micro_batches = micro_batch->of;
         return step;
@@ -125,26 +127,32 @@ static cddp_status run_backward(struct cddpi_trainer *trainer, const struct cddp
 static double scale_of(const struct cddpi_trainer *trainer,
                        const struct cddpi_micro_batch *micro_batch, cddp_step_kind kind)
 {
-    double samples = (double)(kind == CDDP_STEP_BY_MICRO_BATCHES ? micro_batch->samples
-                                                                 : micro_batch->share);
-    double parts = kind == CDDP_STEP_SUM ? trainer->world_size : 1;
+    bool by_position = micro_batch->of > 0;
+    double samples = (double)(by_position ? micro_batch->samples : micro_batch->share);
+    double parts = kind == CDDP_STEP_SUM && !by_position ? trainer->world_size : 1;
 
     return samples > 0 ? 1.0 / (samples * trainer->models.predictions * parts) : 1.0;
 }
 
-/* Take part in a step whose micro-batches other ranks have; this rank has done @p done of it. */
-static cddp_status run_idle(struct cddpi_trainer *trainer, const cddp_step *sync, uint64_t done)
+/* Take part in a step whose micro-batches other ranks have. */
+static cddp_status run_idle(struct cddpi_trainer *trainer, const cddp_step *sync)
 {
-    if (done > 0) { /* its own came first */
-        return CDDP_OK;
+    cddp_step followed = *sync;
+    bool all_follow;
+
+    if (sync->kind == CDDP_STEP_SUM) {
+        followed.micro_batch = 0;
+        followed.micro_batches = 0; /* tells only the kind */
+        CDDPI_TRY(cddp_ddp_begin(trainer->ddp, &followed));
+        return cddp_ddp_follow(trainer->ddp, &all_follow);
     }
     CDDPI_TRY(cddp_ddp_begin(trainer->ddp, sync));
     CDDPI_TRY(cddp_ddp_wait(trainer->ddp));
     return cddpi_statistics_add(trainer->step.statistics, sync);
 }
 
-/* By position, the reducer adds up the gradients of a step's micro-batches; otherwise they are
- * added to those of the previous @p done ones here. */
+/* Either the reducer adds up the gradients of a step's micro-batches, or they are added to those of
+ * the previous @p done ones here. */
 cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
                                           const struct cddpi_train_step *step,
                                           const struct cddpi_micro_batch *micro_batch,
@@ -154,15 +162,15 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     struct cddpi_batch batch = cddpi_prefetcher_batch(micro_batch);
     cddp_step sync = cddpi_trainer_step_of(trainer, micro_batch, done);
     struct cddpi_loss_result result = {0};
-    bool by_position = sync.kind == CDDP_STEP_BY_MICRO_BATCHES;
+    bool accumulate = done > 0 && sync.kind != CDDP_STEP_BY_MICRO_BATCHES;
     double scale = scale_of(trainer, micro_batch, sync.kind);
     struct cddpi_moment begun = cddpi_moment_now(trainer);
     struct cddpi_moment forwarded;
     struct cddpi_moment ended;
     cddp_status status;
 
-    if (by_position && micro_batch->count == 0) {
-        return run_idle(trainer, &sync, done);
+    if (micro_batch->of > 0 && micro_batch->count == 0) {
+        return run_idle(trainer, &sync);
     }
     cddpi_arrivals_begin(trainer->records.arrivals);
     cddpi_launcher_report_alive(); /* a step of many micro-batches may take long */
@@ -170,7 +178,7 @@ cddp_status cddpi_trainer_run_micro_batch(struct cddpi_trainer *trainer,
     forwarded = cddpi_moment_now(trainer);
     cddpi_arrivals_forward_end(trainer->records.arrivals);
     if (status == CDDP_OK) {
-        status = run_backward(trainer, step, &sync, scale, done > 0 && !by_position, &result);
+        status = run_backward(trainer, step, &sync, scale, accumulate, &result);
     }
     cddpi_arrivals_backward_end(trainer->records.arrivals);
     ended = cddpi_moment_now(trainer);

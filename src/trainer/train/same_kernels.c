@@ -5,7 +5,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "group/join/group_agree.h"
-#include "train/batch_sizes.h"
 
 #include <string.h>
 
@@ -20,7 +19,7 @@ cddp_status cddpi_trainer_compare_kernels(struct cddpi_trainer *trainer)
     void *gathered = NULL;
     int other = 0;
 
-    if (!cddpi_trainer_by_position(trainer->config)) {
+    if (!cddpi_trainer_has_same_bits(trainer)) {
         return CDDP_OK;
     }
     cddpi_model_arithmetic(trainer->model, own.text, sizeof own.text);

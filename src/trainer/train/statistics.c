@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "ddp/copies.h"
-#include "train/batch_sizes.h"
 
 #include <cddp/sampler.h>
 
@@ -70,7 +69,7 @@ cddp_status cddpi_statistics_create(struct cddpi_trainer *trainer, struct cddpi_
     cddp_status status;
 
     *out = NULL;
-    if (!cddpi_trainer_by_position(trainer->config) || trainer->buffers.count == 0) {
+    if (!cddpi_trainer_has_same_bits(trainer) || trainer->buffers.count == 0) {
         return CDDP_OK;
     }
     statistics = cddpi_zalloc(sizeof *statistics);

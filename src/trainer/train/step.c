@@ -154,18 +154,33 @@ cddp_status cddpi_trainer_take_batch(struct cddpi_trainer *trainer, struct cddpi
     return CDDP_OK;
 }
 
+/* All ranks take equally many, so that these alternate in the same way between the prefetcher's
+ * slots: what is replayed is captured for each slot, on all ranks in the same step. */
+cddp_status cddpi_trainer_skip_batches(struct cddpi_trainer *trainer,
+                                       const struct cddpi_micro_batch *last, uint64_t taken)
+{
+    struct cddpi_micro_batch skipped;
+
+    for (; taken < last->micro_batches; taken++) {
+        CDDPI_TRY(cddpi_prefetcher_next(trainer->data.train.prefetcher, &skipped));
+        CDDPI_TRY(cddpi_prefetcher_release(trainer->data.train.prefetcher));
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
                                            struct cddpi_train_step *step,
                                            cddpi_micro_batch_fn compute)
 {
     struct cddpi_micro_batch batch = {.last = false};
+    uint64_t done;
 
-    for (uint64_t done = 0; !batch.last; done++) {
+    for (done = 0; !batch.last; done++) {
         CDDPI_TRY(cddpi_trainer_take_batch(trainer, step, true, &batch));
         CDDPI_TRY(compute(trainer, step, &batch, done));
         CDDPI_TRY(cddpi_prefetcher_release(trainer->data.train.prefetcher));
     }
-    return CDDP_OK;
+    return cddpi_trainer_skip_batches(trainer, &batch, done);
 }
 
 /* Update, advance the cursor, report. */

@@ -33,6 +33,11 @@ typedef cddp_status (*cddpi_micro_batch_fn)(struct cddpi_trainer *trainer,
 CDDP_CHECKED cddp_status cddpi_trainer_take_batch(struct cddpi_trainer *trainer,
                                                   struct cddpi_train_step *step, bool logs,
                                                   struct cddpi_micro_batch *out);
+/** Take those of the batch that other ranks have after this rank's @p last one, if it has taken @p
+ *  taken of the batch. */
+CDDP_CHECKED cddp_status cddpi_trainer_skip_batches(struct cddpi_trainer *trainer,
+                                                    const struct cddpi_micro_batch *last,
+                                                    uint64_t taken);
 /** Fetch the micro-batches of @p step one by one, and call @p compute on each. */
 CDDP_CHECKED cddp_status cddpi_trainer_each_micro_batch(struct cddpi_trainer *trainer,
                                                         struct cddpi_train_step *step,

@@ -118,10 +118,11 @@ cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi
         all->batches[all->count] = store_batch(&sizes, &all->stored[all->count], &batch);
         CDDPI_TRY(cddpi_prefetcher_release(trainer->data.train.prefetcher));
     }
+    CDDPI_TRY(cddpi_trainer_skip_batches(trainer, &batch, (uint64_t)all->count));
     all->share = batch.share;
     all->of = batch.of;
     while (all->of > 0 && all->count > 0 && all->batches[all->count - 1].count == 0) {
-        all->count--; /* another rank has more */
+        all->count--; /* other ranks have all of them */
     }
     while (all->count % multiple != 0) {
         all->batches[all->count] = all->batches[0];

@@ -105,7 +105,8 @@ static cddp_status check_init_method(const struct cddpi_config *config)
                                    config->train.rank, size);
 }
 
-/* Refuse train.micro_batch where bits would depend on the number of ranks. */
+/* Refuse what makes bits depend on the number of ranks, if they must not; and train.micro_batch
+ * where it would promise nothing, but for a model that is whole and on one device. */
 static cddp_status check_positions(const struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -118,15 +119,15 @@ static cddp_status check_positions(const struct cddpi_trainer *trainer)
         return cddpi_config_fail(config, "train.micro_batch", "%s",
                                  trainer->engine->refuses_positions);
     }
-    if (!cddpi_device_is_async(trainer->device)) {
-        return CDDP_OK;
+    if (!cddpi_trainer_has_same_bits(trainer)) {
+        return trainer->engine->has_one_model
+                   ? CDDP_OK
+                   : cddpi_config_fail(config, "train.micro_batch",
+                                       "dcgan has it on GPUs only with ddp.deterministic = true");
     }
-    if (!config->ddp.deterministic) {
-        return cddpi_config_fail(config, "train.micro_batch",
-                                 "results do not depend on the number of ranks, so they need "
-                                 "ddp.deterministic = true");
-    }
-    return products != NULL && strcmp(products, "fast") == 0
+    CDDPI_TRY(cddpi_config_check_same_bits(config));
+    return cddpi_device_is_async(trainer->device) && products != NULL &&
+                   strcmp(products, "fast") == 0
                ? cddpi_config_fail(config, "train.micro_batch",
                                    "CDDP_PRODUCTS=fast chooses products by measured times, so bits "
                                    "would depend on them: unset it")

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/utf8.h"
+#include "train/batch_sizes.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -11,6 +12,12 @@
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer)
 {
     return trainer->data.train.data.kind == CDDPI_DATASET_TOKENS;
+}
+
+bool cddpi_trainer_has_same_bits(const struct cddpi_trainer *trainer)
+{
+    return cddpi_trainer_by_position(trainer->config) &&
+           (trainer->config->ddp.deterministic || !cddpi_device_is_async(trainer->device));
 }
 
 bool cddpi_trainer_is_regression(const struct cddpi_trainer *trainer)

@@ -148,6 +148,11 @@ struct cddpi_trainer {
 /** Whether the data are tokens: then losses have a perplexity, and the model can generate text. */
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
 
+/** Whether the batch is cut by position (cddpi_trainer_by_position()) and nothing else makes bits
+ *  depend on the number of ranks: not on a device where sums may be in any order. Known from when
+ *  the trainer has its group. */
+bool cddpi_trainer_has_same_bits(const struct cddpi_trainer *trainer);
+
 /** Whether samples have real targets: then there is no accuracy, but an error. */
 bool cddpi_trainer_is_regression(const struct cddpi_trainer *trainer);
 

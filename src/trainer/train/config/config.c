@@ -212,11 +212,25 @@ bool cddpi_config_has_sync(const struct cddpi_config *config)
     return sync;
 }
 
-/* Refuse what makes bits depend on the number of ranks, if they must not. */
+cddp_status cddpi_config_check_same_bits(const struct cddpi_config *config)
+{
+    const struct cddpi_config_rule rules[] = {
+        {config->ddp.wire != CDDPI_WIRE_F32, "ddp.wire",
+         "rounds what each rank sends, so bits depend on their number: leave out this or "
+         "train.micro_batch"},
+        {config->train.cuda_graph == CDDPI_GRAPH_ALWAYS, "train.cuda_graph",
+         "steps are not replayed with train.micro_batch: leave this out"},
+    };
+
+    return cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
+}
+
+/* Refuse what does not go together with batches that are cut by position. Whether bits must not
+ * depend on the number of ranks may be known only with the device. */
 static cddp_status check_positions(const struct cddpi_config *config)
 {
-    const char *sync = "takes statistics over all ranks, so bits depend on their number: leave out "
-                       "this or train.micro_batch";
+    const char *sync = "takes statistics over all ranks, so bits depend on their number, and each "
+                       "needs equally many micro-batches: leave out this or train.micro_batch";
     const struct cddpi_config_rule rules[] = {
         {config->train.micro_batch > config->train.batch_size, "train.micro_batch",
          "is more than train.batch_size, the samples of a step: use at most as many"},
@@ -230,18 +244,15 @@ static cddp_status check_positions(const struct cddpi_config *config)
          "ddp.allow_unused",
          "with train.micro_batch, a model that is divided has a gradient of each parameter in each "
          "micro-batch: leave this out"},
-        {config->ddp.wire != CDDPI_WIRE_F32, "ddp.wire",
-         "rounds what each rank sends, so bits depend on their number: leave out this or "
-         "train.micro_batch"},
         {cddpi_config_has_sync(config),
          config->model.sync_batch_norm ? "model.sync_batch_norm" : "model.layers", sync},
-        {config->train.cuda_graph == CDDPI_GRAPH_ALWAYS, "train.cuda_graph",
-         "steps are not replayed with train.micro_batch: leave this out"},
     };
 
-    return config->train.micro_batch == 0
-               ? CDDP_OK
-               : cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules);
+    if (config->train.micro_batch == 0) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules));
+    return config->ddp.deterministic ? cddpi_config_check_same_bits(config) : CDDP_OK;
 }
 
 static cddp_status check_together(const struct cddpi_config *config)

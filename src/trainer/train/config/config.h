@@ -301,6 +301,10 @@ static inline bool cddpi_config_takes_tokens(const struct cddpi_config *config)
 /** Whether parallel.stages names layers; if not, the division into stages is chosen. */
 bool cddpi_config_names_stages(const struct cddpi_config *config);
 
+/** Refuse what makes bits depend on the number of ranks, where train.micro_batch promises that they
+ *  do not. */
+CDDP_CHECKED cddp_status cddpi_config_check_same_bits(const struct cddpi_config *config);
+
 /** Whether a layer computes its statistics over all ranks (batch_norm with sync). */
 bool cddpi_config_has_sync(const struct cddpi_config *config);
 

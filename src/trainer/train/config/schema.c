@@ -243,7 +243,8 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.micro_batch), CDDPI_KEY_AUTO, "0", 0, 1 << 24,
      .text = "Cut each step's batch into micro-batches of this many samples, in their order, and "
              "share these out over the ranks. Then the results have the same bits on any number of "
-             "ranks, up to one per micro-batch. auto: the largest power of two that fits each "
+             "ranks, up to one per micro-batch; on GPUs only with *ddp.deterministic*. auto: the "
+             "largest power of two that fits each "
              "rank's memory and gives each rank a micro-batch; the run folder's train.conf has the "
              "number, with which the run also goes on on other numbers of ranks. 0: not; see "
              "*train.accumulate*."},

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "ddp/copies.h"
 #include "group/join/group_agree.h"
-#include "train/batch_sizes.h"
 #include "train/device/device_step.h"
 #include "train/engines/engine.h"
 
@@ -58,7 +57,7 @@ cddp_status cddpi_step_graphs_create(struct cddpi_trainer *trainer, struct cddpi
     struct cddpi_step_graphs *graphs;
 
     if (setting == CDDPI_GRAPH_NEVER || !trainer->engine->replays ||
-        cddpi_trainer_by_position(trainer->config)) {
+        cddpi_trainer_has_same_bits(trainer)) {
         return CDDP_OK;
     }
     if (cddpi_group_can_capture(trainer->group) != CDDP_OK) {

@@ -85,10 +85,11 @@ static void show_batch(struct cddpi_trainer *trainer)
         cddpi_progress_line(
             &trainer->records.progress,
             "batch   %lld samples per step, in %lld micro-batch%s of at most %lld, at most %lld on "
-            "each of %d %s: the same bits on any number of them",
+            "each of %d %s%s",
             (long long)config->train.batch_size, all, all == 1 ? "" : "es",
             (long long)config->train.micro_batch, count, replicas,
-            replicas == 1 ? "replica" : "replicas");
+            replicas == 1 ? "replica" : "replicas",
+            cddpi_trainer_has_same_bits(trainer) ? ": the same bits on any number of them" : "");
         return;
     }
     cddpi_progress_line(&trainer->records.progress,

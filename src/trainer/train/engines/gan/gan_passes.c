@@ -210,9 +210,6 @@ static cddp_status discriminate(struct cddpi_trainer *trainer, struct cddpi_trai
     struct cddpi_moment begun = cddpi_moment_now(trainer);
 
     (void)step;
-    if (own->of > 0 && own->count == 0 && done > 0) { /* other ranks have one more */
-        return CDDP_OK;
-    }
     keep(gan, own, done);
     if (own->of > 0 && own->count == 0) {
         return follow(trainer, own, gan->fake_statistics);
