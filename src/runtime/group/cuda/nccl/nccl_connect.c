@@ -81,12 +81,6 @@ static cddp_status connect_ranks(struct nccl_transport *nccl, ncclUniqueId id)
     cddp_status status;
 
     config.blocking = 0;
-#if NCCL_VERSION_CODE >= 22800
-    /* all_gathers between windows by copy engines, which leave the multiprocessors to kernels */
-    if (nccl->library.version >= 22800 && !nccl->deterministic && nccl->params.host_count <= 1) {
-        config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-    }
-#endif
     pthread_mutex_lock(&nccl->mutex);
     result = nccl->library.init(&comm, nccl->size, id, nccl->rank, &config);
     nccl->comm = comm;
