@@ -151,7 +151,9 @@ void cuda_release(struct cddpi_device *device, void *memory)
     }
     /* An error here comes from earlier work; the next check reports it. */
     if (self->pool == NULL) {
-        (void)cudaFree(memory);
+        if (cuda_may_free(device)) {
+            (void)cudaFree(memory);
+        }
     } else {
         (void)cudaFreeAsync(memory, self->streams[CDDPI_STREAM_COMPUTE]);
     }
@@ -175,7 +177,7 @@ cddp_status cuda_pin(struct cddpi_device *device, size_t bytes, void **out)
 
 void cuda_unpin(struct cddpi_device *device, void *memory)
 {
-    if (memory != NULL && cuda_enter(device) == CDDP_OK) {
+    if (memory != NULL && cuda_enter(device) == CDDP_OK && cuda_may_free(device)) {
         (void)cudaFreeHost(memory);
     }
 }

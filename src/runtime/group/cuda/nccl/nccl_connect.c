@@ -118,7 +118,7 @@ static cddp_status retire(struct nccl_transport *nccl)
         block->registration = NULL;
         block->window = NULL;
     }
-    if (!cddpi_transport_drain(nccl->device, nccl->stream, NCCL_DRAIN_MS)) {
+    if (!cddpi_nccl_drain(nccl)) {
         status = cddpi_fail(CDDP_ERR_TIMEOUT, "NCCL: work under way does not end");
     }
     cddpi_nccl_release_comm(nccl, nccl->library.abort, comm);

@@ -160,11 +160,9 @@ void cddpi_nccl_free(struct cddpi_device_transport *base, void *memory)
         if (block->memory == memory) {
             *link = block->next;
             /* the caller no longer uses the memory, but the stream may */
-            if (cddpi_transport_drain(nccl->device, nccl->stream, NCCL_DRAIN_MS)) {
+            if (cddpi_nccl_drain(nccl)) {
                 unmake(nccl, block);
             } else {
-                cddpi_transport_warn(nccl->device, "work on the device does not end: memory of the "
-                                                   "group stays until this process ends");
                 cddpi_free(block);
             }
             return;

@@ -289,7 +289,7 @@ static void close_transport(struct cddpi_device_transport *base)
         if (nccl->comm != NULL && !cddpi_transport_drain(nccl->device, nccl->stream, GRACE_MS)) {
             cddpi_nccl_abort(nccl, "left the group while work was under way");
         }
-        dry = cddpi_transport_drain(nccl->device, nccl->stream, NCCL_DRAIN_MS);
+        dry = cddpi_nccl_drain(nccl);
         while (nccl->blocks != NULL) {
             cddpi_nccl_free(&nccl->base, nccl->blocks->memory);
         }

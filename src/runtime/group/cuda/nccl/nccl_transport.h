@@ -127,6 +127,7 @@ struct nccl_transport {
     struct nccl_block *blocks;
     ncclWindow_t window; /* written by NCCL's thread, perhaps after this rank no longer waits */
     int begun;           /* operations, at most NCCL_KEPT_OPS */
+    bool stuck;          /* work did not end within NCCL_DRAIN_MS */
     bool plain;          /* memory is not registered, since some rank could not */
     /* a call failed during a capture or a registration: comm may be unusable */
     _Atomic bool suspect;
@@ -160,6 +161,9 @@ void cddpi_nccl_leave(struct nccl_transport *nccl);
 cddp_status cddpi_nccl_await(struct nccl_transport *nccl, ncclResult_t result, const char *call);
 cddp_status cddpi_nccl_poll(struct nccl_transport *nccl);
 void cddpi_nccl_abort(struct nccl_transport *nccl, const char *reason);
+/** Wait until the work in the stream is done, for a limited time, and only once if it never ends.
+ *  Returns whether it is done; if not, do not free memory that it uses. */
+bool cddpi_nccl_drain(struct nccl_transport *nccl);
 /** Destroy or abort @p comm with @p call. No thread may use it any more. Waits for a limited
  *  time. */
 void cddpi_nccl_release_comm(struct nccl_transport *nccl, __typeof__(ncclCommAbort) *call,
