@@ -19,6 +19,7 @@ struct cuda_device {
     bool adopted;       /* the caller owns the compute stream */
     cudaMemPool_t pool; /* NULL: the device has no pools, so allocation waits for the device */
     size_t kept_bytes;  /* large allocations leave this much for others (NCCL); 0: nothing */
+    int keepers;        /* transports for which it is kept */
     bool doubtful;      /* work may never end: see cuda_doubt(); atomic */
     int multiprocessors;
     int capability;   /* 10 x major + minor: 90 */

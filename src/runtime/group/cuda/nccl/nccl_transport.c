@@ -151,10 +151,23 @@ static void keep_memory(struct nccl_transport *nccl)
     size_t total_bytes;
 
     if (nccl->size > 1 && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
+        struct cuda_device *device = cuda_device_of(nccl->device);
         size_t most = total_bytes / 64;
 
-        cuda_device_of(nccl->device)->kept_bytes = most < NCCL_KEPT_BYTES ? most : NCCL_KEPT_BYTES;
+        device->kept_bytes = most < NCCL_KEPT_BYTES ? most : NCCL_KEPT_BYTES;
+        device->keepers++;
+        nccl->keeps = true;
     }
+}
+
+static void keep_no_longer(struct nccl_transport *nccl)
+{
+    struct cuda_device *device = cuda_device_of(nccl->device);
+
+    if (nccl->keeps && --device->keepers == 0) {
+        device->kept_bytes = 0;
+    }
+    nccl->keeps = false;
 }
 
 /* Before one of NCCL's first operations: give it the memory that the pool holds but does not use.
@@ -165,11 +178,11 @@ static void make_room(struct nccl_transport *nccl)
     size_t free_bytes;
     size_t total_bytes;
 
-    if (device->kept_bytes == 0 || cuda_is_captured(nccl->stream)) {
+    if (!nccl->keeps || cuda_is_captured(nccl->stream)) {
         return;
     }
     if (++nccl->begun == NCCL_KEPT_OPS) {
-        device->kept_bytes = 0;
+        keep_no_longer(nccl);
     } else if (device->pool != NULL && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
                free_bytes < 4 * device->kept_bytes) {
         (void)cudaMemPoolTrimTo(device->pool, 0);
@@ -283,7 +296,7 @@ static void close_transport(struct cddpi_device_transport *base)
         return;
     }
     cddpi_transport_enter(nccl->device);
-    cuda_device_of(nccl->device)->kept_bytes = 0;
+    keep_no_longer(nccl);
     if (nccl->has_mutex) {
         /* let the work in progress end, if the peers do their part soon; else abort it */
         if (nccl->comm != NULL && !cddpi_transport_drain(nccl->device, nccl->stream, GRACE_MS)) {

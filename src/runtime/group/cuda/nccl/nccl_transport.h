@@ -125,10 +125,10 @@ struct nccl_transport {
     double *weights;
     size_t own_weight; /* index of this rank's own weight in `weights`; even */
     struct nccl_block *blocks;
-    ncclWindow_t window; /* written by NCCL's thread, perhaps after this rank no longer waits */
-    int begun;           /* operations, at most NCCL_KEPT_OPS */
-    bool stuck;          /* work did not end within NCCL_DRAIN_MS */
-    bool plain;          /* memory is not registered, since some rank could not */
+    int begun;  /* operations, at most NCCL_KEPT_OPS */
+    bool keeps; /* one of its device's keepers */
+    bool stuck; /* work did not end within NCCL_DRAIN_MS */
+    bool plain; /* memory is not registered, since some rank could not */
     /* a call failed during a capture or a registration: comm may be unusable */
     _Atomic bool suspect;
     struct cddpi_p2p *p2p; /* messages, which do not use NCCL; NULL with one rank */
