@@ -228,11 +228,11 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
 {
     struct nccl_library library;
 
-    if (params->deterministic && params->world_size > CDDPI_CUDA_REDUCE_RANKS) {
+    if (params->deterministic && params->world_size > CDDPI_NCCL_ORDERED_RANKS) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "%d ranks: sums in one order are made of at most %d "
                           "(ddp.deterministic = false has no such limit)",
-                          params->world_size, CDDPI_CUDA_REDUCE_RANKS);
+                          params->world_size, CDDPI_NCCL_ORDERED_RANKS);
     }
     return cddpi_nccl_load(&library);
 }

@@ -59,6 +59,10 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
 #define CDDPI_NCCL_ROW_BYTES (4 << 20)
 #endif
 
+#ifndef CDDPI_NCCL_ORDERED_RANKS /* tests have fewer */
+#define CDDPI_NCCL_ORDERED_RANKS CDDPI_CUDA_REDUCE_RANKS
+#endif
+
 enum {
     NCCL_OLDEST = 21800,
     NCCL_REGISTERS_SAFELY = 23200, /* between hosts; an earlier one may hang (issue 2389) */
