@@ -1,5 +1,6 @@
 /* nccl_transport.c - owns the transport "nccl": opens it, closes it, and runs its operations. */
 #include "group/cuda/nccl/nccl_transport.h"
+#include "base/log.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 #include <stdio.h>
@@ -212,6 +213,13 @@ static cddp_status open_ranks(struct nccl_transport *nccl)
 static void tell_hosts(const struct cddpi_device_open_params *params, int version)
 {
     if (params->host_count > 1 && version < NCCL_REGISTERS_SAFELY) {
+        if (params->rank == 0 && getenv("NCCL_LOCAL_REGISTER") == NULL) {
+            cddpi_log(
+                CDDPI_LOG_INFO,
+                "NCCL before 2.32 may hang with registered memory between hosts: "
+                "NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0 from now on, for all of this "
+                "process, unless they are set");
+        }
         setenv("NCCL_LOCAL_REGISTER", "0", 0);
         setenv("NCCL_GRAPH_REGISTER", "0", 0);
     }
