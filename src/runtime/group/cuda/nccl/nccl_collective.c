@@ -173,7 +173,7 @@ static cddp_status reduce_zeros(struct nccl_transport *nccl, const struct cddpi_
 }
 
 /* Reduce something else than the input, which stays: let @p reduction make it in the output, or in
- * memory of its own if the output is too small. */
+ * memory of its own if a rank's output may be smaller, or NULL. */
 static cddp_status reduce_another(struct nccl_transport *nccl, const struct cddpi_group_op *op,
                                   cddp_status (*reduction)(struct nccl_transport *nccl,
                                                            const struct cddpi_group_op *op,
@@ -185,10 +185,11 @@ static cddp_status reduce_another(struct nccl_transport *nccl, const struct cddp
     void *in = op->out;
     cddp_status status = CDDP_OK;
 
-    if (op->kind == CDDPI_REDUCE_SCATTER) {
-        size_t bytes = op->count * cddp_type_bytes(op->type) * (size_t)nccl->size;
+    if (op->kind != CDDPI_ALL_REDUCE) {
+        size_t bytes;
 
-        count *= (size_t)nccl->size;
+        count *= op->kind == CDDPI_REDUCE_SCATTER ? (size_t)nccl->size : 1;
+        bytes = count * cddp_type_bytes(op->type);
         status = CUDA_CHECK(device, pool != NULL
                                         ? cudaMallocFromPoolAsync(&in, bytes, pool, nccl->stream)
                                         : cudaMalloc(&in, bytes));
