@@ -17,8 +17,8 @@ CDDP_CHECKED cddp_status cddpi_auto_micro_batch_find(const struct cddpi_config *
                                                      uint64_t budget,
                                                      struct cddpi_auto_micro_batch *out);
 
-/** What a rank may use, of the @p left bytes that its device has, or that @p sharers ranks of a
- *  machine have in common. The rest is for what is not estimated: batches on their way, scratch
+/** What a rank may use, of the @p left bytes that @p sharers ranks of a device or a machine have in
+ *  common. The rest is for what is not estimated: batches on their way, scratch
  *  memory of libraries. */
 uint64_t cddpi_auto_micro_batch_budget(bool on_device, uint64_t left, int sharers);
 

@@ -50,7 +50,8 @@ cddp_status cuda_memory(struct cddpi_device *device, struct cddpi_device_memory 
         CDDPI_TRY(CUDA_CHECK(
             device, cudaMemPoolGetAttribute(self->pool, cudaMemPoolAttrUsedMemCurrent, &used)));
     }
-    out->free_bytes = free_bytes + (reserved > used ? reserved - used : 0);
+    free_bytes += reserved > used ? reserved - used : 0;
+    out->free_bytes = free_bytes > self->kept_bytes ? free_bytes - self->kept_bytes : 0;
     out->total_bytes = total_bytes;
     return CDDP_OK;
 }
