@@ -63,9 +63,19 @@ static cddp_status choose_log_dir(struct cddpi_job *job)
 /* Ranks that have a GPU each compute on cores of its NUMA node. */
 static cddp_status move_cores(struct cddpi_job *job)
 {
+    static const struct cddpi_gpu_paths paths = {"/sys/bus/pci/devices", "/proc/driver/nvidia/gpus",
+                                                 "/dev"};
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     int nodes[CDDPI_MACHINE_GPUS];
-    int gpus = cddpi_gpu_nodes("/sys/bus/pci/devices", getenv("CUDA_VISIBLE_DEVICES"), nodes);
+    int gpus;
 
+    if (!cddpi_gpu_per_rank(&job->options, getenv("CDDP_DEVICE"), visible)) {
+        return CDDP_OK;
+    }
+    gpus = cddpi_gpu_nodes(&paths, visible, nodes);
+    if (job->options.per_gpu && gpus != job->local_world_size) {
+        return CDDP_OK; /* CUDA has counted other GPUs */
+    }
     return cddpi_cores_near(&job->cores, nodes, gpus, job->local_world_size);
 }
 

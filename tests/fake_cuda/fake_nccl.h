@@ -14,6 +14,7 @@
  *   CDDP_FAKE_NCCL_INIT           fail: creating a communicator fails; hang: it never ends
  *   CDDP_FAKE_NCCL_ASYNC_ERROR    after the n-th collective of this rank there is a remote error
  *   CDDP_FAKE_NCCL_STUCK          the n-th collective of this rank never ends, unless it is aborted
+ *   CDDP_FAKE_NCCL_ENDLESS        1: from 2.28 on, no abort ends work of a rank with windows
  *   CDDP_FAKE_NCCL_MEMORY         0: ncclMemAlloc() fails
  *   CDDP_FAKE_NCCL_BUFFERS        MiB of device memory that the first collective takes, or fails
  * (0) CDDP_FAKE_NCCL_FAIL_CAPTURE   the n-th captured call of this process fails

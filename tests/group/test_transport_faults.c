@@ -84,6 +84,42 @@ static void a_collective_that_never_ends_is_aborted_on_every_rank(void **state)
     }
 }
 
+/* As a rank does after an abort. cudaFree() and cudaFreeHost() would wait for the work. */
+static int endless_rank(int rank, int n, void *argument)
+{
+    const struct job *job = argument;
+    struct transport_rank me;
+    struct cddpi_group_op op;
+    void *pinned;
+    void *blocks[3];
+
+    (void)n;
+    setenv("CDDP_FAKE_NCCL_STUCK", "2", 1);
+    setenv("CDDP_FAKE_NCCL_ENDLESS", "1", 1);
+    CHECK(begin(job, rank, &me, &op) == 0);
+    CHECK(me.device->ops->pin(me.device, 100, &pinned) == CDDP_OK);
+    for (int i = 0; i < 3; i++) {
+        CHECK(me.ops->alloc(me.transport, 100, &blocks[i]) == CDDP_OK);
+    }
+    CHECK(transport_run(&me, &op) == CDDP_OK);
+    CHECK(transport_start(&me, &op) == CDDP_OK);
+    me.ops->abort(me.transport, "had enough");
+    me.device->ops->unpin(me.device, pinned);
+    me.ops->free_memory(me.transport, blocks[0]);
+    transport_rank_end(&me);
+    return 0;
+}
+
+static void work_that_no_abort_ends_holds_no_rank_up(void **state)
+{
+    (void)state;
+    use_devices("8");
+    assert_int_equal(run_job(2, endless_rank,
+                             (struct job){.transport = "nccl", .culprit = -1, .registered = true},
+                             false),
+                     0);
+}
+
 static int async_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
@@ -298,6 +334,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_is_killed_ends_the_others_with_its_name),
         cmocka_unit_test(a_collective_that_never_ends_is_aborted_on_every_rank),
+        cmocka_unit_test(work_that_no_abort_ends_holds_no_rank_up),
         cmocka_unit_test(what_nccl_finds_wrong_is_told_in_its_words),
         cmocka_unit_test(an_abort_is_told_to_the_others),
         cmocka_unit_test(a_device_that_fails_ends_the_others_with_its_reason),

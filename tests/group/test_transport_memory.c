@@ -88,6 +88,37 @@ static void nccl_finds_memory_at_its_first_collective(void **state)
     }
 }
 
+/* A group that ends, or has had its first operations, leaves to another what is kept for that. */
+static int keeping_rank(int rank, int n, void *argument)
+{
+    const struct job *job = argument;
+    struct cddpi_group_op op;
+    struct transport_rank me;
+    struct transport_rank other;
+    void *large;
+
+    (void)n;
+    setenv("CDDP_FAKE_CUDA_MEMORY", "134217728", 1);
+    CHECK(transport_begin(job->world, rank, job->transport, false, false, 1000, &me, &op) == 0);
+    other = me;
+    other.given = (size_t)1 << 24;
+    CHECK(transport_open(&other) == CDDP_OK);
+    other.ops->close(other.transport);
+    CHECK(me.device->ops->alloc(me.device, (size_t)127 << 20, "activations", &large) ==
+          CDDP_ERR_NO_MEMORY);
+    CHECK(last_error_has("2.0 MiB are kept for NCCL"));
+    CHECK(transport_run(&me, &op) == CDDP_OK);
+    transport_rank_end(&me);
+    return 0;
+}
+
+static void what_is_kept_for_a_group_outlives_another(void **state)
+{
+    (void)state;
+    use_devices("8");
+    assert_int_equal(run_job(2, keeping_rank, (struct job){.transport = "nccl"}, false), 0);
+}
+
 static int no_memory_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
@@ -159,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_a_transport_is_zeroed_and_may_be_freed_in_any_order),
         cmocka_unit_test(nccl_finds_memory_at_its_first_collective),
+        cmocka_unit_test(what_is_kept_for_a_group_outlives_another),
         cmocka_unit_test(memory_that_one_rank_has_not_got_is_refused_on_all),
         cmocka_unit_test(kinds_that_transports_have_not_got_are_refused_without_harm),
     };

@@ -1,5 +1,6 @@
 /* test_transport_refusals.c - transports of the CUDA module that cannot be used: they say why, on
  * every rank. */
+#include "fake_cuda/fake_numbers.h"
 #include "support/failure.h"
 #include "support/transport_fault.h"
 
@@ -143,6 +144,43 @@ static void streams_that_cannot_wait_for_memory_are_told(void **state)
 }
 
 /* Sums and weighted means, in one order and in any. */
+/* Means that deterministic.c makes of fewer ranks: of 16 bits, in place and not; and of integers,
+ * which are refused. */
+static int many_means(struct transport_rank *me, int rank, int n, double mean)
+{
+    uint16_t own[2 * TRANSPORT_RANKS];
+    uint16_t got;
+    void *in;
+    void *out;
+    struct cddpi_group_op op;
+
+    for (int i = 0; i < n; i++) {
+        own[i] = fake_float_to_bf16((float)rank);
+    }
+    in = transport_upload(me, NULL, own, sizeof own);
+    out = transport_upload(me, NULL, own, sizeof own);
+    for (int i = 0; i < 3; i++) { /* in place; from elsewhere; scattered */
+        op = transport_sum(out, 1);
+        op.kind = i == 2 ? CDDPI_REDUCE_SCATTER : CDDPI_ALL_REDUCE;
+        op.in = i == 0 ? out : in;
+        op.type = CDDP_BF16;
+        op.op = CDDP_OP_MEAN;
+        op.weighted = true;
+        op.weight = rank;
+        CHECK(transport_run(me, &op) == CDDP_OK);
+        CHECK(transport_download(me, &got, out, sizeof got) == CDDP_OK);
+        CHECK(fabs(fake_bf16_to_float(got) - mean) < 0.02 * mean);
+        CHECK(transport_download(me, &got, in, sizeof got) == CDDP_OK);
+        CHECK(got == own[0]); /* the input stays */
+    }
+    op = transport_sum(out, 1);
+    op.type = CDDP_I32;
+    op.op = CDDP_OP_MEAN;
+    CHECK(transport_start(me, &op) == CDDP_ERR_UNAVAILABLE);
+    CHECK(last_error_has("mean of i32 over 68 ranks"));
+    return 0;
+}
+
 static int many_rank(int rank, int n, void *argument)
 {
     const struct job *job = argument;
@@ -171,6 +209,7 @@ static int many_rank(int rank, int n, void *argument)
     CHECK(transport_run(&me, &op) == CDDP_OK);
     CHECK(transport_download(&me, &got, data, sizeof got) == CDDP_OK);
     CHECK(fabs(got - squares / sum) < 1e-3);
+    CHECK(job->culprit > 0 || many_means(&me, rank, n, squares / sum) == 0);
     transport_rank_end(&me);
     return 0;
 }
@@ -183,7 +222,7 @@ static void nccl_takes_more_ranks_than_a_machine_has(void **state)
     with("NCCL_MULTI_RANK_GPU_ENABLE", "1");
     for (int deterministic = 0; deterministic < 2; deterministic++) {
         assert_int_equal(
-            run_job(66, many_rank,
+            run_job(deterministic ? 66 : 68, many_rank,
                     (struct job){.transport = "nccl", .culprit = deterministic ? 1 : -1}, false),
             0);
     }

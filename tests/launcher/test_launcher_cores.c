@@ -104,21 +104,45 @@ static void the_shares_of_all_ranks_are_all_cores_once(void **state)
     cddpi_cores_fini(&cores);
 }
 
-/* GPUs of @p nodes, one after another, and a network card between them. */
+/* GPUs of @p nodes, one after another, and a network card between them. The driver's GPUs are
+ * numbered from 7 downwards. */
 static char *make_pci(const char *nodes)
 {
     char *pci = support_mkdtemp();
-    char command[1024];
+    char command[2048];
 
     snprintf(
         command, sizeof command,
-        "cd '%s' && i=1 && for n in %s; do d=0000:0$i:00.0; mkdir $d && echo 0x10de >$d/vendor "
-        "&& echo 0x030200 >$d/class && echo $n >$d/numa_node && i=$((i + 2)); done && "
+        "cd '%s' && mkdir gpus dev && i=1 && for n in %s; do d=0000:0$i:00.0; mkdir $d && echo "
+        "0x10de >$d/vendor && echo 0x030200 >$d/class && echo $n >$d/numa_node && echo 0x2330 "
+        ">$d/device && mkdir gpus/$d && printf 'Model: \\t H\\nDevice Minor: \\t %%d\\n' $((8 - "
+        "i)) "
+        ">gpus/$d/information && echo >dev/nvidia$((8 - i)) && i=$((i + 2)); done && "
         "mkdir 0000:02:00.0 && echo 0x15b3 >0000:02:00.0/vendor && "
         "echo 0x020000 >0000:02:00.0/class && echo 0 >0000:02:00.0/numa_node",
         pci, nodes);
     assert_int_equal(system(command), 0);
     return pci;
+}
+
+/* As cddpi_gpu_nodes(), in a folder of make_pci(). */
+static int gpu_nodes(const char *pci, const char *visible, int *out)
+{
+    char driver[512];
+    char dev[512];
+    struct cddpi_gpu_paths paths = {pci, driver, dev};
+
+    snprintf(driver, sizeof driver, "%s/gpus", pci);
+    snprintf(dev, sizeof dev, "%s/dev", pci);
+    return cddpi_gpu_nodes(&paths, visible, out);
+}
+
+static void run_in(const char *folder, const char *what)
+{
+    char command[1024];
+
+    snprintf(command, sizeof command, "cd '%s' && %s", folder, what);
+    assert_int_equal(system(command), 0);
 }
 
 static void gpus_are_found_with_their_nodes(void **state)
@@ -128,15 +152,73 @@ static void gpus_are_found_with_their_nodes(void **state)
     char *pci = make_pci("1 0 -1");
 
     (void)state;
-    assert_int_equal(cddpi_gpu_nodes(pci, NULL, nodes), 3);
+    assert_int_equal(gpu_nodes(pci, NULL, nodes), 3);
     assert_memory_equal(nodes, of_all, sizeof of_all);
-    assert_int_equal(cddpi_gpu_nodes(pci, "2,0", nodes), 2);
+    assert_int_equal(gpu_nodes(pci, "2,0", nodes), 2);
     assert_true(nodes[0] == -1 && nodes[1] == 1);
-    assert_int_equal(cddpi_gpu_nodes(pci, "1,7,0", nodes), 1);
-    assert_int_equal(cddpi_gpu_nodes(pci, "", nodes), 0);
-    assert_int_equal(cddpi_gpu_nodes(pci, "GPU-cafe", nodes), 0);
-    assert_int_equal(cddpi_gpu_nodes("no-such-sys", NULL, nodes), 0);
+    assert_int_equal(gpu_nodes(pci, "1,-1,0", nodes), 1);
+    assert_int_equal(gpu_nodes(pci, "1,7,0", nodes), 0);
+    assert_int_equal(gpu_nodes(pci, "", nodes), 0);
+    assert_int_equal(gpu_nodes(pci, "GPU-cafe", nodes), 0);
+    assert_int_equal(gpu_nodes("no-such-sys", NULL, nodes), 0);
+    run_in(pci, "echo 0x20b0 >0000:03:00.0/device"); /* CUDA's order is not that of PCI */
+    assert_int_equal(gpu_nodes(pci, NULL, nodes), 0);
     support_rmdir(pci);
+}
+
+/* A container or a scheduler hides the driver's folder of a GPU, or its device file. CUDA numbers
+ * the rest from 0 on. */
+static void hidden_gpus_do_not_count(void **state)
+{
+    int nodes[CDDPI_MACHINE_GPUS];
+    char *pci = make_pci("2 1 0");
+
+    (void)state;
+    run_in(pci, "rm dev/nvidia7");
+    assert_int_equal(gpu_nodes(pci, "0,1", nodes), 2);
+    assert_true(nodes[0] == 1 && nodes[1] == 0);
+    run_in(pci, "rm -r gpus/0000:03:00.0");
+    assert_int_equal(gpu_nodes(pci, NULL, nodes), 1);
+    assert_int_equal(nodes[0], 0);
+    run_in(pci, "echo Model: H >gpus/0000:05:00.0/information");
+    assert_int_equal(gpu_nodes(pci, NULL, nodes), 0);
+    support_rmdir(pci);
+}
+
+/* Cores move only for jobs on GPUs, and only where rank r opens GPU r. */
+static void jobs_on_gpus_are_known_by_options_and_environment(void **state)
+{
+    static const struct {
+        const char *arguments[2], *device, *visible;
+        bool per_gpu, expected;
+    } cases[] = {
+        {{NULL}, NULL, NULL, false, false},
+        {{NULL}, NULL, NULL, true, true},
+        {{NULL}, "cuda", NULL, false, true},
+        {{NULL}, "cpu", "0,1", false, false},
+        {{NULL}, "cuda:1", NULL, false, false},
+        {{NULL}, NULL, "0,1", false, true},
+        {{NULL}, NULL, "", false, false},
+        {{"train.device=cuda"}, NULL, NULL, false, true},
+        {{"train.device=cuda", "train.device=cpu"}, NULL, "0", false, false},
+        {{"train.device=auto"}, "cuda", NULL, false, true},
+        {{"train.devices=[\"cuda:0\"]"}, "cuda", "0", true, false},
+        {{"parallel.devices=[\"cuda:0\"]", "train.device=cuda"}, NULL, NULL, false, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *arguments[2] = {(char *)(uintptr_t)cases[i].arguments[0],
+                              (char *)(uintptr_t)cases[i].arguments[1]};
+        struct cddpi_launch_options options = {.config = "train.conf",
+                                               .per_gpu = cases[i].per_gpu,
+                                               .arguments = arguments,
+                                               .argument_count = (arguments[0] != NULL) +
+                                                                 (arguments[1] != NULL)};
+
+        assert_int_equal(cddpi_gpu_per_rank(&options, cases[i].device, cases[i].visible),
+                         cases[i].expected);
+    }
 }
 
 static void ranks_get_cores_near_their_gpus(void **state)
@@ -149,10 +231,11 @@ static void ranks_get_cores_near_their_gpus(void **state)
         {2, 2, {1, 0}, {"4-7,12-15", "0-3,8-11"}},
         {4, 4, {1, 1, 0, 0}, {"4-5,12-13", "6-7,14-15", "0-1,8-9", "2-3,10-11"}},
         {4, 4, {1, 0, 1, 0}, {"4-5,12-13", "0-1,8-9", "6-7,14-15", "2-3,10-11"}},
-        {2, 4, {1, 1, 0, 0}, {"4-7,12-15", "0-3,8-11"}},              /* 2 GPUs each */
-        {2, 2, {1, 1}, {"0-1,4-5,8-9,12-13", "2-3,6-7,10-11,14-15"}}, /* both want one node */
-        {2, 2, {-1, -1}, {"0-3,8-11", "4-7,12-15"}},                  /* not known */
-        {3, 2, {1, 1}, {"0-1,8-9", "2-4,10-12", "5-7,13-15"}},        /* too few: as without GPUs */
+        {2, 4, {1, 0, 0, 0}, {"4-7,12-15", "0-3,8-11"}}, /* rank r opens GPU r */
+        {4, 8, {1, 1, 1, 1}, {"0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"}},
+        {2, 2, {1, 1}, {"0-3,8-11", "4-7,12-15"}},   /* both want one node: neither is split */
+        {2, 2, {-1, -1}, {"0-3,8-11", "4-7,12-15"}}, /* not known */
+        {3, 2, {1, 1}, {"0-1,8-9", "2-4,10-12", "5-7,13-15"}}, /* too few: as without GPUs */
     };
     char *sys = make_machine();
 
@@ -181,6 +264,8 @@ int main(void)
         cmocka_unit_test(without_topology_each_processor_is_a_core),
         cmocka_unit_test(the_shares_of_all_ranks_are_all_cores_once),
         cmocka_unit_test(gpus_are_found_with_their_nodes),
+        cmocka_unit_test(hidden_gpus_do_not_count),
+        cmocka_unit_test(jobs_on_gpus_are_known_by_options_and_environment),
         cmocka_unit_test(ranks_get_cores_near_their_gpus),
     };
 

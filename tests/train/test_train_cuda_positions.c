@@ -209,6 +209,39 @@ static void a_size_that_is_chosen_has_the_bits_of_the_same_that_is_given(void **
     assert_same_metrics("automatic", "given", 6, ALL);
 }
 
+/* The MiB that one rank's micro-batches may take. */
+static double budget_of(const char *name, int ranks)
+{
+    const char *const arguments[] = {"train.max_steps=2", "train.micro_batch=auto", NULL};
+    struct run run = run_named("small.conf", ranks, name, CUDA, arguments);
+    char *text = output(&run, "err", 0);
+    const char *at = strstr(text, "\"auto\" is ");
+    double mib = 0;
+
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "\"auto\" is %*d: here, %*d need %*f %*s of %lf MiB", &mib), 1);
+    free(text);
+    return mib;
+}
+
+static void ranks_that_share_a_gpu_share_its_memory(void **state)
+{
+    double one;
+    double three;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    setenv("CDDP_FAKE_CUDA_MEMORY", "1000000000", 1);
+    setenv("CDDP_FAKE_CUDA_DEVICES", "1", 1);
+    setenv("CDDP_BACKEND", "host", 1);
+    one = budget_of("alone", 1);
+    three = budget_of("shared", 3);
+    assert_true(three > 0.3 * one && three < 0.35 * one);
+    unsetenv("CDDP_BACKEND");
+    setenv("CDDP_FAKE_CUDA_DEVICES", "8", 1);
+    unsetenv("CDDP_FAKE_CUDA_MEMORY");
+}
+
 static void what_cannot_have_the_same_bits_is_refused(void **state)
 {
     struct run_options options = {
@@ -234,6 +267,7 @@ int main(void)
         cmocka_unit_test(a_language_model_has_the_same_bits_at_any_number_of_ranks),
         cmocka_unit_test(a_run_goes_on_at_another_number_of_ranks_with_the_same_bits),
         cmocka_unit_test(a_size_that_is_chosen_has_the_bits_of_the_same_that_is_given),
+        cmocka_unit_test(ranks_that_share_a_gpu_share_its_memory),
         cmocka_unit_test(what_cannot_have_the_same_bits_is_refused),
     };
 

@@ -59,7 +59,6 @@ static void equal_shares_are_plain_sums_in_the_type_of_the_wire(void **state)
             assert_true(calls_of(name, rank, "window") > 0);
             assert_true(calls_of(other, rank, "send") > 0);
             assert_int_equal(calls_of(other, rank, "window"), 0);
-            assert_int_equal(calls_of(other, rank, "copy engines"), 0);
         }
         assert_same_steps(other, name, 1, 4, i == 0 ? 1e-5 : 2e-2);
     }
@@ -205,7 +204,6 @@ static void memory_is_registered_as_far_as_the_version_can(void **state)
                  {"22703", true, false}, /* it says so */
                  {"22605", false, true},
                  {"21805", false, false}};
-    bool engines = false;
 
     (void)state;
     NEEDS_EMULATED_MODULE();
@@ -224,9 +222,8 @@ static void memory_is_registered_as_far_as_the_version_can(void **state)
         free(text);
         assert_int_equal(calls_of(name, 1, "window") > 0, cases[i].windows);
         assert_int_equal(calls_of(name, 1, "register") > 0, cases[i].registers);
-        /* from 2.28 on, if the headers of this build are as new */
-        engines = i == 0 ? calls_of(name, 1, "copy engines") > 0 : engines;
-        assert_int_equal(calls_of(name, 1, "copy engines") > 0, i < 2 && engines);
+        /* no abort ends an all_gather of copy engines */
+        assert_int_equal(calls_of(name, 1, "copy engines"), 0);
         assert_same_run("nccl-22809", name, 4);
     }
     unsetenv("CDDP_PRODUCTS");

@@ -60,6 +60,7 @@ struct cddpi_device_ops {
     void (*unpin)(struct cddpi_device *device, void *memory);
     /* Whether @p memory is this device's; then the CPU must not touch it. Any thread. */
     bool (*owns)(const struct cddpi_device *device, const void *memory);
+    /* free_bytes: what can be allocated, without what is kept for others. */
     cddp_status (*memory)(struct cddpi_device *device, struct cddpi_device_memory *out);
 
     /* In stream order. @p to or @p from may be host memory; it must be pinned if the call must not

@@ -291,8 +291,8 @@ struct cddpi_loss_result {
     double loss_sum; /* over all predictions, as in PyTorch with reduction="sum" */
     int correct;     /* predictions whose largest output is that of the label; 0: real targets */
     int count;       /* predictions: samples, or the tokens of all sequences */
-    /* of collected sums, until as many as CDDPI_MODEL_COLLECTED follow: loss_sum before it was
-     * rounded; else NULL */
+    /* of collected sums, until the next cddpi_model_collect(): loss_sum before it was rounded; else
+     * NULL */
     const struct cddpi_exact_sum *exact;
 };
 

@@ -76,14 +76,31 @@ uint64_t cddpi_auto_micro_batch_budget(bool on_device, uint64_t left, int sharer
     return on_device ? share / 8 * 7 : share / 2;
 }
 
-static cddp_status find_budget(struct cddpi_trainer *trainer, uint64_t *out)
+/* Count the ranks that have this rank's device, among them itself. Collective. */
+static cddp_status count_sharers(struct cddpi_trainer *trainer, int *out)
+{
+    const size_t bytes = sizeof trainer->device->unique;
+    const char *own = trainer->device->unique;
+    int sharers = 0;
+    void *all = NULL;
+
+    CDDPI_TRY(cddpi_all_gather_bytes(trainer->group, own, bytes, &all));
+    for (int r = 0; r < cddp_group_world_size(trainer->group); r++) {
+        sharers += strncmp((const char *)all + (size_t)r * bytes, own, bytes) == 0;
+    }
+    cddpi_free(all);
+    *out = sharers;
+    return CDDP_OK;
+}
+
+static cddp_status find_budget(struct cddpi_trainer *trainer, int sharers, uint64_t *out)
 {
     struct cddpi_device_memory memory;
     struct cddpi_memory_left left;
 
     if (cddpi_device_is_async(trainer->device)) {
         CDDPI_TRY(trainer->device->ops->memory(trainer->device, &memory));
-        *out = cddpi_auto_micro_batch_budget(true, memory.free_bytes, 1);
+        *out = cddpi_auto_micro_batch_budget(true, memory.free_bytes, sharers);
         return CDDP_OK;
     }
     cddpi_memory_left(&left);
@@ -169,13 +186,15 @@ cddp_status cddpi_trainer_choose_micro_batch(struct cddpi_trainer *trainer)
     struct cddpi_auto_micro_batch own = {.samples = 0};
     uint64_t budget = 0;
     int64_t earlier = 0;
+    int sharers;
     cddp_status status;
 
     if (config->train.micro_batch != CDDPI_AUTO) {
         return CDDP_OK;
     }
+    CDDPI_TRY(count_sharers(trainer, &sharers)); /* after it, all ranks hold their models */
     status = trainer->rank == 0 ? find_earlier(trainer, &earlier) : CDDP_OK;
-    status = status == CDDP_OK ? find_budget(trainer, &budget) : status;
+    status = status == CDDP_OK ? find_budget(trainer, sharers, &budget) : status;
     if (status == CDDP_OK) {
         status = cddpi_auto_micro_batch_find(config, trainer->model, trainer->replicas.count,
                                              budget, &own);

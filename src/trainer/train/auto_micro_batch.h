@@ -22,8 +22,8 @@ uint64_t cddpi_micro_batch_sums_bytes(const struct cddpi_config *config,
                                       const struct cddpi_model *model, int replicas,
                                       int64_t samples);
 
-/** What a rank may use, of the @p left bytes that its device has, or that @p sharers ranks of a
- *  machine have in common. The rest is for what is not estimated: batches on their way, scratch
+/** What a rank may use, of the @p left bytes that @p sharers ranks of a device or a machine have in
+ *  common. The rest is for what is not estimated: batches on their way, scratch
  *  memory of libraries. */
 uint64_t cddpi_auto_micro_batch_budget(bool on_device, uint64_t left, int sharers);
 

@@ -50,7 +50,8 @@ cddp_status cuda_memory(struct cddpi_device *device, struct cddpi_device_memory 
         CDDPI_TRY(CUDA_CHECK(
             device, cudaMemPoolGetAttribute(self->pool, cudaMemPoolAttrUsedMemCurrent, &used)));
     }
-    out->free_bytes = free_bytes + (reserved > used ? reserved - used : 0);
+    free_bytes += reserved > used ? reserved - used : 0;
+    out->free_bytes = free_bytes > self->kept_bytes ? free_bytes - self->kept_bytes : 0;
     out->total_bytes = total_bytes;
     return CDDP_OK;
 }
@@ -151,7 +152,9 @@ void cuda_release(struct cddpi_device *device, void *memory)
     }
     /* An error here comes from earlier work; the next check reports it. */
     if (self->pool == NULL) {
-        (void)cudaFree(memory);
+        if (cuda_may_free(device)) {
+            (void)cudaFree(memory);
+        }
     } else {
         (void)cudaFreeAsync(memory, self->streams[CDDPI_STREAM_COMPUTE]);
     }
@@ -175,7 +178,7 @@ cddp_status cuda_pin(struct cddpi_device *device, size_t bytes, void **out)
 
 void cuda_unpin(struct cddpi_device *device, void *memory)
 {
-    if (memory != NULL && cuda_enter(device) == CDDP_OK) {
+    if (memory != NULL && cuda_enter(device) == CDDP_OK && cuda_may_free(device)) {
         (void)cudaFreeHost(memory);
     }
 }

@@ -19,6 +19,8 @@ struct cuda_device {
     bool adopted;       /* the caller owns the compute stream */
     cudaMemPool_t pool; /* NULL: the device has no pools, so allocation waits for the device */
     size_t kept_bytes;  /* large allocations leave this much for others (NCCL); 0: nothing */
+    int keepers;        /* transports for which it is kept */
+    bool doubtful;      /* work may never end: see cuda_doubt(); atomic */
     int multiprocessors;
     int capability;   /* 10 x major + minor: 90 */
     uint64_t capture; /* number of the current capture; 0: none */
@@ -50,6 +52,13 @@ static inline bool cuda_is_captured(cudaStream_t stream)
     return cudaStreamIsCapturing(stream, &state) == cudaSuccess &&
            state != cudaStreamCaptureStatusNone;
 }
+
+/** Tell that the work in the streams may never end, after an abort or a wait that timed out. From
+ *  then on cuda_may_free() asks the streams, until all of them are empty. Any thread. */
+void cuda_doubt(struct cddpi_device *device);
+/** Whether memory may be freed for which the driver waits until all work is done (cudaFree(),
+ *  cudaFreeHost()). If not, leave it to the end of the process. */
+bool cuda_may_free(struct cddpi_device *device);
 
 /** Like the device's record and order, in a stream of the caller that is not being captured. */
 cddp_status cuda_event_record_in(struct cddpi_device *device, struct cddpi_event *event,

@@ -6,6 +6,9 @@
 
 #include <nvtx3/nvToolsExt.h>
 
+/* How long to wait for work that may never end. */
+enum { DOUBTFUL_MS = 10000 };
+
 static const char *const stream_names[CDDPI_STREAM_COUNT] = {[CDDPI_STREAM_COMPUTE] = "compute",
                                                              [CDDPI_STREAM_COMM] = "communication",
                                                              [CDDPI_STREAM_COPY] = "copy"};
@@ -178,10 +181,39 @@ cudaError_t cuda_stream_ready(void *stream)
     return cudaStreamQuery((cudaStream_t)stream);
 }
 
+void cuda_doubt(struct cddpi_device *device)
+{
+    __atomic_store_n(&cuda_device_of(device)->doubtful, true, __ATOMIC_RELEASE);
+}
+
+static bool is_doubtful(const struct cuda_device *device)
+{
+    return __atomic_load_n(&device->doubtful, __ATOMIC_ACQUIRE);
+}
+
+bool cuda_may_free(struct cddpi_device *device)
+{
+    struct cuda_device *self = cuda_device_of(device);
+
+    if (!is_doubtful(self)) {
+        return true;
+    }
+    if (self->capture != 0) {
+        return false; /* asking a stream would end its capture */
+    }
+    for (int i = 0; i < CDDPI_STREAM_COUNT; i++) {
+        if (cuda_asked(cudaStreamQuery(self->streams[i])) == cudaErrorNotReady) {
+            return false;
+        }
+    }
+    return true;
+}
+
 cddp_status cuda_finish(struct cddpi_device *device, uint32_t timeout_ms)
 {
     struct cuda_device *self = cuda_device_of(device);
-    int64_t deadline_ns = cddpi_deadline_ns(timeout_ms);
+    uint32_t patience = is_doubtful(self) && timeout_ms > DOUBTFUL_MS ? DOUBTFUL_MS : timeout_ms;
+    int64_t deadline_ns = cddpi_deadline_ns(patience);
 
     CDDPI_TRY(cuda_enter(device));
     for (int i = 0; i < CDDPI_STREAM_COUNT; i++) {
@@ -189,12 +221,14 @@ cddp_status cuda_finish(struct cddpi_device *device, uint32_t timeout_ms)
                                       (uint32_t)cddpi_left_ms(deadline_ns));
 
         if (error == cudaErrorNotReady) {
+            cuda_doubt(device);
             return cuda_fail(device, CDDP_ERR_TIMEOUT,
                              "the %s stream's work was not done within %u ms", stream_names[i],
-                             timeout_ms);
+                             patience);
         }
         CDDPI_TRY(CUDA_CHECK(device, error));
     }
+    __atomic_store_n(&self->doubtful, false, __ATOMIC_RELEASE);
     return CDDP_OK;
 }
 

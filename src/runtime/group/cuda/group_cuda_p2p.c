@@ -213,7 +213,7 @@ static bool is_dry(struct cddpi_p2p *p2p)
             dry = cddpi_transport_drain(p2p->device, stream, P2P_DRAIN_MS);
         }
     }
-    return dry;
+    return dry && cuda_may_free(p2p->device); /* the driver waits for other streams, too */
 }
 
 bool cddpi_p2p_close(struct cddpi_p2p *p2p)

@@ -131,11 +131,11 @@ cddp_status cddpi_nccl_deterministic(struct nccl_transport *nccl, const struct c
     size_t parts = op->kind == CDDPI_REDUCE_SCATTER ? 1 : (size_t)nccl->size;
     size_t most = (nccl->row - NCCL_GRAIN) / element * parts;
 
-    if (nccl->size > CDDPI_CUDA_REDUCE_RANKS) {
+    if (nccl->size > CDDPI_NCCL_ORDERED_RANKS) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "%s of %s over %d ranks: these are made in one order, of at most %d",
                           cddp_op_name(op->op), cddp_type_name(op->type), nccl->size,
-                          CDDPI_CUDA_REDUCE_RANKS);
+                          CDDPI_NCCL_ORDERED_RANKS);
     }
     CDDPI_TRY(op->weighted ? cddpi_nccl_gather_weights(nccl, op) : CDDP_OK);
     for (size_t at = 0; at < op->count; at += most) {

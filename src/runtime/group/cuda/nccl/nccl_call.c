@@ -170,6 +170,19 @@ void cddpi_nccl_release_comm(struct nccl_transport *nccl, __typeof__(ncclCommAbo
     drop_farewell(release);
 }
 
+bool cddpi_nccl_drain(struct nccl_transport *nccl)
+{
+    bool was_stuck = nccl->stuck;
+
+    nccl->stuck = !cddpi_transport_drain(nccl->device, nccl->stream, was_stuck ? 0 : NCCL_DRAIN_MS);
+    if (nccl->stuck && !was_stuck) {
+        cuda_doubt(nccl->device);
+        cddpi_transport_warn(nccl->device, "work on the device does not end: memory of the group "
+                                           "stays until this process ends");
+    }
+    return !nccl->stuck;
+}
+
 void cddpi_nccl_abort(struct nccl_transport *nccl, const char *reason)
 {
     int64_t deadline_ns = cddpi_deadline_ns(ABORT_PATIENCE_MS);
@@ -180,6 +193,7 @@ void cddpi_nccl_abort(struct nccl_transport *nccl, const char *reason)
     if (!atomic_compare_exchange_strong(&nccl->aborted, &none, 1)) {
         return;
     }
+    cuda_doubt(nccl->device); /* NCCL from 2.28 on has kernels that no abort ends */
     snprintf(nccl->reason, sizeof nccl->reason, "%s", reason);
     atomic_store_explicit(&nccl->aborted, 2, memory_order_release);
     while (!(locked = pthread_mutex_trylock(&nccl->mutex) == 0) && cddpi_now_ns() < deadline_ns) {

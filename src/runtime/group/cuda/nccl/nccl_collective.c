@@ -6,7 +6,8 @@
  * the rank's share of all weights. If the input must stay, NCCL multiplies. The share is in device
  * memory, because it is computed in the stream. In 16
  * bits the share would be wrong by up to 0.4 %, so means of 16-bit types use deterministic.c. So do
- * integer means, since NCCL adds in the type itself, which overflows. */
+ * integer means, since NCCL adds in the type itself, which overflows. With more ranks than its
+ * kernel takes, each rank rounds its scaled input to 16 bits; integer means are refused. */
 #include "group/cuda/nccl/nccl_transport.h"
 #include "kernels/cuda/cuda_kernels.h"
 
@@ -133,16 +134,19 @@ static cddp_status mean(struct nccl_transport *nccl, const struct cddpi_group_op
                                         nccl->weights + nccl->own_weight + 4, op->count, op->out);
 }
 
-static cddp_status scale_and_sum(struct nccl_transport *nccl, const struct cddpi_group_op *op)
+/* @p scaled: memory for @p count elements, the input or another. */
+static cddp_status scale_and_sum(struct nccl_transport *nccl, const struct cddpi_group_op *op,
+                                 size_t count, void *scaled)
 {
     const struct cddpi_cuda_kernels *kernels = nccl->device->kernels;
     double *share = nccl->weights + nccl->own_weight + 2;
 
     CDDPI_TRY(cddpi_nccl_gather_weights(nccl, op));
     CDDPI_TRY(kernels->share(nccl->device, CDDP_F64, nccl->weights, nccl->size, nccl->rank, share));
+    CDDPI_TRY(cddpi_nccl_copy(nccl, scaled, op->in, count * cddp_type_bytes(op->type)));
     /* a share of 0 writes zeros */
-    CDDPI_TRY(kernels->scale(nccl->device, op->type, share, op->count, op->out));
-    return reduce_with(nccl, op, op->out, ncclSum);
+    CDDPI_TRY(kernels->scale(nccl->device, op->type, share, count, scaled));
+    return reduce_with(nccl, op, scaled, ncclSum);
 }
 
 static cddp_status reduce_shares(struct nccl_transport *nccl, const struct cddpi_group_op *op,
@@ -160,30 +164,41 @@ static cddp_status reduce_shares(struct nccl_transport *nccl, const struct cddpi
     return NCCL_CALL(nccl, destroy_factor, redop, nccl->comm);
 }
 
-/* A rank of weight 0 reduces zeros instead of its input, since 0 times NaN would be NaN. */
-static cddp_status reduce_nothing(struct nccl_transport *nccl, const struct cddpi_group_op *op)
+static cddp_status reduce_zeros(struct nccl_transport *nccl, const struct cddpi_group_op *op,
+                                size_t count, void *zeros)
+{
+    CDDPI_TRY(CUDA_CHECK(
+        nccl->device, cudaMemsetAsync(zeros, 0, count * cddp_type_bytes(op->type), nccl->stream)));
+    return reduce_shares(nccl, op, zeros);
+}
+
+/* Reduce something else than the input, which stays: let @p reduction make it in the output, or in
+ * memory of its own if a rank's output may be smaller, or NULL. */
+static cddp_status reduce_another(struct nccl_transport *nccl, const struct cddpi_group_op *op,
+                                  cddp_status (*reduction)(struct nccl_transport *nccl,
+                                                           const struct cddpi_group_op *op,
+                                                           size_t count, void *in))
 {
     struct cddpi_device *device = nccl->device;
-    size_t bytes = op->count * cddp_type_bytes(op->type);
+    size_t count = op->count;
     cudaMemPool_t pool = cuda_device_of(device)->pool;
-    void *zeros = op->out;
+    void *in = op->out;
     cddp_status status = CDDP_OK;
 
-    if (op->kind == CDDPI_REDUCE_SCATTER) {
-        bytes *= (size_t)nccl->size;
+    if (op->kind != CDDPI_ALL_REDUCE) {
+        size_t bytes;
+
+        count *= op->kind == CDDPI_REDUCE_SCATTER ? (size_t)nccl->size : 1;
+        bytes = count * cddp_type_bytes(op->type);
         status = CUDA_CHECK(device, pool != NULL
-                                        ? cudaMallocFromPoolAsync(&zeros, bytes, pool, nccl->stream)
-                                        : cudaMalloc(&zeros, bytes));
+                                        ? cudaMallocFromPoolAsync(&in, bytes, pool, nccl->stream)
+                                        : cudaMalloc(&in, bytes));
     }
     if (status == CDDP_OK) {
-        status = CUDA_CHECK(device, cudaMemsetAsync(zeros, 0, bytes, nccl->stream));
+        status = reduction(nccl, op, count, in);
     }
-    if (status == CDDP_OK) {
-        status = reduce_shares(nccl, op, zeros);
-    }
-    if (status == CDDP_OK && zeros != op->out) { /* without a pool, this waits for the peers */
-        status = CUDA_CHECK(device,
-                            pool != NULL ? cudaFreeAsync(zeros, nccl->stream) : cudaFree(zeros));
+    if (status == CDDP_OK && in != op->out) { /* without a pool, this waits for the peers */
+        status = CUDA_CHECK(device, pool != NULL ? cudaFreeAsync(in, nccl->stream) : cudaFree(in));
     }
     return status;
 }
@@ -192,8 +207,9 @@ static cddp_status reduce(struct nccl_transport *nccl, const struct cddpi_group_
 {
     bool real = op->type == CDDP_F32 || op->type == CDDP_F64;
     bool half = op->type == CDDP_F16 || op->type == CDDP_BF16;
+    bool many = nccl->size > CDDPI_NCCL_ORDERED_RANKS;
 
-    if (nccl->deterministic || (op->weighted && half) ||
+    if (nccl->deterministic || (op->weighted && half && !many) ||
         (op->op == CDDP_OP_MEAN && !real && !half)) {
         return cddpi_nccl_deterministic(nccl, op);
     }
@@ -203,9 +219,14 @@ static cddp_status reduce(struct nccl_transport *nccl, const struct cddpi_group_
                    : reduce_with(nccl, op, op->in, operation(op->op));
     }
     if (op->kind == CDDPI_ALL_REDUCE && op->in == op->out) {
-        return scale_and_sum(nccl, op);
+        return scale_and_sum(nccl, op, op->count, op->out);
     }
-    return op->weight > 0 ? reduce_shares(nccl, op, op->in) : reduce_nothing(nccl, op);
+    if (half) { /* NCCL would multiply with a share of 16 bits */
+        return reduce_another(nccl, op, scale_and_sum);
+    }
+    /* a rank of weight 0 reduces zeros instead of its input, since 0 times NaN would be NaN */
+    return op->weight > 0 ? reduce_shares(nccl, op, op->in)
+                          : reduce_another(nccl, op, reduce_zeros);
 }
 
 /* gather, scatter and all_to_all: send one block to, and receive one block from, each rank that has

@@ -81,12 +81,6 @@ static cddp_status connect_ranks(struct nccl_transport *nccl, ncclUniqueId id)
     cddp_status status;
 
     config.blocking = 0;
-#if NCCL_VERSION_CODE >= 22800
-    /* all_gathers between windows by copy engines, which leave the multiprocessors to kernels */
-    if (nccl->library.version >= 22800 && !nccl->deterministic && nccl->params.host_count <= 1) {
-        config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
-    }
-#endif
     pthread_mutex_lock(&nccl->mutex);
     result = nccl->library.init(&comm, nccl->size, id, nccl->rank, &config);
     nccl->comm = comm;
@@ -124,7 +118,7 @@ static cddp_status retire(struct nccl_transport *nccl)
         block->registration = NULL;
         block->window = NULL;
     }
-    if (!cddpi_transport_drain(nccl->device, nccl->stream, NCCL_DRAIN_MS)) {
+    if (!cddpi_nccl_drain(nccl)) {
         status = cddpi_fail(CDDP_ERR_TIMEOUT, "NCCL: work under way does not end");
     }
     cddpi_nccl_release_comm(nccl, nccl->library.abort, comm);

@@ -29,23 +29,55 @@ static bool has_windows(const struct nccl_transport *nccl, const struct nccl_blo
            !block->own && !nccl->deterministic && (wanted == NULL || strcmp(wanted, "0") != 0);
 }
 
+/* Where NCCL's thread writes a window, perhaps after this rank no longer waits. */
+struct window_cell {
+    ncclWindow_t window;
+    struct window_cell *next;
+};
+
+/* Cells that a thread of NCCL may still write, so they stay until the process ends. */
+static _Atomic(struct window_cell *) lost_cells;
+
+static void lose(struct window_cell *cell)
+{
+    cell->next = atomic_load(&lost_cells);
+    while (!atomic_compare_exchange_weak(&lost_cells, &cell->next, cell)) {
+    }
+}
+
+static cddp_status register_window(struct nccl_transport *nccl, struct nccl_block *block,
+                                   size_t bytes, struct window_cell *cell)
+{
+    cddp_status status = NCCL_CALL(nccl, register_window, nccl->comm, block->memory, bytes,
+                                   &cell->window, NCCL_WIN_COLL_SYMMETRIC);
+
+    if (status != CDDP_OK) {
+        lose(cell);
+        return status;
+    }
+    block->window = cell->window;
+    cddpi_free(cell);
+    return CDDP_OK;
+}
+
 /* With a window, kernels of all ranks access the memory directly, if all ranks have a window. With
- * a registration only, a rank's own memory need not be copied before it is sent. */
+ * a registration only, a rank's own memory need not be copied before it is sent. @p cell: for the
+ * window, which this function releases; NULL: no window. */
 static cddp_status register_block(struct nccl_transport *nccl, struct nccl_block *block,
-                                  size_t bytes, bool window)
+                                  size_t bytes, struct window_cell *cell)
 {
     uint32_t whole = nccl->timeout_ms;
-    cddp_status status = CDDP_OK;
+    cddp_status status = cddpi_nccl_enter(nccl);
 
-    CDDPI_TRY(cddpi_nccl_enter(nccl));
+    if (status != CDDP_OK) {
+        cddpi_free(cell);
+        return status;
+    }
     /* at most half the timeout, so that a rank that failed at once can still notify the ranks that
      * wait here */
     nccl->timeout_ms = whole / 2 < NCCL_REGISTER_MS ? whole / 2 : NCCL_REGISTER_MS;
-    if (window) {
-        nccl->window = NULL;
-        status = NCCL_CALL(nccl, register_window, nccl->comm, block->memory, bytes, &nccl->window,
-                           NCCL_WIN_COLL_SYMMETRIC);
-        block->window = status == CDDP_OK ? nccl->window : NULL;
+    if (cell != NULL) {
+        status = register_window(nccl, block, bytes, cell);
     }
     if (status == CDDP_OK && block->window == NULL && !block->own &&
         nccl->library.register_buffer != NULL && nccl->library.deregister_buffer != NULL) {
@@ -62,11 +94,18 @@ static cddp_status register_block(struct nccl_transport *nccl, struct nccl_block
 static cddp_status register_on_all(struct nccl_transport *nccl, struct nccl_block *block,
                                    size_t bytes)
 {
+    struct window_cell *cell = has_windows(nccl, block) ? cddpi_zalloc(sizeof *cell) : NULL;
+    cddp_status status;
     bool lacks;
     bool failed;
 
-    CDDPI_TRY(cddpi_nccl_any(nccl, !has_windows(nccl, block), &lacks));
-    failed = register_block(nccl, block, bytes, !lacks) != CDDP_OK;
+    status = cddpi_nccl_any(nccl, cell == NULL, &lacks);
+    if (status != CDDP_OK || lacks) {
+        cddpi_free(cell);
+        cell = NULL;
+    }
+    CDDPI_TRY(status);
+    failed = register_block(nccl, block, bytes, cell) != CDDP_OK;
     if (failed) {
         atomic_store(&nccl->suspect, true);
         cddpi_log(CDDPI_LOG_WARN,
@@ -160,11 +199,9 @@ void cddpi_nccl_free(struct cddpi_device_transport *base, void *memory)
         if (block->memory == memory) {
             *link = block->next;
             /* the caller no longer uses the memory, but the stream may */
-            if (cddpi_transport_drain(nccl->device, nccl->stream, NCCL_DRAIN_MS)) {
+            if (cddpi_nccl_drain(nccl)) {
                 unmake(nccl, block);
             } else {
-                cddpi_transport_warn(nccl->device, "work on the device does not end: memory of the "
-                                                   "group stays until this process ends");
                 cddpi_free(block);
             }
             return;

@@ -1,5 +1,6 @@
 /* nccl_transport.c - owns the transport "nccl": opens it, closes it, and runs its operations. */
 #include "group/cuda/nccl/nccl_transport.h"
+#include "base/log.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 #include <stdio.h>
@@ -151,10 +152,23 @@ static void keep_memory(struct nccl_transport *nccl)
     size_t total_bytes;
 
     if (nccl->size > 1 && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
+        struct cuda_device *device = cuda_device_of(nccl->device);
         size_t most = total_bytes / 64;
 
-        cuda_device_of(nccl->device)->kept_bytes = most < NCCL_KEPT_BYTES ? most : NCCL_KEPT_BYTES;
+        device->kept_bytes = most < NCCL_KEPT_BYTES ? most : NCCL_KEPT_BYTES;
+        device->keepers++;
+        nccl->keeps = true;
     }
+}
+
+static void keep_no_longer(struct nccl_transport *nccl)
+{
+    struct cuda_device *device = cuda_device_of(nccl->device);
+
+    if (nccl->keeps && --device->keepers == 0) {
+        device->kept_bytes = 0;
+    }
+    nccl->keeps = false;
 }
 
 /* Before one of NCCL's first operations: give it the memory that the pool holds but does not use.
@@ -165,11 +179,11 @@ static void make_room(struct nccl_transport *nccl)
     size_t free_bytes;
     size_t total_bytes;
 
-    if (device->kept_bytes == 0 || cuda_is_captured(nccl->stream)) {
+    if (!nccl->keeps || cuda_is_captured(nccl->stream)) {
         return;
     }
     if (++nccl->begun == NCCL_KEPT_OPS) {
-        device->kept_bytes = 0;
+        keep_no_longer(nccl);
     } else if (device->pool != NULL && cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess &&
                free_bytes < 4 * device->kept_bytes) {
         (void)cudaMemPoolTrimTo(device->pool, 0);
@@ -199,6 +213,13 @@ static cddp_status open_ranks(struct nccl_transport *nccl)
 static void tell_hosts(const struct cddpi_device_open_params *params, int version)
 {
     if (params->host_count > 1 && version < NCCL_REGISTERS_SAFELY) {
+        if (params->rank == 0 && getenv("NCCL_LOCAL_REGISTER") == NULL) {
+            cddpi_log(
+                CDDPI_LOG_INFO,
+                "NCCL before 2.32 may hang with registered memory between hosts: "
+                "NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0 from now on, for all of this "
+                "process, unless they are set");
+        }
         setenv("NCCL_LOCAL_REGISTER", "0", 0);
         setenv("NCCL_GRAPH_REGISTER", "0", 0);
     }
@@ -215,11 +236,11 @@ static cddp_status probe(const struct cddpi_device_open_params *params)
 {
     struct nccl_library library;
 
-    if (params->deterministic && params->world_size > CDDPI_CUDA_REDUCE_RANKS) {
+    if (params->deterministic && params->world_size > CDDPI_NCCL_ORDERED_RANKS) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
                           "%d ranks: sums in one order are made of at most %d "
                           "(ddp.deterministic = false has no such limit)",
-                          params->world_size, CDDPI_CUDA_REDUCE_RANKS);
+                          params->world_size, CDDPI_NCCL_ORDERED_RANKS);
     }
     return cddpi_nccl_load(&library);
 }
@@ -283,13 +304,13 @@ static void close_transport(struct cddpi_device_transport *base)
         return;
     }
     cddpi_transport_enter(nccl->device);
-    cuda_device_of(nccl->device)->kept_bytes = 0;
+    keep_no_longer(nccl);
     if (nccl->has_mutex) {
         /* let the work in progress end, if the peers do their part soon; else abort it */
         if (nccl->comm != NULL && !cddpi_transport_drain(nccl->device, nccl->stream, GRACE_MS)) {
             cddpi_nccl_abort(nccl, "left the group while work was under way");
         }
-        dry = cddpi_transport_drain(nccl->device, nccl->stream, NCCL_DRAIN_MS);
+        dry = cddpi_nccl_drain(nccl);
         while (nccl->blocks != NULL) {
             cddpi_nccl_free(&nccl->base, nccl->blocks->memory);
         }

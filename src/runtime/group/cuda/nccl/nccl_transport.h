@@ -59,6 +59,10 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
 #define CDDPI_NCCL_ROW_BYTES (4 << 20)
 #endif
 
+#ifndef CDDPI_NCCL_ORDERED_RANKS /* tests have fewer */
+#define CDDPI_NCCL_ORDERED_RANKS CDDPI_CUDA_REDUCE_RANKS
+#endif
+
 enum {
     NCCL_OLDEST = 21800,
     NCCL_REGISTERS_SAFELY = 23200, /* between hosts; an earlier one may hang (issue 2389) */
@@ -125,9 +129,10 @@ struct nccl_transport {
     double *weights;
     size_t own_weight; /* index of this rank's own weight in `weights`; even */
     struct nccl_block *blocks;
-    ncclWindow_t window; /* written by NCCL's thread, perhaps after this rank no longer waits */
-    int begun;           /* operations, at most NCCL_KEPT_OPS */
-    bool plain;          /* memory is not registered, since some rank could not */
+    int begun;  /* operations, at most NCCL_KEPT_OPS */
+    bool keeps; /* one of its device's keepers */
+    bool stuck; /* work did not end within NCCL_DRAIN_MS */
+    bool plain; /* memory is not registered, since some rank could not */
     /* a call failed during a capture or a registration: comm may be unusable */
     _Atomic bool suspect;
     struct cddpi_p2p *p2p; /* messages, which do not use NCCL; NULL with one rank */
@@ -160,6 +165,9 @@ void cddpi_nccl_leave(struct nccl_transport *nccl);
 cddp_status cddpi_nccl_await(struct nccl_transport *nccl, ncclResult_t result, const char *call);
 cddp_status cddpi_nccl_poll(struct nccl_transport *nccl);
 void cddpi_nccl_abort(struct nccl_transport *nccl, const char *reason);
+/** Wait until the work in the stream is done, for a limited time, and only once if it never ends.
+ *  Returns whether it is done; if not, do not free memory that it uses. */
+bool cddpi_nccl_drain(struct nccl_transport *nccl);
 /** Destroy or abort @p comm with @p call. No thread may use it any more. Waits for a limited
  *  time. */
 void cddpi_nccl_release_comm(struct nccl_transport *nccl, __typeof__(ncclCommAbort) *call,
