@@ -26,6 +26,7 @@ static int make_chunks(struct chunks *chunks, cddp_group *group)
 
     *chunks = (struct chunks){.config.train.micro_batch = 3};
     trainer->config = &chunks->config;
+    trainer->device = cddpi_device_or_cpu(NULL);
     trainer->replicas = (struct cddpi_trainer_replicas){group, cddp_group_rank(group),
                                                         cddp_group_world_size(group)};
     for (int c = 0; c < CHUNKS; c++) {
