@@ -73,7 +73,9 @@ static const struct process processes[] = {
      .settings = {{"MALLOC_MMAP_THRESHOLD_", "4096"}, {"MALLOC_PERTURB_", "165"}}},
     {.name = "one core", .one_core = true},
     {.name = "one core, three threads", .settings = {{"CDDP_THREADS", "3"}}, .one_core = true},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which map terabytes */
     {.name = "limited memory", .limited = true},
+#endif
 };
 
 static const struct process of_instructions[][3] = {
