@@ -93,12 +93,28 @@ static const char *make_agent(void)
     return path;
 }
 
+/* Have the temporary files of mpirun in a folder of this program's, not in the one that all jobs of
+ * the machine share: one job removes it while another makes it. Returns what restore() takes. */
+static char *use_own_folder(void)
+{
+    static char *folder;
+    const char *before = getenv("TMPDIR");
+    char *kept = before != NULL ? strdup(before) : NULL;
+
+    if (folder == NULL) {
+        folder = support_mkdtemp();
+    }
+    setenv("TMPDIR", folder, 1);
+    return kept;
+}
+
 void mpirun_start(struct launched *job, int ranks, const char *hosts, const char *program,
                   const char *const *arguments)
 {
     static char number[16];
     const char *words[MOST_WORDS] = {"--allow-run-as-root", "--oversubscribe", "--bind-to", "none"};
     struct sanitizers kept = ignore_plugins();
+    char *folder = use_own_folder();
     int n = 4;
 
     if (hosts != NULL) {
@@ -119,6 +135,7 @@ void mpirun_start(struct launched *job, int ranks, const char *hosts, const char
         words[n++] = arguments[i];
     }
     launcher_start_program(job, "mpirun", words);
+    restore("TMPDIR", folder);
     restore_sanitizers(kept);
 }
 
