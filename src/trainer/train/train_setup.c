@@ -115,10 +115,6 @@ static cddp_status check_positions(const struct cddpi_trainer *trainer)
     if (!cddpi_trainer_by_position(config)) {
         return CDDP_OK;
     }
-    if (trainer->engine->refuses_positions != NULL) {
-        return cddpi_config_fail(config, "train.micro_batch", "%s",
-                                 trainer->engine->refuses_positions);
-    }
     if (!cddpi_trainer_has_same_bits(trainer)) {
         return trainer->engine->has_one_model
                    ? CDDP_OK

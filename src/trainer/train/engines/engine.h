@@ -35,8 +35,7 @@ struct cddpi_engine {
     bool replays;       /* a step on a device can be captured and replayed */
     int forwards;       /* of a micro-batch before an update; 0: 1 */
     bool has_one_model; /* of each rank, whole and on one device */
-    const char *refuses_positions; /* why train.micro_batch is not supported; NULL: it is */
-    const char *refuses_arrivals;  /* why CDDP_ARRIVALS is not supported; NULL: it is */
+    const char *refuses_arrivals; /* why CDDP_ARRIVALS is not supported; NULL: it is */
 
     /* --- from the group to the first step, called in this order --- */
 
