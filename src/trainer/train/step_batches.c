@@ -1,9 +1,11 @@
-/* step_batches.c - owns the copies of a step's micro-batches. */
+/* step_batches.c - owns the copies of a step's micro-batches, and their common begin and end. */
 #include "train/step_batches.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "ddp/copies.h"
 #include "train/batch_sizes.h"
+#include "train/statistics.h"
 
 #include <string.h>
 
@@ -133,4 +135,43 @@ cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer, struct cddpi
         all->scales[m] = samples > 0 ? 1.0 / ((double)samples * trainer->models.predictions) : 1.0;
     }
     return CDDP_OK;
+}
+
+cddp_status cddpi_step_batches_begin(struct cddpi_trainer *trainer,
+                                     const struct cddpi_step_batches *all)
+{
+    cddp_step sync = CDDP_STEP_INIT;
+
+    sync.number = trainer->cursor.step + 1;
+    if (all->of == 0) {
+        sync.samples = all->share;
+        return cddp_ddp_begin(trainer->ddp, &sync);
+    }
+    sync.kind = CDDP_STEP_BY_MICRO_BATCHES;
+    sync.micro_batches = all->of;
+    CDDPI_TRY(cddpi_ddp_begin_run(trainer->ddp, &sync));
+    return cddpi_statistics_begin_run(trainer->step.statistics, &sync);
+}
+
+cddp_status cddpi_step_batches_note(struct cddpi_trainer *trainer,
+                                    const struct cddpi_step_batches *all)
+{
+    struct cddpi_interval *interval = &trainer->records.interval;
+
+    for (int m = 0; m < all->count; m++) {
+        const struct cddpi_loss_result *result = &all->results[m];
+
+        CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result->loss_sum));
+        cddpi_exact_add(&interval->loss_sum, result->loss_sum);
+        interval->correct += result->correct;
+        interval->count += result->count;
+    }
+    return CDDP_OK;
+}
+
+cddp_status cddpi_step_batches_wait(struct cddpi_trainer *trainer,
+                                    const struct cddpi_step_batches *all)
+{
+    CDDPI_TRY(cddp_ddp_wait(trainer->ddp));
+    return all->of > 0 ? cddpi_statistics_end_run(trainer->step.statistics) : CDDP_OK;
 }

@@ -1,5 +1,5 @@
 /* step_batches.h - owns copies of all micro-batches of a step, for pipelines that need them all at
- * once. The loader's own memory is reused too early. */
+ * once, since the loader's own memory is reused too early; and the begin and end of such a step. */
 #ifndef CDDPI_TRAIN_STEP_BATCHES_H
 #define CDDPI_TRAIN_STEP_BATCHES_H
 
@@ -30,6 +30,16 @@ struct cddpi_step_batches {
 CDDP_CHECKED cddp_status cddpi_step_batches_fetch(struct cddpi_trainer *trainer,
                                                   struct cddpi_train_step *step, int multiple,
                                                   bool logs, struct cddpi_step_batches *all);
+/** Begin the step's only backward, which is for all of its micro-batches. Waits for updated
+ *  parameters with a sharded optimizer. */
+CDDP_CHECKED cddp_status cddpi_step_batches_begin(struct cddpi_trainer *trainer,
+                                                  const struct cddpi_step_batches *all);
+/** Add what the forwards have found to the interval; CDDP_ERR_STATE: a loss is no number. */
+CDDP_CHECKED cddp_status cddpi_step_batches_note(struct cddpi_trainer *trainer,
+                                                 const struct cddpi_step_batches *all);
+/** Wait for the step's gradients, and by position for its statistics. Collective. */
+CDDP_CHECKED cddp_status cddpi_step_batches_wait(struct cddpi_trainer *trainer,
+                                                 const struct cddpi_step_batches *all);
 void cddpi_step_batches_fini(struct cddpi_step_batches *all);
 
 #endif

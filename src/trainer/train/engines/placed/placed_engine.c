@@ -53,22 +53,6 @@ static cddp_status check(const struct cddpi_config *config, int world_size)
     return cddpi_own_devices_check_generate(config);
 }
 
-/* By position, one backward of the reducer is for all of this rank's micro-batches. */
-static cddp_status begin_step(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
-{
-    cddp_step sync = CDDP_STEP_INIT;
-
-    sync.number = trainer->cursor.step + 1;
-    if (all->of == 0) {
-        sync.samples = all->share;
-        return cddp_ddp_begin(trainer->ddp, &sync);
-    }
-    sync.kind = CDDP_STEP_BY_MICRO_BATCHES;
-    sync.micro_batches = all->of;
-    CDDPI_TRY(cddpi_statistics_begin_run(trainer->step.statistics, &sync));
-    return cddpi_ddp_begin_run(trainer->ddp, &sync);
-}
-
 /* By position: a micro-batch's gradient is ready. */
 static cddp_status part_ready(void *context, size_t index)
 {
@@ -86,7 +70,6 @@ static cddp_status forwarded(void *context, int index)
 
 static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
-    struct cddpi_interval *interval = &trainer->records.interval;
     bool separate = all->of > 0;
     struct cddpi_placed_work work = {.batches = all->batches,
                                      .scales = all->scales,
@@ -96,20 +79,12 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddp
                                      .forwarded = separate ? forwarded : NULL,
                                      .context = trainer};
 
-    CDDPI_TRY(begin_step(trainer, all));
+    CDDPI_TRY(cddpi_step_batches_begin(trainer, all));
     if (all->count == 0) { /* other ranks have the step's micro-batches */
         return CDDP_OK;
     }
     CDDPI_TRY(cddpi_placed_step(model_of(trainer), &work, all->results));
-    for (int m = 0; m < all->count; m++) {
-        const struct cddpi_loss_result *result = &all->results[m];
-
-        CDDPI_TRY(cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, result->loss_sum));
-        cddpi_exact_add(&interval->loss_sum, result->loss_sum);
-        interval->correct += result->correct;
-        interval->count += result->count;
-    }
-    return CDDP_OK;
+    return cddpi_step_batches_note(trainer, all);
 }
 
 /* Run a step with all its micro-batches in a pipeline, and average the gradients over ranks. */
@@ -126,8 +101,7 @@ static cddp_status compute_pipeline(struct cddpi_trainer *trainer, struct cddpi_
     ended = cddpi_moment_now(trainer);
     trainer->records.interval.backward_ns += cddpi_moment_work_ns(&begun, &ended);
     CDDPI_TRY(status);
-    CDDPI_TRY(cddp_ddp_wait(trainer->ddp));
-    return all->of > 0 ? cddpi_statistics_end_run(trainer->step.statistics) : CDDP_OK;
+    return cddpi_step_batches_wait(trainer, all);
 }
 
 static bool fits(const struct cddpi_config *config)

@@ -5,7 +5,6 @@
 #include "base/launcher_report.h"
 #include "ddp/copies.h"
 #include "group/watch/group_trace.h"
-#include "train/batch_sizes.h"
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
 #include "train/statistics.h"
@@ -70,36 +69,29 @@ static void note_wait(struct cddpi_trainer *trainer, int64_t begun)
 
 /* After the pipeline has run, sum the gradients of tied parameters, and wait for the means over
  * replicas. */
-static cddp_status finish_gradients(struct cddpi_trainer *trainer)
+static cddp_status finish_gradients(struct cddpi_trainer *trainer,
+                                    const struct cddpi_step_batches *all)
 {
     int64_t begun = cddpi_now_ns();
-    bool by_position = cddpi_trainer_by_position(trainer->config);
-    cddp_status status = by_position ? cddpi_stages_finish_parts(trainer)
+    cddp_status status = all->of > 0 ? cddpi_stages_finish_parts(trainer)
                                      : cddpi_stages_sum_tied(trainer);
 
     note_wait(trainer, begun);
     CDDPI_TRY(status);
-    CDDPI_TRY(cddp_ddp_wait(trainer->ddp)); /* it counts by itself */
-    return by_position ? cddpi_statistics_end_run(trainer->step.statistics) : CDDP_OK;
+    return cddpi_step_batches_wait(trainer, all); /* the reducer counts by itself */
 }
 
 /* Wait for updated parameters, before any forward. */
 static cddp_status begin_gradients(struct cddpi_trainer *trainer,
                                    const struct cddpi_step_batches *all)
 {
-    cddp_step sync = CDDP_STEP_INIT;
     int64_t begun;
     cddp_status status;
 
-    sync.number = trainer->cursor.step + 1;
+    CDDPI_TRY(cddpi_step_batches_begin(trainer, all));
     if (all->of == 0) {
-        sync.samples = all->share;
-        return cddp_ddp_begin(trainer->ddp, &sync);
+        return CDDP_OK;
     }
-    sync.kind = CDDP_STEP_BY_MICRO_BATCHES;
-    sync.micro_batches = all->of;
-    CDDPI_TRY(cddpi_ddp_begin_run(trainer->ddp, &sync));
-    CDDPI_TRY(cddpi_statistics_begin_run(trainer->step.statistics, &sync));
     begun = cddpi_now_ns();
     status = cddpi_stages_renew_table(trainer);
     note_wait(trainer, begun);
@@ -122,23 +114,6 @@ static cddp_status run_passes(struct cddpi_trainer *trainer, const struct cddpi_
     return cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, &work, all->results);
 }
 
-/* Add up what the forwards have found. @return the sum of the losses. */
-static double note_results(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
-{
-    struct cddpi_interval *interval = &trainer->records.interval;
-    double loss_sum = 0;
-
-    for (int m = 0; m < all->count; m++) {
-        const struct cddpi_loss_result *result = &all->results[m];
-
-        cddpi_exact_add(&interval->loss_sum, result->loss_sum);
-        interval->correct += result->correct;
-        interval->count += result->count;
-        loss_sum += result->loss_sum;
-    }
-    return loss_sum;
-}
-
 static void note_times(struct cddpi_trainer *trainer)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
@@ -156,9 +131,8 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddp
         CDDPI_TRY(run_passes(trainer, all));
         note_times(trainer);
     }
-    CDDPI_TRY(
-        cddpi_trainer_check_loss(trainer, trainer->cursor.step + 1, note_results(trainer, all)));
-    return finish_gradients(trainer);
+    CDDPI_TRY(cddpi_step_batches_note(trainer, all));
+    return finish_gradients(trainer, all);
 }
 
 /* Only the first rank of a pipeline logs its samples: it reads the inputs, while the last rank
