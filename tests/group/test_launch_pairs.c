@@ -415,15 +415,16 @@ static void a_real_mpirun_starts_one_cddp_run_a_machine(void **state)
 
 static void a_rank_of_cddp_run_may_start_a_real_mpirun(void **state)
 {
-    char script[5000];
+    char script[9100];
+    char *folder = support_mkdtemp();
     struct launched job = {0};
 
     (void)state;
     need_mpirun();
     snprintf(script, sizeof script,
-             "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+             "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=%s; "
              "mpirun --oversubscribe -n 2 %s who",
-             self);
+             folder, self);
     LAUNCH(&job, "-n", "1", "--", "sh", "-c", script);
     if (job.exit_status != 0) {
         fail_msg("%s", job.err);
@@ -431,6 +432,7 @@ static void a_rank_of_cddp_run_may_start_a_real_mpirun(void **state)
     assert_out(&job, "rank 0 of 2 by Open MPI");
     assert_out(&job, "rank 1 of 2 by Open MPI");
     launcher_end(&job);
+    free(folder);
 }
 
 static int print_who(void)

@@ -1,6 +1,7 @@
 /* test_bench_cli.c - cddp-bench as a user runs it: it measures correct results, and what it
  * prints. */
 #include "support/bench_cli.h"
+#include "support/mpirun.h"
 #include "support/tokenize.h"
 
 #include <jansson.h>
@@ -289,10 +290,8 @@ static void mpirun_starts_it(void **state)
     if (system("command -v mpirun >/dev/null") != 0) {
         skip();
     }
-    launcher_start_program(&job, "mpirun",
-                           (const char *const[]){"--allow-run-as-root", "--oversubscribe", "-np",
-                                                 "2", bench_path(), "all_reduce", "--check", FEW,
-                                                 NULL});
+    mpirun_start(&job, 2, NULL, bench_path(),
+                 (const char *const[]){"all_reduce", "--check", FEW, NULL});
     launcher_wait(&job);
     bench_found_nothing_wrong(&job, "mpirun");
     assert_out(&job, ", 2 ranks on 1 host, ");

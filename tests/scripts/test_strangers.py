@@ -69,7 +69,7 @@ WAYS = {
     "Slurm, a node": (lambda f, p: each(JOIN, lambda r: slurm(r, 1, "localhost")), [f"slurm-{os.getpid()}.0"], 0, 3),
     "Slurm, two nodes": (lambda f, p: each(JOIN, lambda r: slurm(r, 2, "localhost,localhost")), [f"slurm-{os.getpid()}.0"], 1, 3),
     # (MPI's libraries leave memory, which is not what this is about)
-    "mpirun": (lambda f, p: [(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *JOIN], dict(ASAN_OPTIONS="detect_leaks=0"))],
+    "mpirun": (lambda f, p: [(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *JOIN], dict(ASAN_OPTIONS="detect_leaks=0", TMPDIR=f))],
                ["cddp"], 0, 2),
     "cddp_spawn": (lambda f, p: [([STRANGER, "rank", "spawn", "2"], {})], [], 1, 3),
 }
