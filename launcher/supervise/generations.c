@@ -3,34 +3,12 @@
 #include "launcher/supervise/generations.h"
 
 #include "launcher/nodes/nodes.h"
+#include "launcher/supervise/restarts.h"
 #include "launcher/supervise/supervision.h"
 
 #include "base/clock.h"
 
 #include <stdio.h>
-
-/* The pause before a restart that follows the second fruitless generation in a row. It doubles with
- * each further one; CDDPI_MOST_FRUITLESS keeps it below two seconds. */
-enum { FIRST_PAUSE_MS = 250 };
-
-enum cddpi_restart cddpi_restarts_next(struct cddpi_restarts *restarts, int most,
-                                       const struct cddpi_generation_outcome *outcome,
-                                       int64_t lived_ms, int64_t *out_pause_ms)
-{
-    bool was_fruitless = lived_ms < CDDPI_SHORT_LIFE_MS && !outcome->has_saved;
-
-    if (!outcome->may_restart || restarts->made == most) {
-        return CDDPI_RESTART_NOT;
-    }
-    restarts->fruitless = was_fruitless ? restarts->fruitless + 1 : 0;
-    if (restarts->fruitless == CDDPI_MOST_FRUITLESS) {
-        return CDDPI_RESTART_GIVE_UP;
-    }
-    restarts->made++;
-    *out_pause_ms = restarts->fruitless < 2 ? 0
-                                            : (int64_t)FIRST_PAUSE_MS << (restarts->fruitless - 2);
-    return CDDPI_RESTART_NOW;
-}
 
 /* Wait before a restart. Returns false, with *exit_status, if the job has to end instead. */
 static bool wait_to_restart(struct cddpi_job *job, int64_t milliseconds, struct cddpi_wait *wait,

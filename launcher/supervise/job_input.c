@@ -49,6 +49,7 @@ static enum job_input classify_end(struct job_step *step)
         return NOTHING;
     }
     if (state->asked_signal != 0 && (rank->exit_status == 128 + state->asked_signal ||
+                                     (state->is_change && rank->exit_status == 128 + SIGTERM) ||
                                      rank->exit_status == CDDPI_STOPPED_EARLY)) {
         return RANK_OBEYED;
     }
@@ -62,7 +63,7 @@ static enum job_input classify_end(struct job_step *step)
 
 static enum job_input classify_signal(struct job_step *step)
 {
-    const struct cddpi_job_state *state = step->state;
+    struct cddpi_job_state *state = step->state;
     const struct cddpi_job_event *event = step->event;
 
     switch (event->number) {
@@ -80,6 +81,19 @@ static enum job_input classify_signal(struct job_step *step)
     default:
         break;
     }
+    if (state->is_change && !state->is_asked) {
+        state->is_asked = true; /* the ranks save already: now the job ends after that */
+        state->asked_node = event->node;
+        state->asked_ns = event->now_ns;
+        state->outcome.may_restart = false;
+        if (!state->is_silent) {
+            struct cddpi_job_action *action = cddpi_job_add(step, CDDPI_JOB_SAY_STOPPING);
+
+            action->number = event->number;
+            action->limit_ms = 3 * state->grace_ms;
+        }
+        return NOTHING;
+    }
     if (state->asked_signal != 0 &&
         (event->node != state->asked_node || /* the same request may be sent to each node */
          event->now_ns - state->asked_ns <= SAME_REQUEST_MS * INT64_C(1000000))) {
@@ -91,9 +105,10 @@ static enum job_input classify_signal(struct job_step *step)
 enum job_input cddpi_job_classify(struct job_step *step)
 {
     static const enum job_input inputs[] = {
-        [CDDPI_JOB_BEGUN] = ALL_STARTED,  [CDDPI_JOB_NOT_STARTED] = NOT_STARTED,
-        [CDDPI_JOB_SAVING] = STILL_SAVES, [CDDPI_JOB_FAILED_THERE] = FAILED_THERE,
-        [CDDPI_JOB_HEARD] = HEARD_THERE,  [CDDPI_JOB_ORPHANED] = ORPHANED};
+        [CDDPI_JOB_BEGUN] = ALL_STARTED,     [CDDPI_JOB_NOT_STARTED] = NOT_STARTED,
+        [CDDPI_JOB_SAVING] = STILL_SAVES,    [CDDPI_JOB_FAILED_THERE] = FAILED_THERE,
+        [CDDPI_JOB_HEARD] = HEARD_THERE,     [CDDPI_JOB_ORPHANED] = ORPHANED,
+        [CDDPI_JOB_CHANGED] = MEMBERS_CHANGE};
     struct cddpi_job_state *state = step->state;
     const struct cddpi_job_event *event = step->event;
     struct cddpi_job_rank *rank = cddpi_job_state_has(state, event->rank)

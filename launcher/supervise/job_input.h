@@ -19,6 +19,7 @@ enum job_input {
     NONE_LEFT,     /* the last rank has ended */
     HANGUP,        /* SIGHUP; closing a terminal sends several */
     END_REQUEST,   /* any other signal that asks the job to end */
+    MEMBERS_CHANGE,
     FAILED_THERE,
     HEARD_THERE,
     ORPHANED,

@@ -161,6 +161,21 @@ static void stop(struct job_step *step)
     cddpi_job_add(step, CDDPI_JOB_SIGNAL_GROUPS)->number = SIGCONT;
 }
 
+/* Members change: the ranks save and end, and go on in the next generation. */
+static void stop_to_change(struct job_step *step)
+{
+    struct cddpi_job_state *state = step->state;
+
+    state->is_change = true;
+    state->asked_signal = SIGTERM;
+    state->asked_ns = step->event->now_ns;
+    set_deadline(step, 3 * state->grace_ms);
+    if (step->event->number != 0) {
+        cddpi_job_add(step, CDDPI_JOB_SIGNAL_GROUPS)->number = step->event->number;
+        cddpi_job_add(step, CDDPI_JOB_SIGNAL_GROUPS)->number = SIGCONT;
+    }
+}
+
 static void stop_now(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
@@ -318,6 +333,8 @@ static const struct transition transitions[INPUTS][CDDPI_JOB_OVER + 1] = {
     ENDING(KEEPS, END_REQUEST, stop_now),
     KEEPS(END_REQUEST, KILLED, forbid_restart),
     KEEPS(END_REQUEST, OVER, refuse_restart),
+
+    UNDISTURBED(MEMBERS_CHANGE, ASKED, stop_to_change),
 
     UNDISTURBED(FAILED_THERE, FAILED, end_as_told),
     LEADS(FAILED_THERE, AWAITS, FAILED, end_as_told),

@@ -51,6 +51,8 @@ enum cddpi_job_event_kind {
     CDDPI_JOB_FAILED_THERE, /* a rank or a node failed on another machine: `exit_status`,
                                `may_restart` */
     CDDPI_JOB_HEARD,        /* as FAILED_THERE, but that rank blames another: see CDDPI_JOB_HEARS */
+    CDDPI_JOB_CHANGED,      /* the members of the job change, so the ranks save and end; signal
+                               `number` asks them to, or (0) they know already */
     CDDPI_JOB_ORPHANED,     /* the process that started this cddp-run is gone; `text` gives
                                details */
     CDDPI_JOB_TIME          /* the deadline may have passed */
@@ -138,6 +140,8 @@ struct cddpi_job_state {
     int asked_signal;                      /* the first signal that asked us to end; 0: none */
     int asked_node;                        /* the node that received that signal */
     int64_t asked_ns;
+    bool is_asked;     /* with is_change: a signal has asked the job to end, too */
+    bool is_change;    /* ranks were asked to end since members change (asked_signal is set then) */
     int64_t saving_ns; /* earliest time of the next PUBLISH_SAVING */
     bool has_published;
     bool has_unkillable; /* some killed ranks do not end */

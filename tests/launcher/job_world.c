@@ -153,6 +153,8 @@ void world_feed(struct world *world, struct cddpi_job_event event)
     bool ends_all = event.kind == CDDPI_JOB_NOT_STARTED || event.kind == CDDPI_JOB_ORPHANED ||
                     (event.kind == CDDPI_JOB_NOT_EXECUTED &&
                      !world->ranks[event.rank - FIRST_RANK].is_executed);
+    bool changes = event.kind == CDDPI_JOB_CHANGED &&
+                   (state->phase == CDDPI_JOB_RUNS || state->phase == CDDPI_JOB_HEARS);
 
     event.now_ns = world->now_ns;
     world->seen[state->phase] |= 1u << event.kind;
@@ -166,6 +168,9 @@ void world_feed(struct world *world, struct cddpi_job_event event)
         for (int i = 0; i < state->count; i++) {
             world->told_ns[i] = world->told_ns[i] >= 0 ? world->now_ns : -1;
         }
+    }
+    for (int i = 0; changes && i < state->count; i++) {
+        world->told_ns[i] = world->now_ns; /* if no signal tells them, they know */
     }
     world->may_kill = ends_all || event.kind == CDDPI_JOB_SIGNALLED || state->grace_ms == 0;
     world->is_overruled = world->is_overruled || event.kind == CDDPI_JOB_NOT_EXECUTED ||

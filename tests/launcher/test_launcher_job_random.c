@@ -45,6 +45,7 @@ static void send_signal(struct world *world, uint32_t *seed)
     int number = numbers[random_number(seed, 6)];
     int node = world->state.has_nodes ? (int)random_number(seed, 2) : -1;
     bool is_second = (number == SIGINT || number == SIGTERM) && world->state.asked_signal != 0 &&
+                     (!world->state.is_change || world->state.is_asked) &&
                      node == world->state.asked_node &&
                      world->now_ns - world->state.asked_ns > INT64_C(200000000);
 
@@ -55,7 +56,7 @@ static void send_signal(struct world *world, uint32_t *seed)
 
 static void let_something_happen(struct world *world, uint32_t *seed)
 {
-    uint32_t which = random_number(seed, 40);
+    uint32_t which = random_number(seed, 42);
 
     if (which < 14) {
         end_one(world, seed);
@@ -77,6 +78,8 @@ static void let_something_happen(struct world *world, uint32_t *seed)
         FEED(world, .kind = CDDPI_JOB_SAVED);
     } else if (which < 39) {
         FEED(world, .kind = CDDPI_JOB_ORPHANED);
+    } else if (which < 41) {
+        FEED(world, .kind = CDDPI_JOB_CHANGED, .number = random_number(seed, 2) == 0 ? SIGTERM : 0);
     } else {
         FEED(world, .kind = CDDPI_JOB_NOT_EXECUTED, .rank = random_rank(world, seed),
              .exit_status = 127);

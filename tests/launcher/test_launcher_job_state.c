@@ -1,7 +1,7 @@
 /* test_launcher_job_state.c - cddp-run's decisions about its ranks and about restarts, in histories
  * without real processes. */
 #include "launcher/job_world.h"
-#include "launcher/supervise/generations.h"
+#include "launcher/supervise/restarts.h"
 
 /* A job of ranks 2 to 1 + @p count that runs. */
 static void run(struct world *world, const char *history, int count, bool has_nodes)
@@ -422,6 +422,37 @@ static void a_first_signal_while_ranks_are_ended_forbids_the_restart(void **stat
     }
 }
 
+/* Members of the job change: that is no request to end the job, and no failure. */
+static void ranks_that_end_since_members_change_fail_nobody(void **state)
+{
+    struct world world;
+
+    (void)state;
+    run(&world, __func__, 2, true);
+    FEED(&world, .kind = CDDPI_JOB_CHANGED, .number = SIGTERM);
+    assert_true(world_sends(&world, SIGTERM));
+    world_end_rank(&world, 2, CDDPI_STOPPED_EARLY);
+    world_end_rank(&world, 3, 128 + SIGTERM);
+    assert_int_equal(world.state.phase, CDDPI_JOB_OVER);
+    assert_int_equal(world.named, -1);
+    assert_int_equal(world.published, 0);
+}
+
+static void the_first_signal_during_a_change_lets_ranks_save_and_the_second_kills(void **state)
+{
+    struct world world;
+
+    (void)state;
+    run(&world, __func__, 2, false);
+    FEED(&world, .kind = CDDPI_JOB_CHANGED, .number = 0);
+    assert_false(world_sends(&world, SIGTERM));
+    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = -1);
+    assert_false(world_sends(&world, SIGKILL));
+    world_wait(&world, 1000);
+    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = -1);
+    assert_true(world_sends(&world, SIGKILL));
+}
+
 static void restarts_are_counted_and_those_that_lead_nowhere_end(void **state)
 {
     struct cddpi_generation_outcome failed = {.exit_status = 1, .may_restart = true};
@@ -478,6 +509,8 @@ int main(void)
         cmocka_unit_test(signals_that_do_not_end_a_job_reach_the_ranks),
         cmocka_unit_test(a_signal_after_the_last_rank_forbids_the_restart),
         cmocka_unit_test(a_first_signal_while_ranks_are_ended_forbids_the_restart),
+        cmocka_unit_test(ranks_that_end_since_members_change_fail_nobody),
+        cmocka_unit_test(the_first_signal_during_a_change_lets_ranks_save_and_the_second_kills),
         cmocka_unit_test(restarts_are_counted_and_those_that_lead_nowhere_end),
     };
 

@@ -1,0 +1,25 @@
+/* restarts.c - owns the decision whether a failed job is restarted. */
+#include "launcher/supervise/restarts.h"
+
+/* The pause before a restart that follows the second fruitless generation in a row. It doubles with
+ * each further one; CDDPI_MOST_FRUITLESS keeps it below two seconds. */
+enum { FIRST_PAUSE_MS = 250 };
+
+enum cddpi_restart cddpi_restarts_next(struct cddpi_restarts *restarts, int most,
+                                       const struct cddpi_generation_outcome *outcome,
+                                       int64_t lived_ms, int64_t *out_pause_ms)
+{
+    bool was_fruitless = lived_ms < CDDPI_SHORT_LIFE_MS && !outcome->has_saved;
+
+    if (!outcome->may_restart || restarts->made == most) {
+        return CDDPI_RESTART_NOT;
+    }
+    restarts->fruitless = was_fruitless ? restarts->fruitless + 1 : 0;
+    if (restarts->fruitless == CDDPI_MOST_FRUITLESS) {
+        return CDDPI_RESTART_GIVE_UP;
+    }
+    restarts->made++;
+    *out_pause_ms = restarts->fruitless < 2 ? 0
+                                            : (int64_t)FIRST_PAUSE_MS << (restarts->fruitless - 2);
+    return CDDPI_RESTART_NOW;
+}
