@@ -1,0 +1,176 @@
+/* membership.h - decides, on one node, who takes part in a job, and when its generations begin and
+ * end. This state machine does no I/O and reads no clock: each event returns a list of actions, and
+ * the passing of time is also an event. generations.c carries out the actions; tests/sim runs whole
+ * jobs of these machines in a simulated world.
+ *
+ * All nodes of a job receive the same events in the same order (the job's log, node_link.h), so
+ * they know the same. Node 0 decides, by publishing events; the others follow. A job on one machine
+ * has one node, whose log is a queue in the same process. One thread uses it. */
+#ifndef CDDPI_LAUNCHER_MEMBERSHIP_H
+#define CDDPI_LAUNCHER_MEMBERSHIP_H
+
+#include "launcher/hosts/host_list.h"
+#include "launcher/nodes/node_event.h"
+#include "launcher/supervise/job_state.h"
+#include "launcher/supervise/restarts.h"
+
+enum {
+    CDDPI_LEADER = 0,        /* the node that decides */
+    CDDPI_TOO_FEW = 4,       /* cddp-run's exit status when too few nodes are left */
+    CDDPI_GATHER_MS = 300000 /* default of gather_ms */
+};
+
+/* One cddp-run that has come. Its number belongs to this process: a cddp-run that comes again, also
+ * on the same host, gets another number. So nothing that a lost node says is taken for its
+ * successor's. */
+struct cddpi_member {
+    char host[CDDPI_HOST_BYTES];
+    int node;       /* its number */
+    int nproc;      /* ranks that it starts in the next generation */
+    int ranks;      /* ranks that it has in this generation; 0: it takes no part */
+    int first_rank; /* of this generation */
+    bool is_there;  /* it has come, and is neither lost nor gone */
+    bool is_lost;
+    bool is_leaving; /* it has asked to leave: the next generation is without it */
+    bool is_done;    /* its ranks of this generation have ended */
+    bool has_left;   /* it has received END */
+};
+
+enum cddpi_membership_phase {
+    CDDPI_MEMBERS_AWAIT =
+        1,               /* this node waits for the START of a generation that it takes part in */
+    CDDPI_MEMBERS_RUN,   /* its ranks run */
+    CDDPI_MEMBERS_ENDED, /* its ranks have ended, and it waits for the other nodes' */
+    CDDPI_MEMBERS_LEAVE, /* node 0: END is published, and other nodes have not received it yet */
+    CDDPI_MEMBERS_OVER
+};
+
+/* What node 0 does between two generations. */
+enum cddpi_leader_phase {
+    CDDPI_LEADER_IDLE,    /* a generation runs, or the job is over */
+    CDDPI_LEADER_PAUSES,  /* before a restart */
+    CDDPI_LEADER_GATHERS, /* too few nodes are there: it waits for others */
+    CDDPI_LEADER_STARTS   /* CDDPI_DO_START is being carried out */
+};
+
+struct cddpi_membership {
+    /* Set by the caller. */
+    struct cddpi_member *list; /* by number; borrowed, with room for `room` */
+    int count;                 /* of those that have ever come */
+    int room;
+    int self;        /* this node; -1: the cddp-run that started the nodes, which decides nothing */
+    int least, most; /* nodes of a generation; equal: their number is fixed */
+    int least_ranks, most_ranks; /* of a job on one machine; 0: the number is fixed */
+    bool is_elastic;             /* the job goes on without a node that is lost or leaves */
+    bool is_alone;     /* a job on one machine: there are no other nodes, and none can come */
+    bool is_silent;    /* another cddp-run tells the user what happens on other nodes */
+    int max_restarts;  /* after failures of ranks; -1: without limit */
+    int64_t gather_ms; /* how long to wait for nodes while too few are there */
+
+    /* Read by the caller. */
+    enum cddpi_membership_phase phase;
+    int generation;        /* that runs, or is the next to run; -1: none has run */
+    int world_size, nodes; /* of this generation */
+    char reason[256];      /* why this generation follows the one before; "": it is the first */
+    int exit_status;       /* OVER: of this cddp-run */
+    int64_t deadline_ns;   /* when CDDPI_MEMBERS_TIME is due; CDDPI_JOB_NEVER */
+    /* Events of this generation, or of the job; kind NONE: they have not come. */
+    struct cddpi_node_event failure; /* the first FAILURE, LOST or CUT */
+    struct cddpi_node_event follow;  /* the first FOLLOW */
+    struct cddpi_node_event start;   /* the last START */
+    struct cddpi_node_event change;  /* CHANGE: the ranks save and end, since members change */
+    struct cddpi_node_event end;
+    int asked_signal; /* a signal asked the job to end; 0: none */
+    bool is_expelled; /* this node stood still, the others went on without it, and the user knows */
+    bool is_cut;      /* no more events arrive: the store is gone */
+    bool has_left;    /* this node left the job when it was asked to */
+
+    /* Private. */
+    enum cddpi_leader_phase leader;
+    struct cddpi_restarts restarts;
+    struct cddpi_generation_outcome own; /* of this node's ranks */
+    struct cddpi_generation_outcome all; /* node 0: of the generation that has ended on all nodes */
+    int other_status;                    /* the first nonzero status of a DONE */
+    bool has_saved;
+    int made; /* restarts after failures */
+    bool has_asked_leave;
+    bool has_asked_change; /* node 0: CHANGE of this generation is published */
+    int leaving_rank;      /* the rank that was asked to leave, so that all ranks save; -1: none */
+    int64_t start_ns;      /* when this generation began */
+    int64_t joined_ns;     /* when the last node came */
+    int64_t wait_ns;       /* end of the leader's pause or gathering, or of LEAVE */
+};
+
+enum cddpi_membership_event_kind {
+    CDDPI_MEMBERS_BEGIN, /* the nodes have met, and are in the list */
+    CDDPI_MEMBERS_HEARD, /* `heard`: the next event of the log; LOST of node 0 and CUT come from
+                            this node's own link */
+    CDDPI_MEMBERS_RANKS_ENDED, /* the ranks of this node have ended, with `outcome` */
+    CDDPI_MEMBERS_REFUSED, /* node 0: CDDPI_DO_START failed; `number` is the exit status of the job,
+                              and the user knows why */
+    CDDPI_MEMBERS_SIGNALLED,   /* signal `number` was sent to this cddp-run */
+    CDDPI_MEMBERS_RANK_LEAVES, /* rank `number` of this node was asked to end; all ranks save */
+    CDDPI_MEMBERS_ORPHANED,    /* the process that started this cddp-run is gone */
+    CDDPI_MEMBERS_TIME         /* the deadline may have passed */
+};
+
+struct cddpi_membership_event {
+    enum cddpi_membership_event_kind kind;
+    int64_t now_ns;
+    const struct cddpi_node_event *heard;
+    struct cddpi_generation_outcome outcome;
+    int number;
+    int64_t slept_ms; /* any event: this process stood still for so long that others may have given
+                         it up; 0: it did not */
+};
+
+enum cddpi_membership_action_kind {
+    CDDPI_DO_PUBLISH,   /* append `event` to the job's log */
+    CDDPI_DO_START,     /* node 0: check the configuration for `number` ranks, reserve a port, and
+                           publish `event` with it; if that fails, CDDPI_MEMBERS_REFUSED follows */
+    CDDPI_DO_RUN,       /* start the ranks of this node; CDDPI_MEMBERS_RANKS_ENDED follows */
+    CDDPI_DO_TELL,      /* tell this node's ranks' state machine of `job` */
+    CDDPI_DO_TELL_LOSS, /* tell ranks that wait for ranks of the lost node, through the store:
+                           `text` */
+    CDDPI_DO_SAY,       /* tell the user `text` */
+    CDDPI_DO_FINISH     /* the phase is OVER */
+};
+
+struct cddpi_membership_action {
+    enum cddpi_membership_action_kind kind;
+    struct cddpi_node_event event;
+    struct cddpi_job_event job;
+    int number;
+    char text[CDDPI_EVENT_TEXT_BYTES + CDDPI_HOST_BYTES + 128];
+};
+
+/* The actions that follow from one event, in this order. */
+struct cddpi_membership_actions {
+    int count;
+    struct cddpi_membership_action list[8];
+};
+
+/** Process @p event. */
+void cddpi_membership_step(struct cddpi_membership *members,
+                           const struct cddpi_membership_event *event,
+                           struct cddpi_membership_actions *out);
+
+/** The ranks of this node run now: what has already happened in this generation concerns them,
+ *  too. */
+void cddpi_membership_catch_up(const struct cddpi_membership *members,
+                               struct cddpi_membership_actions *out);
+
+/** The member with number @p node; NULL: there is none. */
+struct cddpi_member *cddpi_membership_find(const struct cddpi_membership *members, int node);
+
+/** The member's name for messages, such as "node 1 (alpha)". Valid until the next call. */
+const char *cddpi_member_name(const struct cddpi_membership *members, int node);
+
+/** This node's place among the nodes of the generation, from 0 on; -1: it takes no part. */
+int cddpi_membership_index(const struct cddpi_membership *members);
+
+/** Add a node that has come. Returns NULL if there is no room. */
+struct cddpi_member *cddpi_membership_add(struct cddpi_membership *members, int node,
+                                          const char *host, int nproc);
+
+#endif

@@ -1,0 +1,404 @@
+/* membership_leader.c - owns what node 0 decides: which nodes take part in the next generation,
+ * when it begins, and when and how the job ends. */
+#include "launcher/nodes/membership_own.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SETTLE_MS = 500,      /* after a node has come: others may be about to come, too */
+    LEAST_LIFE_MS = 1000, /* of a generation, before it ends because a node has come */
+    LEAVE_MS = 10000      /* how long node 0 waits at the end for nodes to receive END */
+};
+
+static int64_t after(const struct member_step *step, int64_t milliseconds)
+{
+    return step->event->now_ns + milliseconds * 1000000;
+}
+
+static bool have_all_left(const struct cddpi_membership *members)
+{
+    for (int i = 0; i < members->count; i++) {
+        const struct cddpi_member *member = &members->list[i];
+
+        if (member->node != members->self && member->is_there && !member->has_left) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void cddpi_leader_end(struct member_step *step, int exit_status)
+{
+    struct cddpi_membership *members = step->members;
+
+    cddpi_member_publish(step, CDDPI_EVENT_END)->exit_status = exit_status & 255;
+    members->exit_status = exit_status;
+    members->leader = CDDPI_LEADER_IDLE;
+    members->phase = CDDPI_MEMBERS_LEAVE;
+    members->wait_ns = after(step, LEAVE_MS);
+}
+
+/* Whether @p member takes part in the next generation, as one of the first `most`. */
+static bool is_next(const struct cddpi_member *member)
+{
+    return member->is_there && !member->is_leaving;
+}
+
+static int count_next(const struct cddpi_membership *members)
+{
+    int count = 0;
+
+    for (int i = 0; i < members->count; i++) {
+        count += is_next(&members->list[i]);
+    }
+    return count < members->most ? count : members->most;
+}
+
+/* Whether the next generation would have other members than this one. */
+static bool is_other(const struct cddpi_membership *members)
+{
+    int left = members->most;
+
+    for (int i = 0; i < members->count; i++) {
+        const struct cddpi_member *member = &members->list[i];
+        int ranks = is_next(member) && left > 0 ? member->nproc : 0;
+
+        left -= ranks > 0;
+        if (ranks != member->ranks && !member->is_lost) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a member has asked for the change, so that it need not settle. */
+static bool is_asked(const struct cddpi_membership *members)
+{
+    for (int i = 0; i < members->count; i++) {
+        const struct cddpi_member *member = &members->list[i];
+
+        if (member->ranks > 0 && member->is_there &&
+            (member->is_leaving || member->nproc != member->ranks)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Why members change, as a sentence without its full stop. */
+static void word_change(const struct cddpi_membership *members, char *out, size_t bytes)
+{
+    const char *verb = NULL;
+    const struct cddpi_member *named = NULL;
+    int others = -1;
+
+    for (int i = 0; i < members->count; i++) {
+        const struct cddpi_member *member = &members->list[i];
+        const char *does = !member->is_there                         ? NULL
+                           : member->ranks > 0 && member->is_leaving ? "leaves"
+                           : member->ranks == 0 && is_next(member)   ? "has come"
+                           : member->ranks > 0 && member->nproc != member->ranks
+                               ? member->nproc < member->ranks ? "has a rank less" : "gets a rank"
+                               : NULL;
+
+        if (does != NULL) {
+            others++;
+            verb = named == NULL ? does : verb;
+            named = named == NULL ? member : named;
+        }
+    }
+    if (named == NULL) {
+        snprintf(out, bytes, "members change");
+    } else if (members->is_alone) {
+        snprintf(out, bytes, "from %d to %d ranks", named->ranks, named->nproc);
+    } else {
+        snprintf(out, bytes, "%s %s", cddpi_member_name(members, named->node), verb);
+        if (others > 0) {
+            size_t used = strlen(out);
+
+            snprintf(out + used, bytes - used, ", and %d other%s", others, others == 1 ? "" : "s");
+        }
+    }
+}
+
+/* While ranks run: let them save and end if the members are to change. Returns when to look
+ * again. */
+static int64_t consider_change(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    int64_t settled_ns = members->joined_ns + SETTLE_MS * INT64_C(1000000);
+    int64_t lived_ns = members->start_ns + LEAST_LIFE_MS * INT64_C(1000000);
+    int64_t due_ns = settled_ns > lived_ns ? settled_ns : lived_ns;
+    struct cddpi_node_event *event;
+
+    if (!members->is_elastic || members->change.kind != CDDPI_EVENT_NONE ||
+        members->failure.kind != CDDPI_EVENT_NONE || members->follow.kind != CDDPI_EVENT_NONE ||
+        members->asked_signal != 0 || members->has_asked_change || !is_other(members)) {
+        return CDDPI_JOB_NEVER;
+    }
+    if (!is_asked(members) && step->event->now_ns < due_ns) {
+        return due_ns;
+    }
+    members->has_asked_change = true;
+    event = cddpi_member_publish(step, CDDPI_EVENT_CHANGE);
+    event->rank = members->leaving_rank;
+    word_change(members, event->text, sizeof event->text);
+    return CDDPI_JOB_NEVER;
+}
+
+/* Write the nodes of the next generation, such as "0-2,5". */
+static void list_next(const struct cddpi_membership *members, char *out, size_t bytes,
+                      int *out_ranks)
+{
+    int left = members->most;
+    int first = -1;
+    int last = -2;
+    size_t used = 0;
+
+    *out_ranks = 0;
+    out[0] = '\0';
+    for (int i = 0; i <= members->count; i++) {
+        const struct cddpi_member *member = i < members->count ? &members->list[i] : NULL;
+        bool is_taken = member != NULL && is_next(member) && left > 0;
+
+        if (member != NULL && !is_taken) {
+            continue;
+        }
+        if (is_taken) {
+            left--;
+            *out_ranks += member->nproc;
+        }
+        if (is_taken && member->node == last + 1) {
+            last++;
+            continue;
+        }
+        if (first >= 0 && used < bytes) {
+            used += (size_t)snprintf(out + used, bytes - used, first == last ? "%s%d" : "%s%d-%d",
+                                     used > 0 ? "," : "", first, last);
+        }
+        first = last = member != NULL ? member->node : -1;
+    }
+}
+
+static void start(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    struct cddpi_membership_action *action = cddpi_member_do(step, CDDPI_DO_START);
+
+    action->event.kind = CDDPI_EVENT_START;
+    action->event.generation = members->generation + 1;
+    list_next(members, action->event.text, sizeof action->event.text, &action->number);
+    members->leader = CDDPI_LEADER_STARTS;
+}
+
+/* Start the next generation if enough nodes are there; else wait for them. */
+static void start_or_gather(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    int count = count_next(members);
+
+    if (count >= members->least) {
+        start(step);
+        return;
+    }
+    if (members->leader == CDDPI_LEADER_GATHERS) {
+        return;
+    }
+    members->leader = CDDPI_LEADER_GATHERS;
+    members->wait_ns = after(step, members->gather_ms);
+    cddpi_member_say(step,
+                     "%d node%s left, and the job needs %d: waiting for others for up to %g s "
+                     "(--timeout)",
+                     count, count == 1 ? " is" : "s are", members->least,
+                     (double)members->gather_ms / 1000);
+}
+
+static void give_up_gathering(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+
+    cddpi_member_say(step,
+                     "too few nodes: %d of at least %d after %g s. The job ends; started again, it "
+                     "goes on from its last checkpoint",
+                     count_next(members), members->least, (double)members->gather_ms / 1000);
+    cddpi_leader_end(step, CDDPI_TOO_FEW);
+}
+
+/* How the generation ended on all nodes. */
+static void judge(struct cddpi_membership *members)
+{
+    const struct cddpi_node_event *failure = members->failure.kind != CDDPI_EVENT_NONE
+                                                 ? &members->failure
+                                                 : &members->follow;
+
+    if (members->is_alone) { /* its ranks' failures are in no log */
+        members->all = members->own;
+        return;
+    }
+    members->all.has_saved = members->has_saved;
+    members->all.may_restart = failure->kind != CDDPI_EVENT_NONE && failure->may_restart &&
+                               members->asked_signal == 0;
+    members->all.exit_status = failure->kind != CDDPI_EVENT_NONE ? failure->exit_status
+                                                                 : members->other_status;
+}
+
+/* Whether a node was lost while its ranks ran. */
+static bool has_lost_some(const struct cddpi_membership *members)
+{
+    for (int i = 0; i < members->count; i++) {
+        const struct cddpi_member *member = &members->list[i];
+
+        if (member->ranks > 0 && member->is_lost && !member->is_done) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The generation has ended on all nodes: go on with other members, restart, or end the job. */
+static void conclude(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    int64_t pause_ms = 0;
+    int64_t lived_ms = (step->event->now_ns - members->start_ns) / 1000000;
+    bool has_lost = has_lost_some(members);
+    enum cddpi_restart next;
+
+    judge(members);
+    if (members->is_elastic && !has_lost && members->failure.kind == CDDPI_EVENT_LOST) {
+        members->all.exit_status = members->other_status; /* its ranks had ended before */
+    }
+    if (members->asked_signal != 0 || (members->all.exit_status == 0 && !has_lost)) {
+        cddpi_leader_end(step, members->all.exit_status);
+        return;
+    }
+    /* members have changed, and that is no failure */
+    if (members->is_elastic &&
+        (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
+         (members->all.exit_status == CDDPI_STOPPED_EARLY && is_other(members)))) {
+        start_or_gather(step);
+        return;
+    }
+    members->all.may_restart = members->all.may_restart && !has_lost;
+    next = cddpi_restarts_next(&members->restarts,
+                               members->max_restarts < 0 ? -1 : members->max_restarts,
+                               &members->all, lived_ms, &pause_ms);
+    if (next == CDDPI_RESTART_GIVE_UP) {
+        char left[64] = "";
+
+        if (members->max_restarts >= 0) {
+            snprintf(left, sizeof left, ", with %d restarts left",
+                     members->max_restarts - members->restarts.made);
+        }
+        cddpi_member_say(step,
+                         "giving up%s: %d times in a row the job failed within %d s and without a "
+                         "checkpoint",
+                         left, CDDPI_MOST_FRUITLESS, CDDPI_SHORT_LIFE_MS / 1000);
+    }
+    if (next != CDDPI_RESTART_NOW) {
+        cddpi_leader_end(step, members->all.exit_status);
+        return;
+    }
+    members->leader = CDDPI_LEADER_PAUSES;
+    members->wait_ns = after(step, pause_ms);
+}
+
+/* Between generations: whether the job has to end instead. */
+static bool end_early(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+
+    if (members->is_cut) {
+        cddpi_leader_end(step, members->all.exit_status != 0 ? members->all.exit_status : 1);
+    } else if (members->asked_signal != 0) {
+        cddpi_leader_end(step, 128 + members->asked_signal);
+    } else if (!members->is_elastic && members->failure.kind == CDDPI_EVENT_LOST) {
+        cddpi_leader_end(step, members->all.exit_status != 0 ? members->all.exit_status : 1);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Node 0 awaits or has ended its ranks, and nothing of it runs. */
+static void consider_next(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+
+    switch (members->leader) {
+    case CDDPI_LEADER_IDLE:
+        if (members->phase == CDDPI_MEMBERS_AWAIT) { /* the first generation */
+            if (!end_early(step)) {
+                start_or_gather(step);
+            }
+        } else if (members->is_cut) {
+            (void)end_early(step);
+        } else if (cddpi_member_all_done(members)) {
+            conclude(step);
+        }
+        break;
+    case CDDPI_LEADER_PAUSES:
+        if (!end_early(step) && step->event->now_ns >= members->wait_ns) {
+            start_or_gather(step);
+        }
+        break;
+    case CDDPI_LEADER_GATHERS:
+        if (end_early(step)) {
+            break;
+        }
+        if (count_next(members) >= members->least) {
+            if (step->event->now_ns >= members->joined_ns + SETTLE_MS * INT64_C(1000000)) {
+                start_or_gather(step);
+            }
+        } else if (step->event->now_ns >= members->wait_ns) {
+            give_up_gathering(step);
+        }
+        break;
+    case CDDPI_LEADER_STARTS:
+        break;
+    }
+}
+
+/* When time alone changes something. */
+static void set_deadline(struct member_step *step, int64_t change_ns)
+{
+    struct cddpi_membership *members = step->members;
+    int64_t settled_ns = members->joined_ns + SETTLE_MS * INT64_C(1000000);
+
+    members->deadline_ns = change_ns;
+    if (members->phase == CDDPI_MEMBERS_LEAVE || members->leader == CDDPI_LEADER_PAUSES) {
+        members->deadline_ns = members->wait_ns;
+    } else if (members->leader == CDDPI_LEADER_GATHERS) {
+        members->deadline_ns = count_next(members) >= members->least ? settled_ns
+                                                                     : members->wait_ns;
+    }
+}
+
+void cddpi_leader_consider(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    int64_t change_ns = CDDPI_JOB_NEVER;
+
+    if (members->phase == CDDPI_MEMBERS_RUN) {
+        change_ns = consider_change(step);
+    } else if (members->phase == CDDPI_MEMBERS_AWAIT || members->phase == CDDPI_MEMBERS_ENDED) {
+        consider_next(step);
+    }
+    if (members->phase == CDDPI_MEMBERS_LEAVE &&
+        (members->is_cut || have_all_left(members) || step->event->now_ns >= members->wait_ns)) {
+        cddpi_member_finish(step, members->exit_status);
+        return;
+    }
+    set_deadline(step, change_ns);
+}
+
+void cddpi_leader_take_refusal(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+
+    if (members->leader == CDDPI_LEADER_STARTS) {
+        cddpi_leader_end(step, step->event->number);
+    }
+}

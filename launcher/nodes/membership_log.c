@@ -1,0 +1,483 @@
+/* membership_log.c - owns what each event of the job's log means to a node. */
+#include "launcher/nodes/membership_own.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Say, once, that this node stood still and was given up. */
+static void say_given_up(struct member_step *step)
+{
+    if (!step->members->is_expelled) {
+        step->members->is_expelled = true;
+        cddpi_member_say(step,
+                         "this host did not answer for %.1f s, so the others went on without it",
+                         (double)step->event->slept_ms / 1000);
+    }
+}
+
+/* Whether @p event is what a node receives if the others have given it up. */
+static bool may_be_gone(const struct cddpi_membership *members,
+                        const struct cddpi_node_event *event)
+{
+    return event->kind == CDDPI_EVENT_CUT ||
+           (event->kind == CDDPI_EVENT_LOST &&
+            (event->node == members->self || members->self == CDDPI_LEADER ||
+             event->node == CDDPI_LEADER));
+}
+
+static void say_failure(struct member_step *step, const struct cddpi_node_event *event)
+{
+    const struct cddpi_membership *members = step->members;
+
+    if (event->kind == CDDPI_EVENT_CUT) {
+        cddpi_member_say(step, "%s is lost: %s", cddpi_member_name(members, CDDPI_LEADER),
+                         event->text);
+    } else {
+        cddpi_member_say(step, "%s%s: %s", cddpi_member_name(members, event->node),
+                         event->kind == CDDPI_EVENT_LOST ? " is lost" : "", event->text);
+    }
+}
+
+/* Tell the ranks here that ranks elsewhere have failed. */
+static void tell_ranks(struct member_step *step, const struct cddpi_node_event *event)
+{
+    const struct cddpi_membership *members = step->members;
+    struct cddpi_job_event *job;
+
+    if (members->phase != CDDPI_MEMBERS_RUN) {
+        return;
+    }
+    if (event->kind != CDDPI_EVENT_FAILURE && members->self == CDDPI_LEADER &&
+        event->node > CDDPI_LEADER) {
+        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so node 0
+         * does */
+        struct cddpi_membership_action *action = cddpi_member_do(step, CDDPI_DO_TELL_LOSS);
+
+        snprintf(action->text, sizeof action->text, "%s is lost: %s",
+                 cddpi_member_name(members, event->node), event->text);
+    }
+    if (event->kind != CDDPI_EVENT_FAILURE || event->node != members->self) {
+        job = &cddpi_member_do(step, CDDPI_DO_TELL)->job;
+        job->kind = CDDPI_JOB_FAILED_THERE;
+        job->exit_status = event->exit_status;
+        job->may_restart = event->may_restart;
+    }
+}
+
+/* This node leaves the job, as it was asked to. */
+static void leave(struct member_step *step, int exit_status)
+{
+    step->members->has_left = true;
+    cddpi_member_publish(step, CDDPI_EVENT_BYE)->exit_status = exit_status;
+    cddpi_member_finish(step, exit_status);
+}
+
+/* The ranks of this generation have ended on all nodes: nodes that were asked to leave are gone. */
+static void let_go(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    const struct cddpi_member *own = cddpi_member_own(members);
+
+    for (int i = 0; i < members->count; i++) {
+        if (members->list[i].is_leaving) {
+            members->list[i].is_there = false;
+        }
+    }
+    if (own != NULL && own->is_leaving && members->phase == CDDPI_MEMBERS_ENDED) {
+        leave(step, members->own.exit_status == 0 ? 0 : CDDPI_STOPPED_EARLY);
+    }
+}
+
+static void take_failure(struct member_step *step, const struct cddpi_node_event *event)
+{
+    struct cddpi_membership *members = step->members;
+    struct cddpi_member *member = cddpi_membership_find(members, event->node);
+    bool is_first = members->failure.kind == CDDPI_EVENT_NONE;
+    bool is_lost = event->kind == CDDPI_EVENT_LOST;
+    bool takes_part = member == NULL || member->ranks > 0;
+
+    members->is_cut = members->is_cut || event->kind == CDDPI_EVENT_CUT;
+    if (is_lost && member != NULL) {
+        if (member->is_lost || !member->is_there) {
+            return; /* several nodes watch it, or it has left */
+        }
+        member->is_lost = true;
+        member->is_there = false;
+    }
+    if (members->end.kind != CDDPI_EVENT_NONE) {
+        return; /* the job is over: nodes leave at different times */
+    }
+    if (is_lost && !takes_part && members->generation >= 0 && event->node != members->self) {
+        cddpi_member_say(step, "%s, which waited, is gone",
+                         cddpi_member_name(members, event->node));
+        return; /* no rank of this generation is concerned */
+    }
+    if (is_first) {
+        members->failure = *event;
+    }
+    if (may_be_gone(members, event) && (members->is_expelled || step->event->slept_ms > 0)) {
+        say_given_up(step);
+    } else if (!members->is_silent && event->node != members->self && (is_first || is_lost)) {
+        say_failure(step, event);
+    }
+    tell_ranks(step, event);
+    if (is_lost && cddpi_member_all_done(members) && members->generation >= 0) {
+        let_go(step);
+    }
+}
+
+static void take_follow(struct member_step *step, const struct cddpi_node_event *event)
+{
+    struct cddpi_membership *members = step->members;
+
+    if (members->follow.kind == CDDPI_EVENT_NONE) {
+        members->follow = *event;
+    }
+    if (members->phase == CDDPI_MEMBERS_RUN) {
+        struct cddpi_job_event *job = &cddpi_member_do(step, CDDPI_DO_TELL)->job;
+
+        job->kind = CDDPI_JOB_HEARD;
+        job->exit_status = event->exit_status;
+        job->may_restart = event->may_restart;
+    }
+}
+
+static bool asks_to_end(int number)
+{
+    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+}
+
+static void take_signal(struct member_step *step, const struct cddpi_node_event *event)
+{
+    struct cddpi_membership *members = step->members;
+
+    if (asks_to_end(event->number)) {
+        members->asked_signal = event->number;
+    }
+    if (members->phase == CDDPI_MEMBERS_RUN) {
+        cddpi_member_tell_signal(step, event->number, event->node);
+    }
+}
+
+static void take_done(struct member_step *step, const struct cddpi_node_event *event,
+                      struct cddpi_member *member)
+{
+    struct cddpi_membership *members = step->members;
+
+    if (member == NULL) {
+        return;
+    }
+    member->is_done = true;
+    members->has_saved = members->has_saved || event->has_saved;
+    if (members->other_status == 0) {
+        members->other_status = event->exit_status;
+    }
+    if (cddpi_member_all_done(members)) {
+        let_go(step);
+    }
+}
+
+static void take_join(struct member_step *step, const struct cddpi_node_event *event)
+{
+    struct cddpi_membership *members = step->members;
+
+    if (event->number < 1 || cddpi_membership_find(members, event->node) != NULL ||
+        cddpi_membership_add(members, event->node, event->text, event->number) == NULL) {
+        return;
+    }
+    members->joined_ns = step->event->now_ns;
+    if (!members->is_silent && event->node != members->self) {
+        cddpi_member_say(step, "%s has come", cddpi_member_name(members, event->node));
+    }
+}
+
+/* @p member is asked to leave. If it takes no part in this generation, it is gone at once. */
+static void take_leave(struct member_step *step, struct cddpi_member *member)
+{
+    struct cddpi_membership *members = step->members;
+
+    if (member == NULL || member->is_leaving) {
+        return;
+    }
+    member->is_leaving = true;
+    if (!members->is_silent && member->node != members->self) {
+        cddpi_member_say(step, "%s leaves the job", cddpi_member_name(members, member->node));
+    }
+    if (member->ranks == 0) {
+        member->is_there = false;
+    }
+    if (member->node == members->self && !member->is_there) {
+        leave(step, CDDPI_STOPPED_EARLY);
+    }
+}
+
+static void take_change(struct member_step *step, const struct cddpi_node_event *event)
+{
+    struct cddpi_membership *members = step->members;
+
+    members->change = *event;
+    if (!members->is_silent || members->self == CDDPI_LEADER) {
+        cddpi_member_say(step, "%s: ranks save, and go on with other members", event->text);
+    }
+    if (members->phase == CDDPI_MEMBERS_RUN) {
+        struct cddpi_job_event *job = &cddpi_member_do(step, CDDPI_DO_TELL)->job;
+
+        job->kind = CDDPI_JOB_CHANGED;
+        job->number = event->rank >= 0 ? 0 : SIGTERM;
+    }
+}
+
+/* Reset what belongs to the last generation. A lost node stays lost. */
+static void forget_generation(struct cddpi_membership *members)
+{
+    if (members->failure.kind == CDDPI_EVENT_FAILURE || members->is_elastic) {
+        members->failure = (struct cddpi_node_event){.kind = CDDPI_EVENT_NONE};
+    }
+    members->follow = (struct cddpi_node_event){.kind = CDDPI_EVENT_NONE};
+    members->change = (struct cddpi_node_event){.kind = CDDPI_EVENT_NONE};
+    members->own = members->all = (struct cddpi_generation_outcome){.exit_status = 0};
+    members->other_status = 0;
+    members->has_saved = false;
+    members->has_asked_change = false;
+    members->leaving_rank = -1;
+    for (int i = 0; i < members->count; i++) {
+        members->list[i].is_done = false;
+        members->list[i].ranks = 0;
+    }
+}
+
+/* Whether @p node is one of the nodes @p text, such as "0-2,5". */
+static bool is_listed(const char *text, int node)
+{
+    while (*text != '\0') {
+        char *end;
+        long first = strtol(text, &end, 10);
+        long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+
+        if (end == text) {
+            return false;
+        }
+        if (node >= first && node <= last) {
+            return true;
+        }
+        text = *end == ',' ? end + 1 : end;
+    }
+    return false;
+}
+
+/* The members of the generation that starts have these ranks. */
+static void give_ranks(struct cddpi_membership *members)
+{
+    members->world_size = 0;
+    members->nodes = 0;
+    for (int i = 0; i < members->count; i++) {
+        struct cddpi_member *member = &members->list[i];
+
+        if (!is_listed(members->start.text, member->node)) {
+            continue;
+        }
+        member->ranks = member->nproc;
+        member->first_rank = members->world_size;
+        members->world_size += member->nproc;
+        members->nodes++;
+    }
+}
+
+static void say_generation(struct member_step *step, bool is_change)
+{
+    const struct cddpi_membership *members = step->members;
+    char nodes[48] = "";
+
+    if (members->is_silent && members->self != CDDPI_LEADER) {
+        return;
+    }
+    if (!members->is_alone) {
+        snprintf(nodes, sizeof nodes, " on %d node%s", members->nodes,
+                 members->nodes == 1 ? "" : "s");
+    }
+    if (is_change) {
+        cddpi_member_say(step, "generation %d: %d rank%s%s", members->generation,
+                         members->world_size, members->world_size == 1 ? "" : "s", nodes);
+    } else if (members->max_restarts < 0) {
+        cddpi_member_say(step, "restarting under generation %d", members->generation);
+    } else {
+        cddpi_member_say(step, "restarting (%d of %d) under generation %d", members->made,
+                         members->max_restarts, members->generation);
+    }
+}
+
+/* Word why a generation follows the one that has ended. */
+static void word_reason(struct cddpi_membership *members)
+{
+    const struct cddpi_node_event *failure = &members->failure;
+
+    if (members->generation < 0) {
+        members->reason[0] = '\0';
+    } else if (members->change.kind != CDDPI_EVENT_NONE) {
+        snprintf(members->reason, sizeof members->reason, "%.255s", members->change.text);
+    } else if (failure->kind == CDDPI_EVENT_LOST) {
+        snprintf(members->reason, sizeof members->reason, "%.200s is lost",
+                 cddpi_member_name(members, failure->node));
+    } else if (failure->kind == CDDPI_EVENT_FAILURE && !members->is_alone) {
+        snprintf(members->reason, sizeof members->reason, "%.64s: %.180s",
+                 cddpi_member_name(members, failure->node), failure->text);
+    } else {
+        snprintf(members->reason, sizeof members->reason, "a rank failed");
+    }
+}
+
+static void take_start(struct member_step *step, const struct cddpi_node_event *event)
+{
+    struct cddpi_membership *members = step->members;
+    /* whether the last generation ended for another reason than a failure of ranks */
+    bool is_change = members->change.kind != CDDPI_EVENT_NONE ||
+                     members->failure.kind == CDDPI_EVENT_LOST;
+    bool was_running = members->generation >= 0;
+    const struct cddpi_member *own;
+
+    if (event->generation <= members->generation) {
+        return;
+    }
+    members->made += was_running && !is_change;
+    word_reason(members);
+    forget_generation(members);
+    members->generation = event->generation;
+    members->start = *event;
+    members->start_ns = step->event->now_ns;
+    members->leader = CDDPI_LEADER_IDLE;
+    give_ranks(members);
+    if (was_running) {
+        say_generation(step, is_change);
+    }
+    own = cddpi_member_own(members);
+    if (members->phase == CDDPI_MEMBERS_RUN) {
+        return; /* the ranks of the last generation have not ended here: the others have given this
+                   node up, and it hears of that later */
+    }
+    if (own != NULL && own->ranks > 0) {
+        members->phase = CDDPI_MEMBERS_RUN;
+        cddpi_member_do(step, CDDPI_DO_RUN);
+        return;
+    }
+    members->phase = CDDPI_MEMBERS_AWAIT;
+    if (own != NULL && own->is_there) {
+        cddpi_member_say(step, "the job has its %d node%s: this one waits until one of them leaves",
+                         members->nodes, members->nodes == 1 ? "" : "s");
+    }
+}
+
+void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_event *event)
+{
+    struct cddpi_membership *members = step->members;
+
+    members->end = *event;
+    if (members->self > CDDPI_LEADER && members->phase != CDDPI_MEMBERS_RUN) {
+        cddpi_member_publish(step, CDDPI_EVENT_BYE)->exit_status = event->exit_status;
+        cddpi_member_finish(step, event->exit_status);
+    }
+}
+
+/* Whether @p event was told by, or is about, a node that takes no part any more, or belongs to
+ * another generation. */
+static bool is_stale(const struct cddpi_membership *members, const struct cddpi_node_event *event,
+                     const struct cddpi_member *member)
+{
+    switch (event->kind) {
+    case CDDPI_EVENT_FAILURE:
+    case CDDPI_EVENT_FOLLOW:
+    case CDDPI_EVENT_DONE:
+        return event->node >= 0 &&
+               (member == NULL || member->is_lost || event->generation != members->generation);
+    case CDDPI_EVENT_LOST:
+        return event->node >= 0 && member == NULL;
+    case CDDPI_EVENT_CHANGE:
+        return event->generation != members->generation;
+    case CDDPI_EVENT_SIGNAL:
+    case CDDPI_EVENT_LEAVE:
+    case CDDPI_EVENT_SIZE:
+        return event->node >= 0 && (member == NULL || member->is_lost || !member->is_there);
+    default:
+        return false;
+    }
+}
+
+void cddpi_member_hear(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    const struct cddpi_node_event *event = step->event->heard;
+    struct cddpi_member *member = cddpi_membership_find(members, event->node);
+
+    if (is_stale(members, event, member)) {
+        return;
+    }
+    switch (event->kind) {
+    case CDDPI_EVENT_FAILURE:
+    case CDDPI_EVENT_LOST:
+    case CDDPI_EVENT_CUT:
+        take_failure(step, event);
+        break;
+    case CDDPI_EVENT_FOLLOW:
+        take_follow(step, event);
+        break;
+    case CDDPI_EVENT_SIGNAL:
+        take_signal(step, event);
+        break;
+    case CDDPI_EVENT_DONE:
+        take_done(step, event, member);
+        break;
+    case CDDPI_EVENT_START:
+        take_start(step, event);
+        break;
+    case CDDPI_EVENT_END:
+        cddpi_member_take_end(step, event);
+        break;
+    case CDDPI_EVENT_BYE:
+        if (member != NULL) {
+            member->has_left = true;
+        }
+        break;
+    case CDDPI_EVENT_JOIN:
+        take_join(step, event);
+        break;
+    case CDDPI_EVENT_LEAVE:
+        take_leave(step, member);
+        break;
+    case CDDPI_EVENT_SIZE:
+        if (event->number > 0) {
+            member->nproc = event->number;
+            members->leaving_rank = event->rank;
+        }
+        break;
+    case CDDPI_EVENT_CHANGE:
+        take_change(step, event);
+        break;
+    case CDDPI_EVENT_SAVING:
+    case CDDPI_EVENT_NONE:
+        break;
+    }
+}
+
+void cddpi_membership_catch_up(const struct cddpi_membership *members,
+                               struct cddpi_membership_actions *out)
+{
+    struct cddpi_membership copy = *members; /* nothing changes: only the ranks are told */
+    const struct cddpi_membership_event event = {.kind = CDDPI_MEMBERS_TIME};
+    struct member_step step = {&copy, &event, out};
+
+    out->count = 0;
+    if (members->failure.kind != CDDPI_EVENT_NONE) {
+        tell_ranks(&step, &members->failure);
+    }
+    if (members->follow.kind != CDDPI_EVENT_NONE) {
+        take_follow(&step, &members->follow);
+    }
+    if (members->change.kind != CDDPI_EVENT_NONE) {
+        copy.is_silent = true;
+        copy.self = copy.self == CDDPI_LEADER ? -1 : copy.self;
+        take_change(&step, &members->change);
+    }
+    if (members->asked_signal != 0) {
+        cddpi_member_tell_signal(&step, members->asked_signal, -1);
+    }
+}

@@ -1,0 +1,50 @@
+/* membership_own.h - one step of the machine, and what its two parts call of each other:
+ * membership.c follows the log, membership_leader.c decides on node 0. Private to these. */
+#ifndef CDDPI_LAUNCHER_MEMBERSHIP_OWN_H
+#define CDDPI_LAUNCHER_MEMBERSHIP_OWN_H
+
+#include "launcher/nodes/membership.h"
+
+struct member_step {
+    struct cddpi_membership *members;
+    const struct cddpi_membership_event *event;
+    struct cddpi_membership_actions *actions;
+};
+
+/* membership.c */
+/** Append an action. */
+struct cddpi_membership_action *cddpi_member_do(struct member_step *step,
+                                                enum cddpi_membership_action_kind kind);
+/** Append CDDPI_DO_PUBLISH of an event of this node and generation. */
+struct cddpi_node_event *cddpi_member_publish(struct member_step *step,
+                                              enum cddpi_node_event_kind kind);
+/** Tell the user, except of what happened before this node came. */
+void cddpi_member_say(struct member_step *step, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/** This cddp-run ends. */
+void cddpi_member_finish(struct member_step *step, int exit_status);
+/** Whether no event can arrive any more that this node could wait for. */
+bool cddpi_member_is_alone(const struct cddpi_membership *members);
+/** Whether the ranks of all nodes of this generation have ended. */
+bool cddpi_member_all_done(const struct cddpi_membership *members);
+
+/** This node; NULL: it is not in the list yet, or is the cddp-run that started the nodes. */
+struct cddpi_member *cddpi_member_own(const struct cddpi_membership *members);
+/** Append CDDPI_DO_TELL of a signal that was sent to @p node (-1: unknown). */
+void cddpi_member_tell_signal(struct member_step *step, int number, int node);
+
+/* membership_log.c */
+/** Process the event of the log that has been heard. */
+void cddpi_member_hear(struct member_step *step);
+/** END has arrived: the job is over. */
+void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_event *event);
+
+/* membership_leader.c */
+/** Node 0: decide what is due now. */
+void cddpi_leader_consider(struct member_step *step);
+/** Node 0: publish the end of the job. */
+void cddpi_leader_end(struct member_step *step, int exit_status);
+/** Node 0: CDDPI_DO_START has failed. */
+void cddpi_leader_take_refusal(struct member_step *step);
+
+#endif

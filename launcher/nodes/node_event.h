@@ -1,0 +1,54 @@
+/* node_event.h - what nodes tell each other: the events of a job's log. */
+#ifndef CDDPI_LAUNCHER_NODE_EVENT_H
+#define CDDPI_LAUNCHER_NODE_EVENT_H
+
+#include "store/message.h"
+
+enum {
+    CDDPI_MAX_JOINS = 4096 /* of nodes that come after the job has begun; see node_meeting.c */
+};
+
+enum { CDDPI_EVENT_TEXT_BYTES = 4096, CDDPI_MAX_WORLD_SIZE = 65536 };
+
+enum cddpi_node_event_kind {
+    CDDPI_EVENT_NONE,
+    CDDPI_EVENT_START,   /* a generation begins, of the nodes `text` ("0-2,5"); `number` is the port
+                            for   torch.distributed */
+    CDDPI_EVENT_FAILURE, /* a rank failed, or (rank -1) a node that will still publish DONE */
+    CDDPI_EVENT_FOLLOW,  /* a rank failed, and says that another rank is the cause */
+    CDDPI_EVENT_SIGNAL,  /* signal `number` was sent to the node */
+    CDDPI_EVENT_LOST,    /* the node is gone */
+    CDDPI_EVENT_DONE,    /* all ranks of the node have ended */
+    CDDPI_EVENT_END,     /* the job has ended */
+    CDDPI_EVENT_BYE,     /* the node has received END and no longer needs the store */
+    CDDPI_EVENT_JOIN,    /* the node has come, with `number` ranks, on the host `text` */
+    CDDPI_EVENT_LEAVE,   /* the node was asked to leave: the next generation is without it */
+    CDDPI_EVENT_SIZE,    /* the node has `number` ranks from the next generation on; `rank`: since
+                            this rank was asked to leave, or -1 */
+    CDDPI_EVENT_CHANGE,  /* members change, for the reason `text`: the ranks of this generation save
+                            and end; `rank`: it has asked for that, so all ranks know, or -1 */
+    CDDPI_EVENT_SAVING,  /* ranks of the node were asked to end and are still saving */
+    CDDPI_EVENT_CUT      /* never in the store: this process has lost its connection to the store */
+};
+
+struct cddpi_node_event {
+    enum cddpi_node_event_kind kind;
+    int generation;
+    int node; /* -1: the cddp-run that started the nodes */
+    int rank; /* -1: none */
+    int number;
+    int exit_status;
+    bool may_restart;                  /* FAILURE, FOLLOW, DONE: another generation may succeed */
+    bool has_saved;                    /* DONE: a checkpoint was written */
+    char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT: a sentence without its full
+                                          stop */
+};
+
+extern const struct cddpi_message_form cddpi_node_event_form;
+
+/** Decode an event; returns as cddpi_message_decode(). The event owns nothing, and may tell of a
+ *  node that has never come. */
+CDDP_CHECKED cddp_status cddpi_node_event_decode(const uint8_t *data, size_t bytes,
+                                                 struct cddpi_node_event *out);
+
+#endif

@@ -1,0 +1,343 @@
+/* test_launcher_membership.c - what the nodes of a job decide together: a few histories told by
+ * hand. Only the decisions are real: a log that all nodes read in the same order, ranks that end
+ * when the test says so, and a clock that the test sets. tests/sim makes thousands of such
+ * histories up. */
+#include "launcher/nodes/membership.h"
+#include "support/test.h"
+
+#include <signal.h>
+
+enum { NODES = 6, ROOM = 12, EVENTS = 128 };
+
+struct node {
+    struct cddpi_membership members;
+    struct cddpi_member list[ROOM];
+    int heard; /* events of the log */
+    bool is_alive;
+    bool runs;                   /* its ranks run */
+    struct cddpi_job_event told; /* the last thing its ranks were told */
+    char said[4096];
+};
+
+static struct cddpi_node_event log_of_events[EVENTS];
+static int events;
+static struct node nodes[NODES];
+static int64_t now_ns;
+static int refuses; /* CDDPI_DO_START fails with this exit status; 0: it does not */
+
+static void feed(struct node *node, struct cddpi_membership_event event);
+
+static void append(const struct cddpi_node_event *event)
+{
+    assert_true(events < EVENTS);
+    log_of_events[events++] = *event;
+}
+
+static void act(struct node *node, const struct cddpi_membership_action *action)
+{
+    switch (action->kind) {
+    case CDDPI_DO_PUBLISH:
+        append(&action->event);
+        break;
+    case CDDPI_DO_START:
+        if (refuses != 0) {
+            feed(node,
+                 (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_REFUSED, .number = refuses});
+        } else {
+            append(&action->event);
+        }
+        break;
+    case CDDPI_DO_RUN:
+        node->runs = true;
+        break;
+    case CDDPI_DO_TELL:
+        node->told = action->job;
+        break;
+    case CDDPI_DO_SAY:
+        snprintf(node->said, sizeof node->said, "%.*s", (int)sizeof node->said - 1, action->text);
+        break;
+    case CDDPI_DO_TELL_LOSS:
+    case CDDPI_DO_FINISH:
+        break;
+    }
+}
+
+static void feed(struct node *node, struct cddpi_membership_event event)
+{
+    struct cddpi_membership_actions *actions = calloc(1, sizeof *actions);
+
+    event.now_ns = now_ns;
+    cddpi_membership_step(&node->members, &event, actions);
+    for (int i = 0; i < actions->count; i++) {
+        act(node, &actions->list[i]);
+    }
+    free(actions);
+}
+
+/* All nodes hear all events, and see the time. */
+static void settle(void)
+{
+    bool is_news = true;
+
+    while (is_news) {
+        is_news = false;
+        for (int i = 0; i < NODES; i++) {
+            struct node *node = &nodes[i];
+
+            if (node->is_alive && node->heard < events) {
+                struct cddpi_node_event event = log_of_events[node->heard++];
+
+                is_news = true;
+                feed(node,
+                     (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_HEARD, .heard = &event});
+            }
+        }
+        for (int i = 0; i < NODES && !is_news; i++) {
+            if (nodes[i].is_alive && nodes[i].members.deadline_ns <= now_ns) {
+                feed(&nodes[i], (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_TIME});
+                is_news = nodes[i].heard < events;
+            }
+        }
+    }
+}
+
+static void wait_ms(int64_t milliseconds)
+{
+    now_ns += milliseconds * 1000000;
+    settle();
+}
+
+static struct node *come(int number, int initial, int least, int most)
+{
+    struct node *node = &nodes[number];
+
+    *node = (struct node){.members = {.list = node->list,
+                                      .room = ROOM,
+                                      .self = number,
+                                      .least = least,
+                                      .most = most,
+                                      .is_elastic = least < most,
+                                      .max_restarts = least < most ? -1 : 0,
+                                      .gather_ms = 60000},
+                          .is_alive = true};
+    for (int i = 0; i < initial; i++) {
+        (void)cddpi_membership_add(&node->members, i, "host", 2);
+    }
+    feed(node, (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_BEGIN});
+    return node;
+}
+
+/* A job that begins with @p count nodes of 2 ranks each. */
+static void begin(int count, int least, int most)
+{
+    memset(nodes, 0, sizeof nodes);
+    events = 0;
+    now_ns = INT64_C(1000000000);
+    refuses = 0;
+    for (int i = count - 1; i >= 0; i--) {
+        (void)come(i, count, least, most);
+    }
+    settle();
+}
+
+static void join(int number, int initial, int least, int most)
+{
+    append(&(struct cddpi_node_event){
+        .kind = CDDPI_EVENT_JOIN, .node = number, .number = 2, .rank = -1, .text = "late"});
+    (void)come(number, initial, least, most);
+    settle();
+}
+
+static void end_ranks(int number, int exit_status, bool has_saved)
+{
+    struct cddpi_generation_outcome outcome = {.exit_status = exit_status, .has_saved = has_saved};
+
+    assert_true(nodes[number].runs);
+    nodes[number].runs = false;
+    feed(&nodes[number],
+         (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_RANKS_ENDED, .outcome = outcome});
+    settle();
+}
+
+static void lose(int number)
+{
+    nodes[number].is_alive = false;
+    nodes[number].runs = false;
+    append(&(struct cddpi_node_event){
+        .kind = CDDPI_EVENT_LOST, .node = number, .rank = -1, .exit_status = 1, .text = "gone"});
+    settle();
+}
+
+static void send_signal(int number, int signal)
+{
+    feed(&nodes[number],
+         (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_SIGNALLED, .number = signal});
+    settle();
+}
+
+static void assert_runs(int number, int generation, int first_rank, int world_size)
+{
+    const struct node *node = &nodes[number];
+
+    assert_true(node->runs);
+    assert_int_equal(node->members.generation, generation);
+    assert_int_equal(node->members.world_size, world_size);
+    assert_int_equal(cddpi_membership_find(&node->members, number)->first_rank, first_rank);
+}
+
+static void assert_over(int number, int exit_status)
+{
+    assert_int_equal(nodes[number].members.phase, CDDPI_MEMBERS_OVER);
+    assert_int_equal(nodes[number].members.exit_status, exit_status);
+}
+
+static void all_nodes_run_the_first_generation_and_end_with_it(void **state)
+{
+    (void)state;
+    begin(3, 3, 3);
+    assert_runs(0, 0, 0, 6);
+    assert_runs(2, 0, 4, 6);
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, 0, true);
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_over(i, 0);
+    }
+}
+
+static void the_rest_go_on_without_a_lost_node(void **state)
+{
+    (void)state;
+    begin(3, 2, 3);
+    lose(1);
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_FAILED_THERE);
+    end_ranks(0, 1, false);
+    assert_false(nodes[0].runs);
+    end_ranks(2, 1, false);
+    assert_runs(0, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+}
+
+static void a_fixed_job_ends_with_a_lost_node(void **state)
+{
+    (void)state;
+    begin(3, 3, 3);
+    lose(1);
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    assert_over(0, 1);
+    assert_over(2, 1);
+}
+
+static void a_late_node_is_let_in_at_a_step_that_is_saved(void **state)
+{
+    (void)state;
+    begin(2, 1, 3);
+    join(2, 2, 1, 3);
+    assert_true(nodes[0].told.kind != CDDPI_JOB_CHANGED);
+    wait_ms(5000);
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[1].told.number, SIGTERM);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 6);
+    assert_runs(2, 1, 4, 6);
+}
+
+static void a_node_that_is_asked_to_leave_ends_with_status_3(void **state)
+{
+    (void)state;
+    begin(3, 2, 3);
+    send_signal(1, SIGTERM);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(1, CDDPI_STOPPED_EARLY);
+    assert_runs(2, 1, 2, 4);
+    send_signal(2, SIGINT);
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_SIGNALLED);
+}
+
+static void too_few_nodes_wait_for_others_and_end_with_status_4(void **state)
+{
+    (void)state;
+    begin(2, 2, 3);
+    lose(1);
+    end_ranks(0, 1, false);
+    assert_int_equal(nodes[0].members.phase, CDDPI_MEMBERS_ENDED);
+    join(2, 2, 2, 3);
+    wait_ms(1000);
+    assert_runs(0, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+    lose(2);
+    end_ranks(0, 1, false);
+    wait_ms(61000);
+    assert_over(0, CDDPI_TOO_FEW);
+}
+
+static void more_nodes_than_the_most_wait_until_one_leaves(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    join(2, 2, 1, 2);
+    wait_ms(5000);
+    assert_false(nodes[2].runs);
+    assert_int_equal(nodes[0].told.kind, 0);
+    lose(1);
+    end_ranks(0, 1, false);
+    assert_runs(0, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+}
+
+static void what_an_expelled_node_says_changes_nothing(void **state)
+{
+    (void)state;
+    begin(3, 2, 3);
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 1, .rank = -1});
+    settle(); /* it is alive and hears that */
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(0, 1, 0, 4);
+    end_ranks(1, 7, false);
+    assert_over(1, 7);
+    assert_runs(0, 1, 0, 4);
+    append(&(struct cddpi_node_event){
+        .kind = CDDPI_EVENT_FAILURE, .node = 1, .rank = 2, .exit_status = 7, .generation = 1});
+    settle();
+    assert_int_equal(nodes[0].members.failure.kind, CDDPI_EVENT_NONE);
+}
+
+static void a_rank_that_is_asked_to_end_is_left_out(void **state)
+{
+    (void)state;
+    begin(1, 1, 1);
+    nodes[0].members.is_alone = true;
+    nodes[0].members.is_elastic = true;
+    nodes[0].members.least_ranks = 1;
+    nodes[0].members.most_ranks = 2;
+    feed(&nodes[0],
+         (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_RANK_LEAVES, .number = 1});
+    settle();
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[0].told.number, 0);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_nodes_run_the_first_generation_and_end_with_it),
+        cmocka_unit_test(the_rest_go_on_without_a_lost_node),
+        cmocka_unit_test(a_fixed_job_ends_with_a_lost_node),
+        cmocka_unit_test(a_late_node_is_let_in_at_a_step_that_is_saved),
+        cmocka_unit_test(a_node_that_is_asked_to_leave_ends_with_status_3),
+        cmocka_unit_test(too_few_nodes_wait_for_others_and_end_with_status_4),
+        cmocka_unit_test(more_nodes_than_the_most_wait_until_one_leaves),
+        cmocka_unit_test(what_an_expelled_node_says_changes_nothing),
+        cmocka_unit_test(a_rank_that_is_asked_to_end_is_left_out),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
