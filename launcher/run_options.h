@@ -41,12 +41,14 @@ struct cddpi_launch_options {
     const char *keys; /* what --keys names; "": nothing; NULL: it was not given */
     const char *run_dir;
     const char *log_dir;
-    int max_restarts;
+    int max_restarts; /* -1: without limit */
     int64_t grace_ms;
     enum cddpi_bind bind;
     enum cddpi_tag tag;
     char timeout_ms[24]; /* passed to the ranks' environment as text; "": not given */
-    int nnodes;          /* 1 without rdzv: only this machine */
+    int nnodes;          /* the most; 1 without rdzv: only this machine */
+    int least, most;     /* an elastic job goes on with this many nodes, or (without rdzv) ranks; 0:
+                            their number is fixed */
     int node_rank;       /* -1: assigned by order of arrival */
     const char *rdzv;    /* where nodes meet: "tcp://...", "file://..."; NULL: one machine */
     /* What the launcher that started this cddp-run (Slurm, for example) said; owned. NULL: no

@@ -207,18 +207,12 @@ static cddp_status name_nodes(struct cddpi_head *head)
 {
     struct cddpi_nodes *nodes = &head->nodes;
 
-    nodes->list = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *nodes->list);
+    CDDPI_TRY(cddpi_nodes_init(-1, head->hosts.count, nodes));
     head->agents = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *head->agents);
-    if (nodes->list == NULL || head->agents == NULL) {
-        cddpi_free(head->agents); /* whose descriptors are not set yet */
-        head->agents = NULL;
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d hosts", head->hosts.count);
-    }
-    nodes->count = head->hosts.count;
-    nodes->self = -1;
-    nodes->is_silent = true;
-    for (int i = 0; i < nodes->count; i++) {
-        memcpy(nodes->list[i].host, head->hosts.hosts[i].name, sizeof nodes->list[i].host);
+    CDDPI_TRY_MEMORY(head->agents != NULL, "no memory for %d hosts", head->hosts.count);
+    nodes->members.is_silent = true;
+    for (int i = 0; i < head->hosts.count; i++) {
+        (void)cddpi_membership_add(&nodes->members, i, head->hosts.hosts[i].name, 1);
         init_agent(head, i);
     }
     return CDDP_OK;
@@ -320,7 +314,7 @@ int cddpi_head_dry_run(const struct cddpi_head *head)
 
 cddp_status cddpi_head_init(struct cddpi_head *head, const struct cddpi_launch_options *options)
 {
-    *head = (struct cddpi_head){.options = options, .nodes = {.self = -1}};
+    *head = (struct cddpi_head){.options = options, .nodes = {.members = {.self = -1}}};
     cddpi_rendezvous_clear(&head->rendezvous);
     return options->hosts != NULL ? cddpi_hosts_parse_list(options->hosts, &head->hosts)
                                   : cddpi_hosts_read(options->hostfile, &head->hosts);

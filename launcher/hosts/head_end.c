@@ -30,7 +30,7 @@ enum {
 /* Whether all hosts have arrived and ranks are being started. */
 static bool has_begun(const struct cddpi_head *head)
 {
-    return head->nodes.start.kind != CDDPI_EVENT_NONE;
+    return head->nodes.members.start.kind != CDDPI_EVENT_NONE;
 }
 
 static int64_t moment_after(int64_t milliseconds)
@@ -63,7 +63,7 @@ static void say_left(struct cddpi_head *head, const char *text)
 {
     for (int i = 0; i < head->hosts.count; i++) {
         if (head->agents[i].pid > 0 && !head->agents[i].has_ended && has_begun(head) &&
-            head->nodes.end.kind == CDDPI_EVENT_NONE) {
+            head->nodes.members.end.kind == CDDPI_EVENT_NONE) {
             cddpi_output_say(head->output, "%s %s", cddpi_node_name(&head->nodes, i), text);
         }
     }
@@ -113,7 +113,7 @@ void cddpi_head_take_signal(struct cddpi_head *head, int number)
         head->asked_signal = number;
         head->asked_ns = now_ns;
         wait_patiently(head, head->options->grace_ms * 3 + MARGIN_MS);
-        if (head->nodes.asked_signal == 0) {
+        if (head->nodes.members.asked_signal == 0) {
             cddpi_output_say(head->output,
                              "SIG%s: stopping all ranks on %d hosts; after %g s, or at a second "
                              "signal, they are killed",
@@ -151,7 +151,7 @@ static void lose_beginner(struct cddpi_head *head, int i, const char *text)
 static void lose_agent(struct cddpi_head *head, int i)
 {
     const struct cddpi_agent *agent = &head->agents[i];
-    bool is_over = head->nodes.end.kind != CDDPI_EVENT_NONE;
+    bool is_over = head->nodes.members.end.kind != CDDPI_EVENT_NONE;
     struct cddpi_node_event lost = {
         .kind = CDDPI_EVENT_LOST, .node = i, .rank = -1, .exit_status = 1};
     char *text = lost.text;
@@ -174,7 +174,7 @@ static void lose_agent(struct cddpi_head *head, int i)
         cddpi_node_link_publish(head->nodes.link, &lost);
         end_within(head, head->options->grace_ms * 3 + FAILED_MS); /* unless the other nodes react
                                                                       to the event */
-    } else if (head->nodes.end.exit_status == 0) {
+    } else if (head->nodes.members.end.exit_status == 0) {
         cddpi_output_say(head->output, "%s: %s after the job's end",
                          cddpi_node_name(&head->nodes, i), text);
     }
@@ -185,27 +185,31 @@ static void take_loss(struct cddpi_head *head, const struct cddpi_node_event *ev
 {
     int lost = 0;
 
-    if (head->nodes.end.kind != CDDPI_EVENT_NONE) {
+    if (head->nodes.members.end.kind != CDDPI_EVENT_NONE) {
         return;
     }
     cddpi_output_say(head->output, "%s is lost: %s", cddpi_node_name(&head->nodes, event->node),
                      event->text);
     for (int i = 0; i < head->hosts.count; i++) {
-        lost += head->nodes.list[i].is_lost;
+        lost += head->nodes.members.list[i].is_lost;
     }
     if (lost == head->hosts.count) {
         end_within(head, SETTLE_MS); /* there is no host left to wait for */
     }
-    wait_patiently(head,
-                   head->options->grace_ms * (head->nodes.asked_signal != 0 ? 3 : 1) + MARGIN_MS);
+    wait_patiently(head, head->options->grace_ms * (head->nodes.members.asked_signal != 0 ? 3 : 1) +
+                             MARGIN_MS);
 }
 
 void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_event *event)
 {
-    bool is_first = head->nodes.failure.kind == CDDPI_EVENT_NONE;
+    bool is_first = head->nodes.members.failure.kind == CDDPI_EVENT_NONE;
     bool is_news = event->kind == CDDPI_EVENT_LOST && event->node >= 0 &&
-                   !head->nodes.list[event->node].is_lost;
+                   event->node < head->hosts.count &&
+                   !head->nodes.members.list[event->node].is_lost;
 
+    if (event->node >= head->hosts.count) {
+        return; /* no node of ours */
+    }
     if (event->kind == CDDPI_EVENT_LOST && event->node >= 0 &&
         head->agents[event->node]
             .has_ended) { /* the agent itself may still run there: closing its input ends it */
@@ -244,7 +248,7 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
         break;
     case CDDPI_EVENT_START:
         head->begin_ns = head->news_ns = INT64_MAX;
-        head->patience_ns = head->nodes.asked_signal == 0 ? INT64_MAX : head->patience_ns;
+        head->patience_ns = head->nodes.members.asked_signal == 0 ? INT64_MAX : head->patience_ns;
         break;
     case CDDPI_EVENT_END:
         end_within(head, LAST_MS);
@@ -256,7 +260,7 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
     default:
         break;
     }
-    if (is_first && head->nodes.failure.kind != CDDPI_EVENT_NONE && head->alive > 0 &&
+    if (is_first && head->nodes.members.failure.kind != CDDPI_EVENT_NONE && head->alive > 0 &&
         head->steps == 0) {
         cddpi_output_say(head->output,
                          "stopping the other ranks on %d hosts; after %g s they are killed",
@@ -367,7 +371,7 @@ void cddpi_head_await_last(struct cddpi_head *head)
 
 int cddpi_head_report(struct cddpi_head *head)
 {
-    const struct cddpi_nodes *nodes = &head->nodes;
+    const struct cddpi_membership *nodes = &head->nodes.members;
     const struct cddpi_node_event *failure = nodes->failure.kind != CDDPI_EVENT_NONE
                                                  ? &nodes->failure
                                                  : &nodes->follow;
@@ -377,7 +381,7 @@ int cddpi_head_report(struct cddpi_head *head)
 
     if (failure->kind != CDDPI_EVENT_NONE) {
         cddpi_output_say(head->output, "the first to fail was %s: %s",
-                         cddpi_node_name(nodes, failure->node), failure->text);
+                         cddpi_member_name(nodes, failure->node), failure->text);
         exit_status = failure->kind == CDDPI_EVENT_LOST ? 1
                       : exit_status != 0                ? exit_status
                                                         : failure->exit_status;

@@ -34,19 +34,15 @@
 CDDPI_MESSAGE_FORM(cddpi_node_event_form, EVENT, EVENT, sizeof(EVENT) + 128,
                    CDDPI_NUMBER(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_SAVING),
                    CDDPI_NUMBER(EVENT, generation, 0, INT32_MAX),
-                   CDDPI_NUMBER(EVENT, node, -1, CDDPI_MAX_NODES - 1),
+                   CDDPI_NUMBER(EVENT, node, -1, CDDPI_MAX_NODES + CDDPI_MAX_JOINS - 1),
                    CDDPI_NUMBER(EVENT, rank, -1, CDDPI_MAX_WORLD_SIZE - 1),
                    CDDPI_NUMBER(EVENT, number, 0, 65535), CDDPI_NUMBER(EVENT, exit_status, 0, 255),
                    CDDPI_NUMBER(EVENT, may_restart, 0, 1), CDDPI_NUMBER(EVENT, has_saved, 0, 1),
                    CDDPI_TEXT(EVENT, text));
 
-cddp_status cddpi_node_event_decode(const uint8_t *data, size_t bytes, int count,
-                                    struct cddpi_node_event *out)
+cddp_status cddpi_node_event_decode(const uint8_t *data, size_t bytes, struct cddpi_node_event *out)
 {
-    CDDPI_TRY(cddpi_message_decode(&cddpi_node_event_form, data, bytes, out));
-    return out->node < count
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_FORMAT, "it tells of node %d of %d", out->node, count);
+    return cddpi_message_decode(&cddpi_node_event_form, data, bytes, out);
 }
 
 enum {

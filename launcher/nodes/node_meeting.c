@@ -214,19 +214,13 @@ static cddp_status take_plan(struct cddpi_place *place, const struct cddpi_node_
         nodes->is_refused = true;
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s", plan->refusal);
     }
-    nodes->list = cddpi_zalloc_array((size_t)plan->count, sizeof *nodes->list);
-    CDDPI_TRY_MEMORY(nodes->list != NULL, "no memory for %d nodes", plan->count);
-    nodes->count = plan->count;
-    nodes->self = place->self;
-    nodes->is_silent = job->options.is_agent;
-    job->world_size = 0;
+    CDDPI_TRY(cddpi_nodes_init(place->self, plan->count, nodes));
+    cddpi_nodes_limit(nodes, job);
+    nodes->job = job;
+    nodes->wait = place->wait;
     for (int i = 0; i < plan->count; i++) {
-        memcpy(nodes->list[i].host, plan->nodes[i].host, sizeof nodes->list[i].host);
-        nodes->list[i].nproc = plan->nodes[i].nproc;
-        nodes->list[i].first_rank = job->world_size;
-        job->world_size += plan->nodes[i].nproc;
+        (void)cddpi_membership_add(&nodes->members, i, plan->nodes[i].host, plan->nodes[i].nproc);
     }
-    job->first_rank = nodes->list[place->self].first_rank;
     if (plan->master_host[0] != '\0') {
         memcpy(job->rendezvous.master_host, plan->master_host, sizeof plan->master_host);
     }
@@ -238,8 +232,8 @@ static cddp_status open_link(struct cddpi_job *job, struct cddpi_nodes *nodes)
     struct cddpi_node_link_options options = {.store = job->rendezvous.store,
                                               .token = job->rendezvous.token,
                                               .job = job->rendezvous.job,
-                                              .self = nodes->self,
-                                              .count = nodes->count};
+                                              .self = nodes->members.self,
+                                              .count = nodes->members.count};
 
     CDDPI_TRY(cddpi_node_link_open(&options, &nodes->link));
     job->rendezvous.link = nodes->link;

@@ -336,8 +336,7 @@ static cddp_status hear_event(struct cddpi_node_link *link, int64_t number, uint
     cddpi_node_notice_sleep(link, due_ns); /* before this event, which may be what others say about
                                               the standstill */
     *out_came = status == CDDP_OK;
-    if (status == CDDP_OK &&
-        cddpi_node_event_decode(value, bytes, link->count, &event) == CDDP_OK) {
+    if (status == CDDP_OK && cddpi_node_event_decode(value, bytes, &event) == CDDP_OK) {
         take_event(link, &event);
     } else if (status == CDDP_OK) {
         cddpi_log(CDDPI_LOG_WARN, "%s in the store is not an event: %s", key, cddp_last_error());

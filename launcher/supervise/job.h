@@ -45,7 +45,7 @@ struct cddpi_job {
     struct cddpi_rank_cores cores;
     struct cddpi_command command;
     struct cddpi_job_rendezvous rendezvous; /* unused in a dry run */
-    struct cddpi_nodes *nodes;              /* NULL: one machine */
+    struct cddpi_nodes *nodes;              /* NULL: nothing runs yet */
     int world_size;
     int local_world_size; /* number of ranks on this machine, from first_rank on */
     int first_rank;

@@ -1,6 +1,6 @@
-/* job_actions.c - stands between the state machine of the job (job_state.c) and the world: passes
- * it the events of other machines, and carries out what it has decided: signals to the ranks,
- * messages to the user, and messages to ranks and other nodes. */
+/* job_actions.c - carries out what the state machine of the ranks (job_state.c) has decided:
+ * signals to the ranks, messages to the user, and messages to ranks and other nodes. */
+#include "launcher/nodes/node_link.h"
 #include "launcher/nodes/nodes.h"
 #include "launcher/supervise/monitor.h"
 #include "launcher/supervise/supervision.h"
@@ -58,7 +58,7 @@ static void describe_end(const struct cddpi_supervision *run, const struct cddpi
     char cause[640];
 
     explain_kill(run, cddpi_exit_status(status), cause, sizeof cause);
-    if (stopped_early && run->job->nodes != NULL && run->job->nodes->is_expelled) {
+    if (stopped_early && run->job->nodes->members.is_expelled) {
         snprintf(out, bytes,
                  "the job stopped early here, with a checkpoint, as the others did "
                  "(rank %d, pid %d, exited with status %d)",
@@ -125,10 +125,10 @@ static void say_text(const struct job_deed *deed)
 
 static void say_heard(const struct job_deed *deed)
 {
-    const struct cddpi_nodes *nodes = deed->run->job->nodes;
+    const struct cddpi_membership *members = &deed->run->job->nodes->members;
 
-    cddpi_output_say(deed->run->output, "%s: %s", cddpi_node_name(nodes, nodes->follow.node),
-                     nodes->follow.text);
+    cddpi_output_say(deed->run->output, "%s: %s", cddpi_member_name(members, members->follow.node),
+                     members->follow.text);
 }
 
 static void say_stopping(const struct job_deed *deed)
@@ -148,7 +148,7 @@ static void say_ending(const struct job_deed *deed)
 
     cddpi_output_say(deed->run->output,
                      "stopping the other %d rank%s%s; after %g s they are killed", alive,
-                     plural(alive), deed->run->job->nodes != NULL ? " on this machine" : "",
+                     plural(alive), deed->run->job->nodes->link != NULL ? " on this machine" : "",
                      (double)deed->action->limit_ms / 1000);
 }
 
@@ -229,7 +229,7 @@ static void publish(const struct job_deed *deed)
                 : action->kind == CDDPI_JOB_PUBLISH_FOLLOW ? CDDPI_EVENT_FOLLOW
                                                            : CDDPI_EVENT_SAVING,
         .generation = job->generation,
-        .node = job->nodes->self,
+        .node = job->nodes->members.self,
         .rank = action->rank,
         .exit_status = action->exit_status & 255,
         .may_restart = action->may_restart};
@@ -274,7 +274,7 @@ void cddpi_supervision_feed(struct cddpi_supervision *run, const struct cddpi_jo
     if (timed.now_ns == 0) {
         timed.now_ns = cddpi_now_ns();
     }
-    timed.is_given_up = nodes != NULL && nodes->asked_signal == 0 && cddpi_nodes_given_up(nodes);
+    timed.is_given_up = nodes->members.asked_signal == 0 && cddpi_nodes_given_up(nodes);
     cddpi_job_state_step(&run->state, &timed, &actions);
     for (int i = 0; i < actions.count; i++) {
         const struct cddpi_job_action *action = &actions.list[i];
@@ -285,80 +285,4 @@ void cddpi_supervision_feed(struct cddpi_supervision *run, const struct cddpi_jo
         }
         deeds[action->kind](&(const struct job_deed){run, action, end});
     }
-}
-
-/* A rank on another machine has failed, or a node is lost. */
-static void take_failure(struct cddpi_supervision *run, const struct cddpi_node_event *event)
-{
-    const struct cddpi_nodes *nodes = run->job->nodes;
-    char text[CDDPI_EVENT_TEXT_BYTES + CDDPI_HOST_BYTES + 64];
-
-    if (event->kind != CDDPI_EVENT_FAILURE && nodes->self == 0 && event->node > 0) {
-        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so node 0
-         * does */
-        snprintf(text, sizeof text, "%s is lost: %s", cddpi_node_name(nodes, event->node),
-                 event->text);
-        cddpi_rendezvous_tell(&run->job->rendezvous, run->job->generation, text);
-    }
-    if (event->kind != CDDPI_EVENT_FAILURE || event->node != nodes->self) {
-        CDDPI_FEED(run, .kind = CDDPI_JOB_FAILED_THERE, .exit_status = event->exit_status,
-                   .may_restart = event->may_restart);
-    }
-}
-
-static void take_event(struct cddpi_supervision *run, const struct cddpi_node_event *event)
-{
-    switch (event->kind) {
-    case CDDPI_EVENT_FAILURE:
-    case CDDPI_EVENT_LOST:
-    case CDDPI_EVENT_CUT:
-        take_failure(run, event);
-        break;
-    case CDDPI_EVENT_FOLLOW:
-        CDDPI_FEED(run, .kind = CDDPI_JOB_HEARD, .exit_status = event->exit_status,
-                   .may_restart = event->may_restart);
-        break;
-    case CDDPI_EVENT_SIGNAL:
-        CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = event->number, .node = event->node);
-        break;
-    default:
-        break;
-    }
-}
-
-void cddpi_supervision_nodes(struct cddpi_supervision *run)
-{
-    struct cddpi_node_event event;
-
-    while (cddpi_node_link_next(run->job->nodes->link, &event)) {
-        cddpi_nodes_take(run->job->nodes, &event, run->output);
-        take_event(run, &event);
-    }
-}
-
-void cddpi_supervision_catch_up(struct cddpi_supervision *run)
-{
-    const struct cddpi_nodes *nodes = run->job->nodes;
-
-    if (nodes == NULL) {
-        return;
-    }
-    take_event(run, &nodes->failure);
-    take_event(run, &nodes->follow);
-    if (nodes->asked_signal != 0) {
-        CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = nodes->asked_signal, .node = -1);
-    }
-}
-
-void cddpi_supervision_pass_signal(struct cddpi_supervision *run, int number, int64_t now_ns)
-{
-    const struct cddpi_nodes *nodes = run->job->nodes;
-
-    if (nodes == NULL || nodes->is_cut) {
-        CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = number, .node = -1,
-                   .now_ns = now_ns);
-        return;
-    }
-    CDDPI_PUBLISH(nodes->link, .kind = CDDPI_EVENT_SIGNAL, .generation = run->job->generation,
-                  .node = nodes->self, .number = number);
 }

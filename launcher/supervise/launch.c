@@ -156,14 +156,20 @@ static void flush_output(struct cddpi_output *output, const struct cddpi_monitor
 /* Run a job that uses only this machine. */
 static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait)
 {
-    int exit_status;
+    struct cddpi_nodes nodes;
+    int exit_status = 1;
 
     job->world_size = job->local_world_size;
     if (cddpi_rendezvous_init(job->world_size, &job->rendezvous) != CDDP_OK) {
         cddpi_output_say(wait->output, "%s", cddp_last_error());
         return 1;
     }
-    exit_status = cddpi_generations_run(job, wait);
+    if (cddpi_nodes_alone(job, wait, &nodes) == CDDP_OK) {
+        exit_status = cddpi_generations_run(&nodes);
+    } else {
+        cddpi_output_say(wait->output, "%s", cddp_last_error());
+    }
+    cddpi_nodes_fini(&nodes);
     cddpi_rendezvous_fini(&job->rendezvous);
     return exit_status;
 }
@@ -171,7 +177,7 @@ static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait)
 /* Run this machine's part of a job on several machines. */
 static int run_node(struct cddpi_job *job, struct cddpi_wait *wait)
 {
-    struct cddpi_nodes nodes = {.self = -1};
+    struct cddpi_nodes nodes = {.members = {.self = -1}};
     cddp_status status = cddpi_nodes_meet(job, wait, &nodes);
     int exit_status;
 
@@ -179,8 +185,7 @@ static int run_node(struct cddpi_job *job, struct cddpi_wait *wait)
         (void)unlink(job->token_file); /* made for this meeting; all nodes have read it by now */
     }
     if (status == CDDP_OK) {
-        exit_status = cddpi_generations_run(job, wait);
-        cddpi_nodes_leave(job, exit_status, wait);
+        exit_status = cddpi_generations_run(&nodes);
     } else {
         /* With --hosts, one cddp-run shows the output of all nodes. So only node 0 prints a refusal
          * that it told to all nodes, and nothing is printed once that cddp-run is gone. */

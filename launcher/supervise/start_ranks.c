@@ -131,11 +131,6 @@ static bool start_all(struct cddpi_supervision *run)
     for (int i = 0; i < job->local_world_size; i++) {
         init_worker(run, &run->workers[i], job->first_rank + i);
     }
-    /* with several machines, node 0 has reserved the port and told the others */
-    if (job->nodes == NULL && cddpi_rendezvous_reserve(&job->rendezvous) != CDDP_OK) {
-        cddpi_output_say(run->output, "%s", cddp_last_error());
-        return false;
-    }
     for (int i = 0; i < job->local_world_size; i++) {
         if (!start_worker(run, &run->workers[i])) {
             return false;

@@ -164,7 +164,8 @@ static void read_signals(struct cddpi_supervision *run)
         struct cddpi_worker *worker;
 
         if (signals[i].ssi_signo != SIGCHLD) {
-            cddpi_supervision_pass_signal(run, (int)signals[i].ssi_signo, now_ns);
+            CDDPI_MEMBERS_FEED(run->job->nodes, .kind = CDDPI_MEMBERS_SIGNALLED,
+                               .number = (int)signals[i].ssi_signo, .now_ns = now_ns);
             continue;
         }
         /* if several children end in a row, the signal names the first */
@@ -201,7 +202,7 @@ static void handle_event(struct cddpi_supervision *run, uint64_t number)
         }
         break;
     case CDDPI_FROM_NODES:
-        cddpi_supervision_nodes(run);
+        cddpi_nodes_hear(run->job->nodes);
         break;
     case CDDPI_FROM_REPORTS:
         read_reports(run);
@@ -271,7 +272,8 @@ static void follow_readers(struct cddpi_supervision *run)
 static void turn_once(struct cddpi_supervision *run)
 {
     struct epoll_event events[EVENTS_AT_ONCE];
-    int64_t deadline_ns = run->state.deadline_ns;
+    int64_t members_ns = run->job->nodes->members.deadline_ns;
+    int64_t deadline_ns = run->state.deadline_ns < members_ns ? run->state.deadline_ns : members_ns;
     int timeout = deadline_ns == CDDPI_JOB_NEVER ? -1 : cddpi_left_ms(deadline_ns);
     int count = epoll_wait(run->epoll, events, EVENTS_AT_ONCE, timeout);
 
@@ -283,6 +285,7 @@ static void turn_once(struct cddpi_supervision *run)
         sweep_orphans(run);
     }
     CDDPI_FEED(run, .kind = CDDPI_JOB_TIME);
+    CDDPI_MEMBERS_FEED(run->job->nodes, .kind = CDDPI_MEMBERS_TIME);
     follow_readers(run);
 }
 
@@ -328,7 +331,7 @@ static bool watch_nodes(struct cddpi_supervision *run)
 {
     const struct cddpi_job *job = run->job;
 
-    return job->nodes == NULL ||
+    return job->nodes->link == NULL ||
            (cddpi_supervision_watch(run, cddpi_node_link_fd(job->nodes->link), EPOLLIN,
                                     CDDPI_FROM_NODES, 0) &&
             (job->head_fd < 0 ||
@@ -344,8 +347,8 @@ static bool init_state(struct cddpi_supervision *run)
     state->count = job->local_world_size;
     state->first_rank = job->first_rank;
     state->grace_ms = job->options.grace_ms;
-    state->has_nodes = job->nodes != NULL;
-    state->is_silent = job->nodes != NULL && job->nodes->is_silent;
+    state->has_nodes = job->nodes->link != NULL;
+    state->is_silent = job->nodes->members.is_silent;
     state->ranks = cddpi_zalloc_array((size_t)state->count, sizeof *state->ranks);
     if (state->ranks == NULL) {
         return false;
@@ -395,14 +398,16 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
     cddpi_memory_kills(&run.kills);
     if (prepare_generation(&run)) {
         cddpi_supervision_start(&run);
+        job->nodes->run = &run;
         if (run.state.phase == CDDPI_JOB_RUNS) {
-            cddpi_supervision_catch_up(&run);
+            cddpi_nodes_catch_up(job->nodes);
         }
         while (run.state.phase != CDDPI_JOB_OVER) {
             turn_once(&run);
         }
         finish_generation(&run);
     }
+    job->nodes->run = NULL;
     if (run.reports >= 0) {
         read_reports(&run);
         close(run.reports);

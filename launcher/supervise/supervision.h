@@ -73,13 +73,6 @@ void cddpi_supervision_executed(struct cddpi_supervision *run, struct cddpi_work
 bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t events,
                              enum cddpi_event_source source, int index);
 
-/** Process the events that have arrived from nodes. */
-void cddpi_supervision_nodes(struct cddpi_supervision *run);
-/** Process the events that arrived before the ranks ran: they concern these ranks, too. */
-void cddpi_supervision_catch_up(struct cddpi_supervision *run);
-/** Signal @p number was sent to us: pass it to the ranks of all nodes. */
-void cddpi_supervision_pass_signal(struct cddpi_supervision *run, int number, int64_t now_ns);
-
 /** Start the ranks of job->generation and supervise them until the last has ended and none of their
  *  processes is left. Prints every failure to @p output.
  *  @param signal_fd  A signalfd of monitor->blocked. */

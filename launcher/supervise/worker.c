@@ -75,6 +75,9 @@ static void add_cddp(struct environment_list *list, const struct cddpi_job *job,
         add_variable(list, "CDDP_JOB", "(random)");
     }
     add_variable(list, "CDDP_GENERATION", "%d", job->generation);
+    if (job->nodes != NULL && job->nodes->members.reason[0] != '\0') {
+        add_variable(list, "CDDP_GENERATION_REASON", "%s", job->nodes->members.reason);
+    }
     add_variable(list, "CDDP_INHERITED", "%s", inherited);
     if (job->options.per_gpu && getenv("CDDP_DEVICE") == NULL) {
         add_variable(list, "CDDP_DEVICE", "cuda");
@@ -106,8 +109,10 @@ static void add_torchrun(struct environment_list *list, const struct cddpi_job *
     add_variable(list, "WORLD_SIZE", "%d", job->world_size);
     add_variable(list, "LOCAL_RANK", "%d", rank - job->first_rank);
     add_variable(list, "LOCAL_WORLD_SIZE", "%d", job->local_world_size);
-    add_variable(list, "GROUP_RANK", "%d", job->nodes != NULL ? job->nodes->self : 0);
-    add_variable(list, "GROUP_WORLD_SIZE", "%d", job->nodes != NULL ? job->nodes->count : 1);
+    add_variable(list, "GROUP_RANK", "%d",
+                 job->nodes != NULL ? cddpi_membership_index(&job->nodes->members) : 0);
+    add_variable(list, "GROUP_WORLD_SIZE", "%d",
+                 job->nodes != NULL ? job->nodes->members.nodes : 1);
     add_variable(list, "ROLE_RANK", "%d", rank);
     add_variable(list, "ROLE_WORLD_SIZE", "%d", job->world_size);
     add_variable(list, "ROLE_NAME", "default");
@@ -119,7 +124,8 @@ static void add_torchrun(struct environment_list *list, const struct cddpi_job *
         add_variable(list, "MASTER_PORT", "(chosen at the start)");
     }
     add_variable(list, "TORCHELASTIC_RESTART_COUNT", "%d", job->generation);
-    add_variable(list, "TORCHELASTIC_MAX_RESTARTS", "%d", job->options.max_restarts);
+    add_variable(list, "TORCHELASTIC_MAX_RESTARTS", "%d",
+                 job->options.max_restarts < 0 ? INT32_MAX : job->options.max_restarts);
     add_variable(list, "TORCHELASTIC_RUN_ID", "%s",
                  meet->store[0] != '\0' ? meet->job : "(random)");
 }

@@ -23,7 +23,10 @@
       "the job's secret, which every rank must prove that it knows; set by cddp-run")              \
     X(JOB, "CDDP_JOB", "", "the job's id, part of every key in the store; set by cddp-run")        \
     X(GENERATION, "CDDP_GENERATION", "0",                                                          \
-      "number of restarts of the job, so that no rank reads old keys; set by cddp-run")            \
+      "number of times that the job's ranks were started again, so that no rank reads old keys; "  \
+      "set by cddp-run")                                                                           \
+    X(GENERATION_REASON, "CDDP_GENERATION_REASON", "",                                             \
+      "why this generation follows the one before, in words; set by cddp-run")                     \
     X(HOST_ID, "CDDP_HOST_ID", "",                                                                 \
       "the host of this rank: ranks with the same host share memory; unset: the kernel's boot "    \
       "id, the host name and the process namespace")                                               \
