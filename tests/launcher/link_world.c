@@ -209,3 +209,33 @@ void desk_look_around(struct desk *desk)
         assert_int_not_equal(desk->request.kind, CDDPI_LINK_OVER);
     }
 }
+
+void depot_beat(struct depot *depot, int node, int number)
+{
+    char key[32];
+    char text[16];
+
+    snprintf(key, sizeof key, "job/beat/%d", node);
+    depot_set(depot, key, text, (size_t)snprintf(text, sizeof text, "%d", number));
+}
+
+void depot_leave_last_word(struct depot *depot, int node)
+{
+    char key[32];
+
+    snprintf(key, sizeof key, "job/beat/%d", node);
+    depot_set(depot, key, CDDPI_NODE_GONE, strlen(CDDPI_NODE_GONE));
+}
+
+int desk_losses(struct desk *desk, int node)
+{
+    int count = 0;
+
+    desk_tell_all(desk);
+    for (int i = 0; i < depot_events(desk->depot); i++) {
+        struct cddpi_node_event event = depot_event(desk->depot, i);
+
+        count += event.kind == CDDPI_EVENT_LOST && event.node == node;
+    }
+    return count;
+}
