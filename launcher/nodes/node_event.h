@@ -13,7 +13,7 @@ enum { CDDPI_EVENT_TEXT_BYTES = 4096, CDDPI_MAX_WORLD_SIZE = 65536 };
 enum cddpi_node_event_kind {
     CDDPI_EVENT_NONE,
     CDDPI_EVENT_START,   /* a generation begins, of the nodes `text` ("0-2,5"); `number` is the port
-                            for   torch.distributed */
+                            for torch.distributed */
     CDDPI_EVENT_FAILURE, /* a rank failed, or (rank -1) a node that will still publish DONE */
     CDDPI_EVENT_FOLLOW,  /* a rank failed, and says that another rank is the cause */
     CDDPI_EVENT_SIGNAL,  /* signal `number` was sent to the node */

@@ -283,7 +283,7 @@ static void more_nodes_than_the_most_wait_until_one_leaves(void **state)
     join(2, 2, 1, 2);
     wait_ms(5000);
     assert_false(nodes[2].runs);
-    assert_int_equal(nodes[0].told.kind, 0);
+    assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
     lose(1);
     end_ranks(0, 1, false);
     assert_runs(0, 1, 0, 4);
@@ -306,6 +306,17 @@ static void what_an_expelled_node_says_changes_nothing(void **state)
         .kind = CDDPI_EVENT_FAILURE, .node = 1, .rank = 2, .exit_status = 7, .generation = 1});
     settle();
     assert_int_equal(nodes[0].members.failure.kind, CDDPI_EVENT_NONE);
+}
+
+/* Such as one for which there was no room. */
+static void the_loss_of_a_node_that_was_never_let_in_is_no_failure(void **state)
+{
+    (void)state;
+    begin(2, 1, 3);
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 99, .rank = -1});
+    settle();
+    assert_int_equal(nodes[0].members.failure.kind, CDDPI_EVENT_NONE);
+    assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
 }
 
 static void a_rank_that_is_asked_to_end_is_left_out(void **state)
@@ -336,6 +347,7 @@ int main(void)
         cmocka_unit_test(too_few_nodes_wait_for_others_and_end_with_status_4),
         cmocka_unit_test(more_nodes_than_the_most_wait_until_one_leaves),
         cmocka_unit_test(what_an_expelled_node_says_changes_nothing),
+        cmocka_unit_test(the_loss_of_a_node_that_was_never_let_in_is_no_failure),
         cmocka_unit_test(a_rank_that_is_asked_to_end_is_left_out),
     };
 
