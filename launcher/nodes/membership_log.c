@@ -69,6 +69,7 @@ static void tell_ranks(struct member_step *step, const struct cddpi_node_event *
 static void leave(struct member_step *step, int exit_status)
 {
     step->members->has_left = true;
+    cddpi_member_say(step, "this node has left the job");
     cddpi_member_publish(step, CDDPI_EVENT_BYE)->exit_status = exit_status;
     cddpi_member_finish(step, exit_status);
 }
@@ -189,6 +190,9 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
     members->joined_ns = step->event->now_ns;
     if (!members->is_silent && event->node != members->self) {
         cddpi_member_say(step, "%s has come", cddpi_member_name(members, event->node));
+    } else if (event->node == members->self && members->nodes >= members->most) {
+        cddpi_member_say(step, "the job has its %d nodes: this one waits until one of them leaves",
+                         members->nodes);
     }
 }
 
@@ -451,6 +455,11 @@ void cddpi_member_hear(struct member_step *step)
         break;
     case CDDPI_EVENT_CHANGE:
         take_change(step, event);
+        break;
+    case CDDPI_EVENT_REFUSED:
+        if (members->self == CDDPI_LEADER) {
+            cddpi_member_say(step, "not let in: %s", event->text);
+        }
         break;
     case CDDPI_EVENT_SAVING:
     case CDDPI_EVENT_NONE:
