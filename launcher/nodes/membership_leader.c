@@ -261,6 +261,7 @@ static void conclude(struct member_step *step)
     enum cddpi_restart next;
 
     judge(members);
+    cddpi_newcomers_prove(members, lived_ms);
     if (members->is_elastic && !has_lost && members->failure.kind == CDDPI_EVENT_LOST) {
         members->all.exit_status = members->other_status; /* its ranks had ended before */
     }
@@ -272,6 +273,11 @@ static void conclude(struct member_step *step)
     if (members->is_elastic &&
         (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
          (members->all.exit_status == CDDPI_STOPPED_EARLY && is_other(members)))) {
+        cddpi_newcomers_release(members);
+        start_or_gather(step);
+        return;
+    }
+    if (cddpi_newcomers_expel(step)) {
         cddpi_newcomers_release(members);
         start_or_gather(step);
         return;

@@ -121,6 +121,8 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
         say_given_up(step);
     } else if (!members->is_silent && event->node != members->self && (is_first || is_lost)) {
         say_failure(step, event);
+    } else if (is_lost && event->node == members->self) {
+        cddpi_member_say(step, "the others go on without this node: %s", event->text);
     }
     tell_ranks(step, event);
     if (is_lost && cddpi_member_all_done(members) && members->generation >= 0) {
@@ -187,6 +189,7 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
         cddpi_membership_add(members, event->node, event->text, event->number) == NULL) {
         return;
     }
+    cddpi_membership_find(members, event->node)->is_new = true;
     members->joined_ns = step->event->now_ns;
     if (!members->is_silent && event->node != members->self) {
         cddpi_member_say(step, "%s has come", cddpi_member_name(members, event->node));
