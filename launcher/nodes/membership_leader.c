@@ -40,18 +40,12 @@ void cddpi_leader_end(struct member_step *step, int exit_status)
     members->wait_ns = after(step, LEAVE_MS);
 }
 
-/* Whether @p member takes part in the next generation, as one of the first `most`. */
-static bool is_next(const struct cddpi_member *member)
-{
-    return member->is_there && !member->is_leaving;
-}
-
 static int count_next(const struct cddpi_membership *members)
 {
     int count = 0;
 
     for (int i = 0; i < members->count; i++) {
-        count += is_next(&members->list[i]);
+        count += cddpi_member_is_next(&members->list[i]);
     }
     return count < members->most ? count : members->most;
 }
@@ -63,7 +57,7 @@ static bool is_other(const struct cddpi_membership *members)
 
     for (int i = 0; i < members->count; i++) {
         const struct cddpi_member *member = &members->list[i];
-        int ranks = is_next(member) && left > 0 ? member->nproc : 0;
+        int ranks = cddpi_member_is_next(member) && left > 0 ? member->nproc : 0;
 
         left -= ranks > 0;
         if (ranks != member->ranks && !member->is_lost) {
@@ -96,9 +90,9 @@ static void word_change(const struct cddpi_membership *members, char *out, size_
 
     for (int i = 0; i < members->count; i++) {
         const struct cddpi_member *member = &members->list[i];
-        const char *does = !member->is_there                         ? NULL
-                           : member->ranks > 0 && member->is_leaving ? "leaves"
-                           : member->ranks == 0 && is_next(member)   ? "has come"
+        const char *does = !member->is_there                                    ? NULL
+                           : member->ranks > 0 && member->is_leaving            ? "leaves"
+                           : member->ranks == 0 && cddpi_member_is_next(member) ? "has come"
                            : member->ranks > 0 && member->nproc != member->ranks
                                ? member->nproc < member->ranks ? "has a rank less" : "gets a rank"
                                : NULL;
@@ -161,7 +155,7 @@ static void list_next(const struct cddpi_membership *members, char *out, size_t 
     out[0] = '\0';
     for (int i = 0; i <= members->count; i++) {
         const struct cddpi_member *member = i < members->count ? &members->list[i] : NULL;
-        bool is_taken = member != NULL && is_next(member) && left > 0;
+        bool is_taken = member != NULL && cddpi_member_is_next(member) && left > 0;
 
         if (member != NULL && !is_taken) {
             continue;
@@ -267,6 +261,7 @@ static void conclude(struct member_step *step)
     enum cddpi_restart next;
 
     judge(members);
+    cddpi_newcomers_prove(members, lived_ms);
     if (members->is_elastic && !has_lost && members->failure.kind == CDDPI_EVENT_LOST) {
         members->all.exit_status = members->other_status; /* its ranks had ended before */
     }
@@ -278,6 +273,12 @@ static void conclude(struct member_step *step)
     if (members->is_elastic &&
         (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
          (members->all.exit_status == CDDPI_STOPPED_EARLY && is_other(members)))) {
+        cddpi_newcomers_release(members);
+        start_or_gather(step);
+        return;
+    }
+    if (cddpi_newcomers_expel(step)) {
+        cddpi_newcomers_release(members);
         start_or_gather(step);
         return;
     }
@@ -398,7 +399,13 @@ void cddpi_leader_take_refusal(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
 
-    if (members->leader == CDDPI_LEADER_STARTS) {
+    if (members->leader != CDDPI_LEADER_STARTS) {
+        return;
+    }
+    members->leader = CDDPI_LEADER_IDLE;
+    if (members->is_elastic && members->generation >= 0 && cddpi_newcomers_hold(step)) {
+        start_or_gather(step);
+    } else {
         cddpi_leader_end(step, step->event->number);
     }
 }

@@ -28,6 +28,8 @@ enum cddpi_node_event_kind {
     CDDPI_EVENT_CHANGE,  /* members change, for the reason `text`: the ranks of this generation save
                             and end; `rank`: it has asked for that, so all ranks know, or -1 */
     CDDPI_EVENT_SAVING,  /* ranks of the node were asked to end and are still saving */
+    CDDPI_EVENT_REFUSED, /* a node has come that may not join, since it differs from node 0: `text`
+                          */
     CDDPI_EVENT_CUT      /* never in the store: this process has lost its connection to the store */
 };
 
@@ -40,8 +42,8 @@ struct cddpi_node_event {
     int exit_status;
     bool may_restart;                  /* FAILURE, FOLLOW, DONE: another generation may succeed */
     bool has_saved;                    /* DONE: a checkpoint was written */
-    char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT: a sentence without its full
-                                          stop */
+    char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT, REFUSED: a sentence without
+                                          its full stop */
 };
 
 extern const struct cddpi_message_form cddpi_node_event_form;
