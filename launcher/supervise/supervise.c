@@ -49,6 +49,10 @@ static size_t report_length(const struct cddpi_supervision *run)
         return run->report_bytes < CDDPI_REPORT_FAILURE_BYTES
                    ? CDDPI_REPORT_FAILURE_BYTES
                    : CDDPI_REPORT_FAILURE_BYTES + (size_t)number_at(run, 5);
+    case CDDPI_REPORT_FOLDER:
+        return run->report_bytes < CDDPI_REPORT_FOLDER_BYTES
+                   ? CDDPI_REPORT_FOLDER_BYTES
+                   : CDDPI_REPORT_FOLDER_BYTES + (size_t)number_at(run, 1);
     default:
         return 1;
     }
