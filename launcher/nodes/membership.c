@@ -205,6 +205,16 @@ static void take_rank_leave(struct member_step *step)
     members->has_asked_leave = left == 0;
 }
 
+/* The user asks for an event, such as another number of ranks. */
+static void take_wish(struct member_step *step)
+{
+    const struct cddpi_node_event *wish = step->event->heard;
+    struct cddpi_node_event *event = cddpi_member_publish(step, wish->kind);
+
+    event->node = wish->node;
+    event->number = wish->number;
+}
+
 /* Nothing that this node could wait for can come any more. */
 static void end_alone(struct member_step *step)
 {
@@ -260,6 +270,9 @@ void cddpi_membership_step(struct cddpi_membership *members,
         break;
     case CDDPI_MEMBERS_RANK_LEAVES:
         take_rank_leave(&step);
+        break;
+    case CDDPI_MEMBERS_ASKED:
+        take_wish(&step);
         break;
     case CDDPI_MEMBERS_ORPHANED:
         lose_parent(&step);

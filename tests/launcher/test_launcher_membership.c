@@ -502,6 +502,37 @@ static void a_rank_that_leaves_does_not_keep_a_job_that_ends(void **state)
     assert_over(1, CDDPI_STOPPED_EARLY);
 }
 
+/* Node 0's user asks for @p event. */
+static void wish(struct cddpi_node_event event)
+{
+    event.rank = -1;
+    feed(&nodes[0], (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_ASKED, .heard = &event});
+    settle();
+}
+
+static void what_a_user_asks_for_happens_on_all_nodes(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    wish((struct cddpi_node_event){.kind = CDDPI_EVENT_SIGNAL, .number = SIGURG});
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_SIGNALLED);
+    assert_int_equal(nodes[1].told.number, SIGURG);
+    assert_int_equal(nodes[1].members.asked_signal, 0); /* the job goes on */
+    wish((struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .node = 2, .number = 1});
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[2].told.number, SIGTERM); /* all ranks must hear of it */
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_runs(2, 1, 4, 5);
+    wish((struct cddpi_node_event){.kind = CDDPI_EVENT_LEAVE, .node = 1, .number = SIGTERM});
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(1, CDDPI_STOPPED_EARLY);
+    assert_runs(2, 2, 2, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -523,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_the_job_needs_is_replaced),
         cmocka_unit_test(a_rank_leaves_and_all_end_before_the_change_is_heard),
         cmocka_unit_test(a_rank_that_leaves_does_not_keep_a_job_that_ends),
+        cmocka_unit_test(what_a_user_asks_for_happens_on_all_nodes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
