@@ -224,6 +224,16 @@ static void set_key(const struct cddpi_job_rendezvous *rendezvous, int generatio
     }
 }
 
+void cddpi_rendezvous_forget(const struct cddpi_job_rendezvous *rendezvous, int generation)
+{
+    char start[64];
+
+    if (rendezvous->server != NULL && generation > 2) {
+        snprintf(start, sizeof start, "%s/%d/", rendezvous->job, generation - 2);
+        cddpi_store_server_forget(rendezvous->server, start);
+    }
+}
+
 void cddpi_rendezvous_tell(const struct cddpi_job_rendezvous *rendezvous, int generation,
                            const char *text)
 {

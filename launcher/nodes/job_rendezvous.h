@@ -63,6 +63,12 @@ void cddpi_rendezvous_release(struct cddpi_job_rendezvous *rendezvous);
 void cddpi_rendezvous_tell(const struct cddpi_job_rendezvous *rendezvous, int generation,
                            const char *text);
 
+/** Generation @p generation begins: delete what ranks of the generation before the last have left
+ * in the store, if this process serves it. Otherwise a job that has had very many generations would
+ *  join ever more slowly: a rank that joins has the store search all keys. (Generation 0 stays: it
+ *  has the records of the nodes.) */
+void cddpi_rendezvous_forget(const struct cddpi_job_rendezvous *rendezvous, int generation);
+
 /** Tell ranks that wait for @p rank to join that it ended with status 0, and its last line
  *  on stderr ("": none). Does not wait; an error is only logged. */
 void cddpi_rendezvous_tell_end(const struct cddpi_job_rendezvous *rendezvous, int generation,

@@ -13,8 +13,8 @@ const struct row *depot_find(const struct depot *depot, const char *key)
 
 static void fill(struct row *row, const char *key, const void *value, size_t bytes)
 {
-    assert_true(bytes <= sizeof row->value);
-    snprintf(row->key, sizeof row->key, "%s", key);
+    assert_true(bytes <= sizeof row->value && strlen(key) < sizeof row->key);
+    memcpy(row->key, key, strlen(key) + 1);
     memcpy(row->value, value, bytes);
     row->bytes = bytes;
 }
@@ -196,6 +196,7 @@ void desk_tell_all(struct desk *desk)
 {
     while (desk->link.teller.first != NULL) {
         desk_step(desk, CDDPI_LINK_TELLER, ANSWERED);
+        assert_int_not_equal(desk->request.kind, CDDPI_LINK_OVER);
     }
 }
 
@@ -205,5 +206,36 @@ void desk_look_around(struct desk *desk)
 
     while (desk->link.hearer.look_ns == look_ns) {
         desk_step(desk, CDDPI_LINK_HEARER, ANSWERED);
+        assert_int_not_equal(desk->request.kind, CDDPI_LINK_OVER);
     }
+}
+
+void depot_beat(struct depot *depot, int node, int number)
+{
+    char key[32];
+    char text[16];
+
+    snprintf(key, sizeof key, "job/beat/%d", node);
+    depot_set(depot, key, text, (size_t)snprintf(text, sizeof text, "%d", number));
+}
+
+void depot_leave_last_word(struct depot *depot, int node)
+{
+    char key[32];
+
+    snprintf(key, sizeof key, "job/beat/%d", node);
+    depot_set(depot, key, CDDPI_NODE_GONE, strlen(CDDPI_NODE_GONE));
+}
+
+int desk_losses(struct desk *desk, int node)
+{
+    int count = 0;
+
+    desk_tell_all(desk);
+    for (int i = 0; i < depot_events(desk->depot); i++) {
+        struct cddpi_node_event event = depot_event(desk->depot, i);
+
+        count += event.kind == CDDPI_EVENT_LOST && event.node == node;
+    }
+    return count;
 }

@@ -54,11 +54,17 @@ void desk_tell_all(struct desk *desk);
 /* Step until the hearer has looked at all peers once. Returns the last event of the owner. */
 void desk_look_around(struct desk *desk);
 
+/* The number of LOST events about @p node in the log; what is queued is written first. */
+int desk_losses(struct desk *desk, int node);
+
 #define TELL(desk, ...)                                                                            \
     cddpi_link_publish(&(desk)->link, &(const struct cddpi_node_event){.rank = -1, __VA_ARGS__})
 
 const struct row *depot_find(const struct depot *depot, const char *key);
 void depot_set(struct depot *depot, const char *key, const void *value, size_t bytes);
+/* A sign of life of @p node, or its last word. */
+void depot_beat(struct depot *depot, int node, int number);
+void depot_leave_last_word(struct depot *depot, int node);
 /* Append an event to the log, as another node does. */
 void depot_tell(struct depot *depot, const struct cddpi_node_event *event);
 #define OTHER_TELLS(depot, ...)                                                                    \

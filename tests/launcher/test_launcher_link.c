@@ -1,4 +1,5 @@
 /* test_launcher_link.c - links of nodes with a real store, in one process. */
+#include "launcher/nodes/job_rendezvous.h"
 #include "launcher/nodes/node_link.h"
 #include "store/server.h"
 #include "support/test.h"
@@ -98,11 +99,50 @@ static void a_link_whose_owner_does_not_listen_can_be_closed(void **state)
     cddpi_store_server_destroy(server);
 }
 
+/* All keys of the job, as one text. */
+static void list_all(const struct cddpi_job_rendezvous *rendezvous, char *out, size_t bytes)
+{
+    cddp_store_options options = CDDP_STORE_OPTIONS_INIT;
+    cddp_store *store = NULL;
+    char **keys = NULL;
+    size_t count = 0;
+    size_t used = 0;
+
+    options.url = rendezvous->store;
+    options.token = rendezvous->token;
+    options.prefix = rendezvous->job;
+    assert_int_equal(cddp_store_open(&options, &store), CDDP_OK);
+    assert_int_equal(cddp_store_list(store, "", &keys, &count), CDDP_OK);
+    out[0] = '\0';
+    for (size_t i = 0; i < count && used < bytes; i++) {
+        used += (size_t)snprintf(out + used, bytes - used, "%s ", keys[i]);
+    }
+    cddp_free(keys);
+    cddp_store_close(store);
+}
+
+static void old_generations_leave_nothing_in_the_store(void **state)
+{
+    struct cddpi_job_rendezvous rendezvous;
+    char keys[256];
+
+    (void)state;
+    assert_int_equal(cddpi_rendezvous_init(2, &rendezvous), CDDP_OK);
+    for (int generation = 0; generation < 13; generation++) {
+        cddpi_rendezvous_forget(&rendezvous, generation);
+        cddpi_rendezvous_tell(&rendezvous, generation, "why");
+    }
+    list_all(&rendezvous, keys, sizeof keys);
+    assert_string_equal(keys, "/0/failure /11/failure /12/failure ");
+    cddpi_rendezvous_fini(&rendezvous);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_that_comes_late_hears_all_and_is_missed),
         cmocka_unit_test(a_link_whose_owner_does_not_listen_can_be_closed),
+        cmocka_unit_test(old_generations_leave_nothing_in_the_store),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,8 @@
  * and does not hear, in histories without a real store. */
 #include "launcher/link_world.h"
 
-enum { TELLER = CDDPI_LINK_TELLER, HEARER = CDDPI_LINK_HEARER };
+#define TELLER CDDPI_LINK_TELLER
+#define HEARER CDDPI_LINK_HEARER
 
 static struct depot depot;
 static struct desk desk;
@@ -18,37 +19,6 @@ static void begin(int self, int count)
         assert_int_equal(desk.request.kind, (wanted));                                             \
         assert_string_equal(desk.request.key, (wanted_key));                                       \
     } while (0)
-
-static void beat(int node, int number)
-{
-    char key[32];
-    char text[16];
-
-    snprintf(key, sizeof key, "job/beat/%d", node);
-    depot_set(&depot, key, text, (size_t)snprintf(text, sizeof text, "%d", number));
-}
-
-static void leave_last_word(int node)
-{
-    char key[32];
-
-    snprintf(key, sizeof key, "job/beat/%d", node);
-    depot_set(&depot, key, CDDPI_NODE_GONE, strlen(CDDPI_NODE_GONE));
-}
-
-/* The number of LOST events about @p node that are written or queued. */
-static int losses(int node)
-{
-    int count = 0;
-
-    desk_tell_all(&desk);
-    for (int i = 0; i < depot_events(&depot); i++) {
-        struct cddpi_node_event event = depot_event(&depot, i);
-
-        count += event.kind == CDDPI_EVENT_LOST && event.node == node;
-    }
-    return count;
-}
 
 static void the_first_sign_of_life_comes_before_any_event(void **state)
 {
@@ -94,7 +64,7 @@ static void each_request_has_a_deadline(void **state)
     begin(0, 2);
     TELL(&desk, .kind = CDDPI_EVENT_DONE, .node = 0);
     for (int i = 0; i < 40; i++) {
-        enum cddpi_link_side side = i % 2 == 0 ? CDDPI_LINK_TELLER : CDDPI_LINK_HEARER;
+        enum cddpi_link_side side = i % 2 == 0 ? TELLER : HEARER;
         int64_t begun_ns = desk.now.now_ns;
 
         desk_step(&desk, side, i % 3 == 0 ? ANSWERED : LOST);
@@ -244,167 +214,13 @@ static void the_log_is_heard_in_its_order_without_what_is_no_event(void **state)
     desk_end(&desk);
 }
 
-static void a_silent_node_is_lost_after_the_limit(void **state)
-{
-    int64_t silent_ns;
-
-    (void)state;
-    begin(0, 3);
-    beat(1, 1);
-    desk_look_around(&desk);
-    silent_ns = desk.now.now_ns;
-    for (int i = 2; desk.link.teller.first == NULL; i++) {
-        beat(2, i);
-        desk_look_around(&desk);
-    }
-    silent_ns = desk.now.now_ns - silent_ns;
-    assert_true(silent_ns >= (LIMIT_MS + CDDPI_SILENCE_SPARE_MS) * INT64_C(1000000));
-    assert_true(silent_ns <= (LIMIT_MS + CDDPI_SILENCE_SPARE_MS + 2 * LOOK_MS) * INT64_C(1000000));
-    assert_int_equal(losses(1), 1);
-    assert_int_equal(losses(2), 0);
-    assert_string_equal(depot_event(&depot, 0).text,
-                        "no sign of life for 6.0 s, and it may be silent for 4 s "
-                        "(CDDP_HEARTBEAT_MS): the machine stands still, or it or the network is "
-                        "gone");
-    for (int i = 0; i < 100; i++) {
-        beat(2, i);
-        desk_look_around(&desk);
-    }
-    assert_int_equal(losses(1), 1);
-    desk_end(&desk);
-}
-
-static void a_node_whose_cddp_run_has_ended_is_lost_soon(void **state)
-{
-    int looks = 0;
-
-    (void)state;
-    begin(0, 2);
-    beat(1, 1);
-    desk_look_around(&desk);
-    leave_last_word(1);
-    for (; desk.link.teller.first == NULL; looks++) {
-        desk_look_around(&desk);
-    }
-    assert_int_equal(looks, 1000 / LOOK_MS);
-    assert_int_equal(losses(1), 1);
-    assert_string_equal(depot_event(&depot, 0).text,
-                        "its cddp-run has ended without a word: was it killed?");
-    desk_end(&desk);
-}
-
-/* Its loss cannot be told to the others, or they know it. */
-static void the_loss_of_node_0_is_told_only_to_the_owner(void **state)
-{
-    (void)state;
-    begin(2, 3);
-    beat(0, 1);
-    desk_look_around(&desk);
-    for (int i = 0; desk.event.kind == CDDPI_EVENT_NONE; i++) {
-        assert_in_range(i, 0, 100);
-        desk_look_around(&desk);
-    }
-    assert_int_equal(desk.event.kind, CDDPI_EVENT_LOST);
-    assert_int_equal(desk.event.node, 0);
-    assert_null(desk.link.teller.first);
-    desk_end(&desk);
-}
-
-static void a_node_that_comes_later_is_watched_from_its_join_on(void **state)
-{
-    (void)state;
-    for (int has_beat = 0; has_beat < 2; has_beat++) {
-        begin(0, 1);
-        for (int i = 0; i < 100; i++) {
-            desk_look_around(&desk);
-        }
-        if (has_beat) {
-            beat(4105, 1);
-        }
-        OTHER_TELLS(&depot, .kind = CDDPI_EVENT_JOIN, .node = 4105, .number = 2);
-        for (int i = 0; i < LIMIT_MS / LOOK_MS; i++) {
-            desk_look_around(&desk);
-        }
-        assert_int_equal(losses(4105), 0);
-        for (int i = 0; i < 2 * CDDPI_SILENCE_SPARE_MS / LOOK_MS; i++) {
-            desk_look_around(&desk);
-        }
-        assert_int_equal(losses(4105), 1);
-        /* its number is never used again */
-        OTHER_TELLS(&depot, .kind = CDDPI_EVENT_JOIN, .node = 4105, .number = 2);
-        for (int i = 0; i < 100; i++) {
-            desk_look_around(&desk);
-        }
-        assert_int_equal(losses(4105), 1);
-        desk_end(&desk);
-    }
-}
-
-/* Until it says BYE, it is. */
-static void a_node_that_has_left_is_not_missed(void **state)
-{
-    (void)state;
-    begin(0, 3);
-    OTHER_TELLS(&depot, .kind = CDDPI_EVENT_JOIN, .node = 9, .number = 1);
-    OTHER_TELLS(&depot, .kind = CDDPI_EVENT_LEAVE, .node = 1);
-    OTHER_TELLS(&depot, .kind = CDDPI_EVENT_LEAVE, .node = 2);
-    OTHER_TELLS(&depot, .kind = CDDPI_EVENT_BYE, .node = 9);
-    OTHER_TELLS(&depot, .kind = CDDPI_EVENT_BYE, .node = 1);
-    for (int i = 0; i < 100; i++) {
-        desk_look_around(&desk);
-    }
-    assert_int_equal(losses(9), 0);
-    assert_int_equal(losses(1), 0);
-    assert_int_equal(losses(2), 1);
-    desk_end(&desk);
-}
-
-static void after_the_end_nobody_is_missed(void **state)
-{
-    static const struct cddpi_node_event last[] = {
-        {.kind = CDDPI_EVENT_END, .node = 0, .rank = -1},
-        {.kind = CDDPI_EVENT_BYE, .node = 1, .rank = -1},
-        {.kind = CDDPI_EVENT_LOST, .node = 1, .rank = -1}};
-
-    (void)state;
-    for (int i = 0; i < 3; i++) {
-        begin(0, 2);
-        depot_tell(&depot, &last[i]);
-        for (int k = 0; k < 100; k++) {
-            desk_look_around(&desk);
-        }
-        assert_int_equal(losses(1), i == 2 ? 1 : 0); /* the one that was told */
-        desk_end(&desk);
-    }
-}
-
-/* The meeting has its own deadline. */
-static void the_first_cddp_run_misses_nobody_before_the_first_generation(void **state)
-{
-    (void)state;
-    begin(-1, 2);
-    for (int i = 0; i < 100; i++) {
-        desk_look_around(&desk);
-    }
-    assert_int_equal(losses(0), 0);
-    OTHER_TELLS(&depot, .kind = CDDPI_EVENT_START, .text = "0-1");
-    for (int i = 0; i < 100; i++) {
-        beat(0, i);
-        desk_look_around(&desk);
-    }
-    assert_int_equal(losses(0), 0);
-    assert_int_equal(losses(1), 1);
-    assert_null(depot_find(&depot, "job/beat/-1"));
-    desk_end(&desk);
-}
-
 static void a_store_that_is_silent_for_too_long_is_lost(void **state)
 {
     int64_t begun_ns;
 
     (void)state;
     begin(1, 2);
-    beat(0, 1);
+    depot_beat(&depot, 0, 1);
     desk_look_around(&desk);
     begun_ns = desk.now.now_ns;
     while (desk.event.kind == CDDPI_EVENT_NONE) {
@@ -427,11 +243,10 @@ static void a_store_that_answers_again_in_time_is_not_lost(void **state)
     (void)state;
     begin(1, 2);
     for (int i = 0; i < 10; i++) {
-        beat(0, i);
+        depot_beat(&depot, 0, i);
         desk_look_around(&desk);
         for (int k = 0; k < LIMIT_MS / ANSWER_MS; k++) {
             desk_step(&desk, HEARER, LOST);
-            desk_step(&desk, TELLER, LOST);
             assert_int_equal(desk.event.kind, CDDPI_EVENT_NONE);
         }
     }
@@ -446,8 +261,7 @@ static void a_store_that_refuses_is_lost_once(void **state)
         begin(1, 2);
         desk_step(&desk, TELLER, ANSWERED);
         TELL(&desk, .kind = CDDPI_EVENT_SAVING, .node = 1);
-        desk_fail(&desk, first == 0 ? CDDPI_LINK_TELLER : CDDPI_LINK_HEARER, CDDP_ERR_IO,
-                  "connection refused");
+        desk_fail(&desk, first == 0 ? TELLER : HEARER, CDDP_ERR_IO, "connection refused");
         assert_int_equal(desk.event.kind, CDDPI_EVENT_CUT);
         assert_int_equal(desk.event.exit_status, 1);
         assert_int_equal(desk.event.rank, -1);
@@ -464,7 +278,7 @@ static void a_standstill_is_noticed_and_makes_nobody_lost(void **state)
 {
     (void)state;
     begin(0, 2);
-    beat(1, 1);
+    depot_beat(&depot, 1, 1);
     desk_look_around(&desk);
     desk_step(&desk, TELLER, ANSWERED);
     cddpi_link_next(&desk.link, TELLER, &desk.now, &desk.request);
@@ -475,7 +289,7 @@ static void a_standstill_is_noticed_and_makes_nobody_lost(void **state)
     assert_int_equal(cddpi_link_slept_ms(&desk.link, &desk.now), 60000);
     desk_look_around(&desk);
     desk_look_around(&desk);
-    assert_int_equal(losses(1), 0);
+    assert_int_equal(desk_losses(&desk, 1), 0);
     assert_in_range(cddpi_link_slept_ms(&desk.link, &desk.now), 59000, 61000);
     desk_pass(&desk, 100000);
     desk_step(&desk, TELLER, ANSWERED);
@@ -523,13 +337,6 @@ int main(void)
         cmocka_unit_test(two_equal_events_are_two),
         cmocka_unit_test(a_key_for_the_ranks_is_written_in_its_turn),
         cmocka_unit_test(the_log_is_heard_in_its_order_without_what_is_no_event),
-        cmocka_unit_test(a_silent_node_is_lost_after_the_limit),
-        cmocka_unit_test(a_node_whose_cddp_run_has_ended_is_lost_soon),
-        cmocka_unit_test(the_loss_of_node_0_is_told_only_to_the_owner),
-        cmocka_unit_test(a_node_that_comes_later_is_watched_from_its_join_on),
-        cmocka_unit_test(a_node_that_has_left_is_not_missed),
-        cmocka_unit_test(after_the_end_nobody_is_missed),
-        cmocka_unit_test(the_first_cddp_run_misses_nobody_before_the_first_generation),
         cmocka_unit_test(a_store_that_is_silent_for_too_long_is_lost),
         cmocka_unit_test(a_store_that_answers_again_in_time_is_not_lost),
         cmocka_unit_test(a_store_that_refuses_is_lost_once),
