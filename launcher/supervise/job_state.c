@@ -5,7 +5,10 @@
 #include <signal.h>
 #include <stddef.h>
 
-enum { SAVING_MS = 1000 }; /* least time between two SAVING events: each stays in the store */
+enum {
+    SAVING_MS = 1000, /* least time between two SAVING events: each stays in the store */
+    CHANGE_MS = 30000 /* least time to save when members change */
+};
 
 static void apply(struct job_step *step, enum job_input input);
 
@@ -161,6 +164,18 @@ static void stop(struct job_step *step)
     cddpi_job_add(step, CDDPI_JOB_SIGNAL_GROUPS)->number = SIGCONT;
 }
 
+/* How long ranks that were asked to end may take. A change of members must not cost what they save,
+ * however short the grace period after a failure is. */
+static int64_t limit_ms(const struct cddpi_job_state *state)
+{
+    int64_t asked_ms = 3 * state->grace_ms;
+
+    if (state->phase == CDDPI_JOB_FAILED) {
+        return state->grace_ms;
+    }
+    return state->is_change && !state->is_asked && asked_ms < CHANGE_MS ? CHANGE_MS : asked_ms;
+}
+
 /* Members change: the ranks save and end, and go on in the next generation. */
 static void stop_to_change(struct job_step *step)
 {
@@ -169,7 +184,7 @@ static void stop_to_change(struct job_step *step)
     state->is_change = true;
     state->asked_signal = SIGTERM;
     state->asked_ns = step->event->now_ns;
-    set_deadline(step, 3 * state->grace_ms);
+    set_deadline(step, limit_ms(state));
     if (step->event->number != 0) {
         cddpi_job_add(step, CDDPI_JOB_SIGNAL_GROUPS)->number = step->event->number;
         cddpi_job_add(step, CDDPI_JOB_SIGNAL_GROUPS)->number = SIGCONT;
@@ -233,12 +248,6 @@ static void end_as_heard(struct job_step *step)
     cddpi_job_add(step, CDDPI_JOB_SAY_HEARD);
     set_outcome(step, step->state->heard.exit_status, step->state->heard.may_restart);
     ask_others(step);
-}
-
-/* How long ranks that were asked to end may take. */
-static int64_t limit_ms(const struct cddpi_job_state *state)
-{
-    return state->phase == CDDPI_JOB_FAILED ? state->grace_ms : 3 * state->grace_ms;
 }
 
 static void prolong(struct job_step *step)
