@@ -415,6 +415,19 @@ static void a_node_may_leave_while_others_are_waited_for(void **state)
     assert_over(2, CDDPI_STOPPED_EARLY);
 }
 
+static void a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    feed(&nodes[1], (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_ORPHANED});
+    settle();
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_FAILED_THERE);
+    end_ranks(1, 137, false);
+    assert_over(1, 137);
+    end_ranks(0, 1, false);
+    assert_runs(0, 1, 0, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +445,7 @@ int main(void)
         cmocka_unit_test(nothing_begins_after_the_end_of_the_job),
         cmocka_unit_test(only_restarts_after_failures_are_counted),
         cmocka_unit_test(a_node_may_leave_while_others_are_waited_for),
+        cmocka_unit_test(a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
