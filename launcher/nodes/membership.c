@@ -225,10 +225,19 @@ static void end_alone(struct member_step *step)
     }
 }
 
+/* This node's cddp-run goes, and its ranks with it. A job that goes on without nodes loses only
+ * this node. */
 static void lose_parent(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
+    const struct cddpi_member *own = cddpi_member_own(members);
 
+    if (members->is_elastic && members->self > CDDPI_LEADER && own != NULL && own->is_there) {
+        struct cddpi_node_event *lost = cddpi_member_publish(step, CDDPI_EVENT_LOST);
+
+        lost->exit_status = 1;
+        snprintf(lost->text, sizeof lost->text, "its cddp-run, or what started it, was killed");
+    }
     if (members->phase == CDDPI_MEMBERS_LEAVE) {
         cddpi_member_finish(step, members->exit_status);
     } else if (members->self == CDDPI_LEADER && members->phase != CDDPI_MEMBERS_RUN) {
