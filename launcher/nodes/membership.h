@@ -34,6 +34,7 @@ struct cddpi_member {
     bool is_new;  /* it came after the job had begun, and no generation with it has done anything */
     bool is_held; /* node 0: the configuration does not allow its ranks, so it waits for others to
                      go */
+    bool is_out;  /* node 0: the others go on without it, and its LOST is on its way */
     bool is_leaving; /* it has asked to leave: the next generation is without it */
     bool is_done;    /* its ranks of this generation have ended */
     bool has_left;   /* it has received END */

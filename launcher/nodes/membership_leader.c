@@ -277,10 +277,9 @@ static void conclude(struct member_step *step)
         return;
     }
     /* members have changed, and that is no failure */
-    if (members->is_elastic &&
-        (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
-         (members->all.exit_status == CDDPI_STOPPED_EARLY &&
-          (members->leaving_rank >= 0 || is_other(members))))) {
+    if (members->is_elastic && (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
+                                (members->all.exit_status == CDDPI_STOPPED_EARLY &&
+                                 (members->leaving_rank >= 0 || is_other(members))))) {
         cddpi_newcomers_release(members);
         start_or_gather(step);
         return;
