@@ -625,6 +625,19 @@ static void a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on(void **st
     assert_runs(0, 1, 0, 2);
 }
 
+static void the_loss_of_a_node_whose_ranks_have_ended_is_no_failure(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    end_ranks(1, 0, true);
+    lose(1);
+    assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
+    end_ranks(0, 0, true);
+    end_ranks(2, 0, true);
+    assert_over(0, 0);
+    assert_over(2, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -652,6 +665,7 @@ int main(void)
         cmocka_unit_test(only_restarts_after_failures_are_counted),
         cmocka_unit_test(a_node_may_leave_while_others_are_waited_for),
         cmocka_unit_test(a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on),
+        cmocka_unit_test(the_loss_of_a_node_whose_ranks_have_ended_is_no_failure),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
