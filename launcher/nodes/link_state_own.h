@@ -15,6 +15,8 @@ void cddpi_teller_next(struct cddpi_link_state *link, const struct cddpi_link_no
 /** Returns false if the store is lost; out_event->text says why. */
 bool cddpi_teller_take(struct cddpi_link_state *link, const struct cddpi_link_now *now,
                        const struct cddpi_link_answer *answer, struct cddpi_node_event *out_event);
+/** The current request was not answered: repeat it. */
+void cddpi_teller_repeat(struct cddpi_link_teller *teller);
 void cddpi_teller_fini(struct cddpi_link_teller *teller);
 
 /* link_hearer.c */
