@@ -179,6 +179,8 @@ cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_si
 void cddpi_rendezvous_fini(struct cddpi_job_rendezvous *rendezvous)
 {
     cddpi_rendezvous_release(rendezvous);
+    cddp_store_close(rendezvous->board);
+    rendezvous->board = NULL;
     cddpi_store_server_destroy(rendezvous->server);
     rendezvous->server = NULL;
 }
