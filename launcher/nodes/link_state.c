@@ -13,18 +13,6 @@ enum {
     MOST_BREAKS = 3     /* connections that may end one after the other without an answer */
 };
 
-void cddpi_link_event_key(const struct cddpi_link_state *link, int64_t number,
-                          char out[CDDPI_NODE_KEY_BYTES])
-{
-    snprintf(out, CDDPI_NODE_KEY_BYTES, "%s/event/%lld", link->job, (long long)number);
-}
-
-void cddpi_link_beat_key(const struct cddpi_link_state *link, int node,
-                         char out[CDDPI_NODE_KEY_BYTES])
-{
-    snprintf(out, CDDPI_NODE_KEY_BYTES, "%s/beat/%d", link->job, node);
-}
-
 cddp_status cddpi_link_init(const struct cddpi_link_options *options,
                             const struct cddpi_link_now *now, struct cddpi_link_state *out)
 {

@@ -13,6 +13,18 @@
 #include <stdio.h>
 #include <string.h>
 
+void cddpi_link_event_key(const struct cddpi_link_state *link, int64_t number,
+                          char out[CDDPI_NODE_KEY_BYTES])
+{
+    snprintf(out, CDDPI_NODE_KEY_BYTES, "%s/event/%lld", link->job, (long long)number);
+}
+
+void cddpi_link_beat_key(const struct cddpi_link_state *link, int node,
+                         char out[CDDPI_NODE_KEY_BYTES])
+{
+    snprintf(out, CDDPI_NODE_KEY_BYTES, "%s/beat/%d", link->job, node);
+}
+
 static void release_item(struct cddpi_link_item *item)
 {
     if (item != NULL) {
