@@ -97,6 +97,7 @@ struct cddpi_membership {
     bool has_saved;
     int made; /* restarts after failures */
     bool has_asked_leave;
+    int own_size;          /* what this node's last SIZE of this generation says; 0: none */
     bool has_asked_change; /* node 0: CHANGE of this generation is published */
     int leaving_rank;      /* the rank that was asked to leave, so that all ranks save; -1: none */
     int64_t start_ns;      /* when this generation began */

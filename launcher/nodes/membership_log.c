@@ -247,6 +247,7 @@ static void forget_generation(struct cddpi_membership *members)
     members->other_status = 0;
     members->has_saved = false;
     members->has_asked_change = false;
+    members->own_size = 0;
     members->leaving_rank = -1;
     for (int i = 0; i < members->count; i++) {
         members->list[i].is_done = false;
@@ -448,6 +449,7 @@ void cddpi_member_hear(struct member_step *step)
         take_join(step, event);
         break;
     case CDDPI_EVENT_LEAVE:
+        members->leaving_rank = event->rank >= 0 ? event->rank : members->leaving_rank;
         take_leave(step, member);
         break;
     case CDDPI_EVENT_SIZE:

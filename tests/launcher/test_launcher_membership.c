@@ -427,6 +427,81 @@ static void a_rank_that_is_asked_to_end_is_left_out(void **state)
     assert_runs(0, 1, 0, 1);
 }
 
+static void leave(int number, int rank)
+{
+    feed(&nodes[number],
+         (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_RANK_LEAVES, .number = rank});
+}
+
+/* Also before the first leave is heard, and while ranks save. */
+static void ranks_of_a_node_leave_one_after_the_other(void **state)
+{
+    (void)state;
+    begin(3, 2, 3);
+    leave(2, 4);
+    leave(2, 5);
+    settle();
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[1].told.number, 0); /* all ranks know */
+    leave(1, 3);
+    settle();
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(2, CDDPI_STOPPED_EARLY);
+    assert_runs(0, 1, 0, 3);
+    assert_runs(1, 1, 2, 3);
+}
+
+static void a_rank_that_the_job_needs_is_replaced(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    for (int rank = 0; rank < 2; rank++) { /* node 0 serves the store */
+        leave(0, rank);
+        settle();
+    }
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 3);
+    leave(0, 0);
+    settle();
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_non_null(strstr(nodes[0].members.change.text, "rank 0 leaves, and another"));
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 2, 0, 3);
+}
+
+/* The ranks of a node may have saved and ended before it hears that members change. */
+static void a_rank_leaves_and_all_end_before_the_change_is_heard(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    nodes[0].is_alive = false; /* it is slow */
+    leave(1, 2);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes[0].is_alive = true;
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 3);
+    assert_runs(1, 1, 2, 3);
+}
+
+static void a_rank_that_leaves_does_not_keep_a_job_that_ends(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    send_signal(0, SIGTERM);
+    leave(1, 3);
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_over(0, CDDPI_STOPPED_EARLY);
+    assert_over(1, CDDPI_STOPPED_EARLY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +519,10 @@ int main(void)
         cmocka_unit_test(what_an_expelled_node_says_changes_nothing),
         cmocka_unit_test(the_loss_of_a_node_that_was_never_let_in_is_no_failure),
         cmocka_unit_test(a_rank_that_is_asked_to_end_is_left_out),
+        cmocka_unit_test(ranks_of_a_node_leave_one_after_the_other),
+        cmocka_unit_test(a_rank_that_the_job_needs_is_replaced),
+        cmocka_unit_test(a_rank_leaves_and_all_end_before_the_change_is_heard),
+        cmocka_unit_test(a_rank_that_leaves_does_not_keep_a_job_that_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
