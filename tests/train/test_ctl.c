@@ -233,8 +233,8 @@ static void what_a_killed_job_has_left_is_replaced(void **state)
     }
     assert_out(&ctl, "rank 0");
     launcher_end(&ctl);
-    launcher_await_text(in_work("killed"), "metrics.jsonl", "\"step\":1,");
-    (void)stop(&job, "killed", SIGTERM);
+    kill(job.pid, SIGTERM); /* perhaps before there is something to save */
+    launcher_wait(&job);
     launcher_end(&job);
 }
 
