@@ -76,6 +76,11 @@ CDDP_CHECKED cddp_status cddpi_launch_options_parse(int argc, char **argv,
                                                     struct cddpi_launch_options *out);
 void cddpi_launch_options_fini(struct cddpi_launch_options *options);
 
+enum { CDDPI_NNODES_BYTES = 32 };
+/** Write a number of nodes as the user gives it: "3", or, unless @p least is 0, "1:3". Returns
+ *  @p out. */
+const char *cddpi_nnodes_text(int least, int most, char out[CDDPI_NNODES_BYTES]);
+
 /** Print the text of --help. */
 void cddpi_launch_options_help(FILE *to);
 

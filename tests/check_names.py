@@ -62,7 +62,7 @@ words |= {"CDDP_OP_" + word for word in re.findall(r"(?<=X\()\w+", read("include
 words |= set(re.findall(r"\b[cC][dD]{2}[pP]_\w+", read("scripts/", "tests/", "examples/", ends="") + read("meson", ends="")))
 keys = set(re.findall(r"KEY\((\w+(?:\.\w+)+)\)", read("src/trainer/train/config/schema.c")))
 sections = "|".join(sorted({key.split(".")[0] for key in keys}))
-options = set(re.findall(r'"([a-z][a-z-]+)"', read("launcher/run_options.c", "src/trainer/programs/")))
+options = set(re.findall(r'"([a-z][a-z-]+)"', read("launcher/run_options_own.h", "src/trainer/programs/")))
 NAME = re.compile(r"\b(?:cddpi?|CDDPI?)_\w*\w(?!\w*[*])")
 KEY = re.compile(rf"(?<![\w./-])(?:{sections})(?:\.[a-z][a-z0-9_]*)+(?![\w/(-])")
 OURS = re.compile(r"\bcddp-(?:run|train|bench|trace|report|convert|tokenize)\b(?!\.)([^`|\n]*)")

@@ -247,6 +247,7 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
         }
         break;
     case CDDPI_EVENT_START:
+        cddpi_rendezvous_forget(&head->rendezvous, event->generation);
         head->begin_ns = head->news_ns = INT64_MAX;
         head->patience_ns = head->nodes.members.asked_signal == 0 ? INT64_MAX : head->patience_ns;
         break;

@@ -179,6 +179,8 @@ cddp_status cddpi_rendezvous_serve(const char *host, uint16_t port, int world_si
 void cddpi_rendezvous_fini(struct cddpi_job_rendezvous *rendezvous)
 {
     cddpi_rendezvous_release(rendezvous);
+    cddp_store_close(rendezvous->board);
+    rendezvous->board = NULL;
     cddpi_store_server_destroy(rendezvous->server);
     rendezvous->server = NULL;
 }
@@ -221,6 +223,16 @@ static void set_key(const struct cddpi_job_rendezvous *rendezvous, int generatio
         cddpi_node_link_set(rendezvous->link, key, text);
     } else if (cddpi_store_server_set(rendezvous->server, key, text, strlen(text)) != CDDP_OK) {
         cddpi_log(CDDPI_LOG_WARN, "telling the ranks (%s): %s", name, cddp_last_error());
+    }
+}
+
+void cddpi_rendezvous_forget(const struct cddpi_job_rendezvous *rendezvous, int generation)
+{
+    char start[64];
+
+    if (rendezvous->server != NULL && generation > 2) {
+        snprintf(start, sizeof start, "%s/%d/", rendezvous->job, generation - 2);
+        cddpi_store_server_forget(rendezvous->server, start);
     }
 }
 

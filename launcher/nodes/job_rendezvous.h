@@ -26,7 +26,9 @@ CDDP_CHECKED cddp_status cddpi_token_suits(const char *token, const char *rdzv);
 struct cddpi_job_rendezvous {
     struct cddpi_store_server *server; /* NULL: another cddp-run runs it */
     struct cddpi_node_link *link;      /* NULL: one machine; borrowed */
-    char store[CDDPI_ADDRESS_BYTES];   /* URL for ranks on this machine; "": not known yet */
+    cddp_store *board; /* of a job that nodes join later: the file with the address of the store,
+                          which is removed when this is closed; NULL: none */
+    char store[CDDPI_ADDRESS_BYTES]; /* URL for ranks on this machine; "": not known yet */
     char token[CDDPI_TOKEN_BYTES + 1];
     char job[33];
     char master_host[256]; /* of rank 0, as seen from this machine */
@@ -62,6 +64,12 @@ void cddpi_rendezvous_release(struct cddpi_job_rendezvous *rendezvous);
  *  Does not wait; an error is only logged. */
 void cddpi_rendezvous_tell(const struct cddpi_job_rendezvous *rendezvous, int generation,
                            const char *text);
+
+/** Generation @p generation begins: delete what ranks of the generation before the last have left
+ * in the store, if this process serves it. Otherwise a job that has had very many generations would
+ *  join ever more slowly: a rank that joins has the store search all keys. (Generation 0 stays: it
+ *  has the records of the nodes.) */
+void cddpi_rendezvous_forget(const struct cddpi_job_rendezvous *rendezvous, int generation);
 
 /** Tell ranks that wait for @p rank to join that it ended with status 0, and its last line
  *  on stderr ("": none). Does not wait; an error is only logged. */

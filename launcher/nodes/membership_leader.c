@@ -40,18 +40,12 @@ void cddpi_leader_end(struct member_step *step, int exit_status)
     members->wait_ns = after(step, LEAVE_MS);
 }
 
-/* Whether @p member takes part in the next generation, as one of the first `most`. */
-static bool is_next(const struct cddpi_member *member)
-{
-    return member->is_there && !member->is_leaving;
-}
-
 static int count_next(const struct cddpi_membership *members)
 {
     int count = 0;
 
     for (int i = 0; i < members->count; i++) {
-        count += is_next(&members->list[i]);
+        count += cddpi_member_is_next(&members->list[i]);
     }
     return count < members->most ? count : members->most;
 }
@@ -63,7 +57,7 @@ static bool is_other(const struct cddpi_membership *members)
 
     for (int i = 0; i < members->count; i++) {
         const struct cddpi_member *member = &members->list[i];
-        int ranks = is_next(member) && left > 0 ? member->nproc : 0;
+        int ranks = cddpi_member_is_next(member) && left > 0 ? member->nproc : 0;
 
         left -= ranks > 0;
         if (ranks != member->ranks && !member->is_lost) {
@@ -96,9 +90,9 @@ static void word_change(const struct cddpi_membership *members, char *out, size_
 
     for (int i = 0; i < members->count; i++) {
         const struct cddpi_member *member = &members->list[i];
-        const char *does = !member->is_there                         ? NULL
-                           : member->ranks > 0 && member->is_leaving ? "leaves"
-                           : member->ranks == 0 && is_next(member)   ? "has come"
+        const char *does = !member->is_there                                    ? NULL
+                           : member->ranks > 0 && member->is_leaving            ? "leaves"
+                           : member->ranks == 0 && cddpi_member_is_next(member) ? "has come"
                            : member->ranks > 0 && member->nproc != member->ranks
                                ? member->nproc < member->ranks ? "has a rank less" : "gets a rank"
                                : NULL;
@@ -109,8 +103,12 @@ static void word_change(const struct cddpi_membership *members, char *out, size_
             named = named == NULL ? member : named;
         }
     }
-    if (named == NULL) {
+    if (named == NULL && members->leaving_rank >= 0) {
+        snprintf(out, bytes, "rank %d leaves, and another takes its place", members->leaving_rank);
+    } else if (named == NULL) {
         snprintf(out, bytes, "members change");
+    } else if (members->is_alone && members->leaving_rank >= 0) {
+        snprintf(out, bytes, "rank %d leaves", members->leaving_rank);
     } else if (members->is_alone) {
         snprintf(out, bytes, "from %d to %d ranks", named->ranks, named->nproc);
     } else {
@@ -135,10 +133,11 @@ static int64_t consider_change(struct member_step *step)
 
     if (!members->is_elastic || members->change.kind != CDDPI_EVENT_NONE ||
         members->failure.kind != CDDPI_EVENT_NONE || members->follow.kind != CDDPI_EVENT_NONE ||
-        members->asked_signal != 0 || members->has_asked_change || !is_other(members)) {
+        members->asked_signal != 0 || members->has_asked_change ||
+        (members->leaving_rank < 0 && !is_other(members))) {
         return CDDPI_JOB_NEVER;
     }
-    if (!is_asked(members) && step->event->now_ns < due_ns) {
+    if (members->leaving_rank < 0 && !is_asked(members) && step->event->now_ns < due_ns) {
         return due_ns;
     }
     members->has_asked_change = true;
@@ -161,7 +160,7 @@ static void list_next(const struct cddpi_membership *members, char *out, size_t 
     out[0] = '\0';
     for (int i = 0; i <= members->count; i++) {
         const struct cddpi_member *member = i < members->count ? &members->list[i] : NULL;
-        bool is_taken = member != NULL && is_next(member) && left > 0;
+        bool is_taken = member != NULL && cddpi_member_is_next(member) && left > 0;
 
         if (member != NULL && !is_taken) {
             continue;
@@ -267,6 +266,7 @@ static void conclude(struct member_step *step)
     enum cddpi_restart next;
 
     judge(members);
+    cddpi_newcomers_prove(members, lived_ms);
     if (members->is_elastic && !has_lost && members->failure.kind == CDDPI_EVENT_LOST) {
         members->all.exit_status = members->other_status; /* its ranks had ended before */
     }
@@ -277,7 +277,14 @@ static void conclude(struct member_step *step)
     /* members have changed, and that is no failure */
     if (members->is_elastic &&
         (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
-         (members->all.exit_status == CDDPI_STOPPED_EARLY && is_other(members)))) {
+         (members->all.exit_status == CDDPI_STOPPED_EARLY &&
+          (members->leaving_rank >= 0 || is_other(members))))) {
+        cddpi_newcomers_release(members);
+        start_or_gather(step);
+        return;
+    }
+    if (cddpi_newcomers_expel(step)) {
+        cddpi_newcomers_release(members);
         start_or_gather(step);
         return;
     }
@@ -398,7 +405,13 @@ void cddpi_leader_take_refusal(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
 
-    if (members->leader == CDDPI_LEADER_STARTS) {
+    if (members->leader != CDDPI_LEADER_STARTS) {
+        return;
+    }
+    members->leader = CDDPI_LEADER_IDLE;
+    if (members->is_elastic && members->generation >= 0 && cddpi_newcomers_hold(step)) {
+        start_or_gather(step);
+    } else {
         cddpi_leader_end(step, step->event->number);
     }
 }

@@ -69,6 +69,7 @@ static void tell_ranks(struct member_step *step, const struct cddpi_node_event *
 static void leave(struct member_step *step, int exit_status)
 {
     step->members->has_left = true;
+    cddpi_member_say(step, "this node has left the job");
     cddpi_member_publish(step, CDDPI_EVENT_BYE)->exit_status = exit_status;
     cddpi_member_finish(step, exit_status);
 }
@@ -120,6 +121,8 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
         say_given_up(step);
     } else if (!members->is_silent && event->node != members->self && (is_first || is_lost)) {
         say_failure(step, event);
+    } else if (is_lost && event->node == members->self) {
+        cddpi_member_say(step, "the others go on without this node: %s", event->text);
     }
     tell_ranks(step, event);
     if (is_lost && cddpi_member_all_done(members) && members->generation >= 0) {
@@ -186,9 +189,13 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
         cddpi_membership_add(members, event->node, event->text, event->number) == NULL) {
         return;
     }
+    cddpi_membership_find(members, event->node)->is_new = true;
     members->joined_ns = step->event->now_ns;
     if (!members->is_silent && event->node != members->self) {
         cddpi_member_say(step, "%s has come", cddpi_member_name(members, event->node));
+    } else if (event->node == members->self && members->nodes >= members->most) {
+        cddpi_member_say(step, "the job has its %d nodes: this one waits until one of them leaves",
+                         members->nodes);
     }
 }
 
@@ -240,6 +247,7 @@ static void forget_generation(struct cddpi_membership *members)
     members->other_status = 0;
     members->has_saved = false;
     members->has_asked_change = false;
+    members->own_size = 0;
     members->leaving_rank = -1;
     for (int i = 0; i < members->count; i++) {
         members->list[i].is_done = false;
@@ -441,6 +449,7 @@ void cddpi_member_hear(struct member_step *step)
         take_join(step, event);
         break;
     case CDDPI_EVENT_LEAVE:
+        members->leaving_rank = event->rank >= 0 ? event->rank : members->leaving_rank;
         take_leave(step, member);
         break;
     case CDDPI_EVENT_SIZE:
@@ -451,6 +460,11 @@ void cddpi_member_hear(struct member_step *step)
         break;
     case CDDPI_EVENT_CHANGE:
         take_change(step, event);
+        break;
+    case CDDPI_EVENT_REFUSED:
+        if (members->self == CDDPI_LEADER) {
+            cddpi_member_say(step, "not let in: %s", event->text);
+        }
         break;
     case CDDPI_EVENT_SAVING:
     case CDDPI_EVENT_NONE:

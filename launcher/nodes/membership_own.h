@@ -39,6 +39,22 @@ void cddpi_member_hear(struct member_step *step);
 /** END has arrived: the job is over. */
 void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_event *event);
 
+/* membership_newcomers.c */
+/** Whether @p member takes part in the next generation, as one of the first `most`. */
+bool cddpi_member_is_next(const struct cddpi_member *member);
+/** Node 0: the configuration does not allow so many ranks. Leave out the last node that has come
+ *  since the generation before, or the ranks that a node got. Returns false if nothing is new. */
+bool cddpi_newcomers_hold(struct member_step *step);
+/** Node 0: members are going, so those that were left out may be useful now. */
+void cddpi_newcomers_release(struct cddpi_membership *members);
+
+/** Node 0: a generation has ended after @p lived_ms, as members->all says. If it has done anything,
+ *  its newcomers are like the other members. */
+void cddpi_newcomers_prove(struct cddpi_membership *members, int64_t lived_ms);
+/** Node 0: a generation has failed. Expel newcomers of which it failed; returns false if there are
+ *  none. */
+bool cddpi_newcomers_expel(struct member_step *step);
+
 /* membership_leader.c */
 /** Node 0: decide what is due now. */
 void cddpi_leader_consider(struct member_step *step);

@@ -13,7 +13,7 @@ enum { CDDPI_EVENT_TEXT_BYTES = 4096, CDDPI_MAX_WORLD_SIZE = 65536 };
 enum cddpi_node_event_kind {
     CDDPI_EVENT_NONE,
     CDDPI_EVENT_START,   /* a generation begins, of the nodes `text` ("0-2,5"); `number` is the port
-                            for   torch.distributed */
+                            for torch.distributed */
     CDDPI_EVENT_FAILURE, /* a rank failed, or (rank -1) a node that will still publish DONE */
     CDDPI_EVENT_FOLLOW,  /* a rank failed, and says that another rank is the cause */
     CDDPI_EVENT_SIGNAL,  /* signal `number` was sent to the node */
@@ -22,12 +22,16 @@ enum cddpi_node_event_kind {
     CDDPI_EVENT_END,     /* the job has ended */
     CDDPI_EVENT_BYE,     /* the node has received END and no longer needs the store */
     CDDPI_EVENT_JOIN,    /* the node has come, with `number` ranks, on the host `text` */
-    CDDPI_EVENT_LEAVE,   /* the node was asked to leave: the next generation is without it */
+    CDDPI_EVENT_LEAVE,   /* the node was asked to leave: the next generation is without it; `rank`:
+                            since its last rank, this one, was asked, or -1 */
     CDDPI_EVENT_SIZE,    /* the node has `number` ranks from the next generation on; `rank`: since
-                            this rank was asked to leave, or -1 */
+                            this rank was asked to leave, or -1. The number may be the same: then
+                            another rank takes its place */
     CDDPI_EVENT_CHANGE,  /* members change, for the reason `text`: the ranks of this generation save
                             and end; `rank`: it has asked for that, so all ranks know, or -1 */
     CDDPI_EVENT_SAVING,  /* ranks of the node were asked to end and are still saving */
+    CDDPI_EVENT_REFUSED, /* a node has come that may not join, since it differs from node 0: `text`
+                          */
     CDDPI_EVENT_CUT      /* never in the store: this process has lost its connection to the store */
 };
 
@@ -40,8 +44,8 @@ struct cddpi_node_event {
     int exit_status;
     bool may_restart;                  /* FAILURE, FOLLOW, DONE: another generation may succeed */
     bool has_saved;                    /* DONE: a checkpoint was written */
-    char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT: a sentence without its full
-                                          stop */
+    char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT, REFUSED: a sentence without
+                                          its full stop */
 };
 
 extern const struct cddpi_message_form cddpi_node_event_form;

@@ -13,7 +13,10 @@ struct cddpi_node_link_options {
     const char *token; /* borrowed for the call */
     const char *job;   /* id; borrowed for the call */
     int self;          /* this node; -1: the cddp-run that started the nodes */
-    int count;         /* of nodes */
+    const int *nodes;  /* the numbers of the nodes that have met; borrowed for the call; NULL: 0 to
+                          count - 1. A later node becomes known by its JOIN, and needs to know only
+                          node 0 itself: its count is 1 */
+    int count;
 };
 
 /** Connect, and start the threads.
@@ -26,7 +29,7 @@ void cddpi_node_link_close(struct cddpi_node_link *link);
 
 /** How long this process recently stood still, if that was longer than other nodes wait for a sign
  *  of life; else 0. */
-int64_t cddpi_node_link_slept_ms(const struct cddpi_node_link *link);
+int64_t cddpi_node_link_slept_ms(struct cddpi_node_link *link);
 
 /** A descriptor that is readable while an event is waiting. */
 int cddpi_node_link_fd(const struct cddpi_node_link *link);

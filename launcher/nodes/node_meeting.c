@@ -1,5 +1,8 @@
 /* node_meeting.c - owns the meeting of nodes: each node writes its record to JOB/0/node/I in the
- * store; node 0 answers all (node_record.c) in JOB/0/plan. */
+ * store; node 0 answers all (node_gather.c) in JOB/0/plan. In an elastic job, a node that is not in
+ * the plan has come later, and joins (node_join.c). */
+#include "launcher/nodes/node_join.h"
+#include "launcher/nodes/node_link.h"
 #include "launcher/nodes/node_place.h"
 #include "launcher/nodes/node_record.h"
 #include "launcher/nodes/nodes.h"
@@ -8,52 +11,14 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/streams.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { REFUSED_MS = 500 }; /* interval of reading the list of refused clients */
-
-/* Write the command to run, as a command line. */
-static void put_words(const struct cddpi_launch_options *options, struct cddpi_node_record *record)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *to = open_memstream(&text, &bytes);
-
-    if (to == NULL) {
-        return;
-    }
-    if (options->config != NULL) {
-        cddpi_shell_quote(to, options->config);
-    }
-    for (int i = 0; i < options->argument_count; i++) {
-        fputs(options->config != NULL || i > 0 ? " " : "", to);
-        cddpi_shell_quote(to, options->arguments[i]);
-    }
-    if (fclose(to) == 0) {
-        snprintf(record->words, sizeof record->words, "%s", text);
-        record->words_bytes = (int64_t)bytes;
-    }
-    free(text);
-}
-
-static void describe_self(const struct cddpi_job *job, struct cddpi_node_record *out)
-{
-    *out = (struct cddpi_node_record){.nproc = job->local_world_size,
-                                      .count = job->options.nnodes,
-                                      .max_restarts = job->options.max_restarts};
-    snprintf(out->version, sizeof out->version, "%s", cddp_version());
-    if (job->host != NULL) {
-        snprintf(out->host, sizeof out->host, "%s", job->host);
-    } else {
-        (void)gethostname(out->host, sizeof out->host - 1);
-    }
-    memcpy(out->timeout_ms, job->options.timeout_ms, sizeof out->timeout_ms);
-    put_words(&job->options, out);
-}
+enum {
+    REFUSED_MS = 500, /* interval of reading the list of refused clients */
+    AGAIN_MS = 100    /* between two looks for a job after the one that has ended */
+};
 
 /* Read the job's id, which the cddp-run that serves the store wrote there. */
 static cddp_status learn_job(struct cddpi_place *place)
@@ -81,7 +46,10 @@ static cddp_status learn_job(struct cddpi_place *place)
 /* Take the next free number if --node-rank was not given. */
 static cddp_status learn_rank(struct cddpi_place *place)
 {
+    const struct cddpi_launch_options *options = &place->job->options;
+    int most = options->least > 0 ? CDDPI_MAX_NODES : options->nnodes;
     char key[CDDPI_PLACE_KEY_BYTES];
+    char count[CDDPI_NNODES_BYTES];
     int64_t number = 0;
 
     if (place->self < 0) {
@@ -89,40 +57,76 @@ static cddp_status learn_rank(struct cddpi_place *place)
         CDDPI_TRY(cddp_store_add(place->store, key, 1, &number));
         place->self = (int)(number < INT32_MAX ? number : INT32_MAX);
     }
-    if (place->self >= place->job->options.nnodes) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "%d nodes have come already",
-                          place->job->options.nnodes);
+    if (place->self >= most) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "%d nodes have come already", most);
     }
-    if (place->job->options.node_rank < 0) {
-        cddpi_output_say(place->wait->output, "this is node %d of %d, by order of arrival",
-                         place->self, place->job->options.nnodes);
+    if (options->node_rank < 0) {
+        cddpi_output_say(place->wait->output, "this is node %d of %s, by order of arrival",
+                         place->self, cddpi_nnodes_text(options->least, options->nnodes, count));
     }
     return CDDP_OK;
 }
 
-static cddp_status put_record(struct cddpi_place *place, const struct cddpi_node_record *own)
+/* Write this node's record, unless a node with its number has come before. */
+static cddp_status put_record(struct cddpi_place *place, const struct cddpi_node_record *own,
+                              bool *out_is_free, char out_other[CDDPI_HOST_BYTES])
 {
     struct cddpi_node_record other;
     void *value = NULL;
     size_t bytes = 0;
-    bool is_free = false;
     char key[CDDPI_PLACE_KEY_BYTES];
     cddp_status status;
 
     cddpi_place_key(place, "node", place->self, key);
-    status = cddpi_message_set_first(place->store, key, &cddpi_node_record_form, own, &is_free,
+    status = cddpi_message_set_first(place->store, key, &cddpi_node_record_form, own, out_is_free,
                                      &value, &bytes);
-    if (status == CDDP_OK && !is_free) {
+    if (status == CDDP_OK && !*out_is_free) {
         bool is_known = cddpi_message_decode(&cddpi_node_record_form, value, bytes, &other) ==
                         CDDP_OK;
 
-        status = cddpi_fail(CDDP_ERR_ARGUMENT,
-                            "node %d has come already, from %s: does another job use this --rdzv, "
-                            "or another node this --node-rank?",
-                            place->self, is_known ? other.host : "?");
+        snprintf(out_other, CDDPI_HOST_BYTES, "%s", is_known ? other.host : "?");
     }
     cddp_free(value);
     return status;
+}
+
+/* Write this node's record under its number. A number belongs to one cddp-run: in an elastic job, a
+ * node that comes back gets another one. */
+static cddp_status take_number(struct cddpi_place *place, const struct cddpi_node_record *own)
+{
+    const struct cddpi_launch_options *options = &place->job->options;
+    int wanted = place->self;
+    bool is_free = false;
+    char other[CDDPI_HOST_BYTES] = "";
+    char key[CDDPI_PLACE_KEY_BYTES];
+
+    for (;;) {
+        int64_t later = 0;
+
+        CDDPI_TRY(put_record(place, own, &is_free, other));
+        if (is_free) {
+            break;
+        }
+        if (options->least == 0) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "node %d has come already, from %s: does another job use this "
+                              "--rdzv, or another node this --node-rank?",
+                              place->self, other);
+        }
+        cddpi_place_key(place, "later", -1, key);
+        CDDPI_TRY(cddp_store_add(place->store, key, 1, &later));
+        if (later > CDDPI_MAX_JOINS) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "nodes have come %d times: no more can",
+                              CDDPI_MAX_JOINS);
+        }
+        place->self = options->nnodes + (int)later - 1;
+    }
+    if (place->self != wanted) {
+        cddpi_output_say(place->wait->output,
+                         "a node %d has come before: this one is node %d from now on", wanted,
+                         place->self);
+    }
+    return CDDP_OK;
 }
 
 /* The clients of which this node has printed that the store refused them. */
@@ -151,23 +155,17 @@ static void tell_refused(struct cddpi_place *place, void *context)
 /* Other nodes, while they wait for node 0's answer. */
 static void look_around(struct cddpi_place *place, void *told)
 {
-    char missing[CDDPI_MISSING_BYTES];
-
     tell_refused(place, told);
     if (!place->job->options.is_agent && cddpi_place_wait_lasts(place)) {
-        cddpi_node_list_missing(place, missing);
-        if (missing[0] == '\0') {
-            cddpi_place_say_wait(place, "all nodes have come, but node 0 has not answered yet");
-        } else {
-            cddpi_place_say_wait(place, "of %d nodes these have not come yet: %s",
-                                 place->job->options.nnodes, missing);
-        }
+        cddpi_node_say_missing(place);
     }
 }
 
 /* Other nodes: wait for node 0's answer. */
 static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan *out)
 {
+    const struct cddpi_launch_options *options = &place->job->options;
+    bool is_elastic = options->least > 0;
     struct told_refusals told = {.next_ns = 0};
     /* node 0 may have started later, so its deadline is later, and its answer then says more than
      * we know */
@@ -193,7 +191,8 @@ static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan 
                    ? status
                    : cddpi_fail_prefix(status, "node 0 went away before all nodes had come");
     }
-    status = cddpi_node_plan_decode(value, bytes, place->job->options.nnodes, out);
+    status = cddpi_node_plan_decode(value, bytes, is_elastic ? options->least : options->nnodes,
+                                    is_elastic ? CDDPI_MAX_NODES : options->nnodes, out);
     if (status != CDDP_OK) {
         status = cddpi_fail_prefix(status, "node 0's answer is not understood");
     }
@@ -204,22 +203,24 @@ static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan 
                                                                           : status;
 }
 
-/* Copy ranks and sizes from the plan. */
+/* Copy members from the plan. */
 static cddp_status take_plan(struct cddpi_place *place, const struct cddpi_node_plan *plan,
                              struct cddpi_nodes *nodes)
 {
     struct cddpi_job *job = place->job;
+    int room = plan->count + (job->options.least > 0 ? CDDPI_MAX_JOINS : 0);
 
     if (plan->refusal[0] != '\0') {
         nodes->is_refused = true;
         return cddpi_fail(CDDP_ERR_ARGUMENT, "%s", plan->refusal);
     }
-    CDDPI_TRY(cddpi_nodes_init(place->self, plan->count, nodes));
+    CDDPI_TRY(cddpi_nodes_init(place->self, room, nodes));
     cddpi_nodes_limit(nodes, job);
     nodes->job = job;
     nodes->wait = place->wait;
     for (int i = 0; i < plan->count; i++) {
-        (void)cddpi_membership_add(&nodes->members, i, plan->nodes[i].host, plan->nodes[i].nproc);
+        (void)cddpi_membership_add(&nodes->members, plan->nodes[i].node, plan->nodes[i].host,
+                                   plan->nodes[i].nproc);
     }
     if (plan->master_host[0] != '\0') {
         memcpy(job->rendezvous.master_host, plan->master_host, sizeof plan->master_host);
@@ -227,18 +228,98 @@ static cddp_status take_plan(struct cddpi_place *place, const struct cddpi_node_
     return CDDP_OK;
 }
 
-static cddp_status open_link(struct cddpi_job *job, struct cddpi_nodes *nodes)
+/* @p is_late: this node learns from the log who is there, and needs to know node 0 alone. */
+static cddp_status open_link(struct cddpi_job *job, bool is_late, struct cddpi_nodes *nodes)
 {
+    int count = is_late ? 1 : nodes->members.count;
+    int *numbers = cddpi_zalloc_array((size_t)count, sizeof *numbers);
+    cddp_status status;
     struct cddpi_node_link_options options = {.store = job->rendezvous.store,
                                               .token = job->rendezvous.token,
                                               .job = job->rendezvous.job,
                                               .self = nodes->members.self,
-                                              .count = nodes->members.count};
+                                              .nodes = numbers,
+                                              .count = count};
 
-    CDDPI_TRY(cddpi_node_link_open(&options, &nodes->link));
+    CDDPI_TRY_MEMORY(numbers != NULL, "no memory for %d nodes", count);
+    for (int i = 0; i < count; i++) {
+        numbers[i] = nodes->members.list[i].node;
+    }
+    status = cddpi_node_link_open(&options, &nodes->link);
+    cddpi_free(numbers);
+    CDDPI_TRY(status);
     job->rendezvous.link = nodes->link;
     job->nodes = nodes;
     return CDDP_OK;
+}
+
+/* Meet the others. *out_is_over: they belong to a job that has ended. */
+static cddp_status meet(struct cddpi_place *place, const struct cddpi_node_record *own,
+                        struct cddpi_nodes *out, bool *out_is_over)
+{
+    struct cddpi_node_plan plan = {.count = 0};
+    bool is_late = false;
+    cddp_status status;
+
+    *out_is_over = false;
+    CDDPI_TRY(learn_rank(place));
+    CDDPI_TRY(take_number(place, own));
+    CDDPI_TRY_GOTO(out, status,
+                   place->self == 0 ? cddpi_node_plan_make(place, own, &plan)
+                                    : await_plan(place, &plan));
+    is_late = plan.count > 0 && !cddpi_node_plan_has(&plan, place->self);
+    if (is_late) {
+        CDDPI_TRY_GOTO(out, status, cddpi_node_has_ended(place, out_is_over));
+    }
+    if (*out_is_over) {
+        goto out;
+    }
+    CDDPI_TRY_GOTO(out, status, take_plan(place, &plan, out));
+    CDDPI_TRY_GOTO(out, status, open_link(place->job, is_late, out));
+    if (is_late) {
+        status = cddpi_node_join(place, own, out->link);
+    } else if (place->self == 0 && out->members.is_elastic) {
+        place->job->rendezvous.board = place->board;
+        place->board = NULL;
+    }
+
+out:
+    cddpi_node_plan_fini(&plan);
+    return status;
+}
+
+/* Find the store and the job, and meet the others. A job that has ended is like no job: its store
+ * will soon be gone. */
+static cddp_status open_and_meet(struct cddpi_place *place, const struct cddpi_node_record *own,
+                                 struct cddpi_nodes *out)
+{
+    char ended[sizeof place->job->rendezvous.job] = "";
+    char what[] = "the job there has ended, and no other has come yet";
+
+    for (;;) {
+        bool is_over = true;
+
+        CDDPI_TRY(cddpi_place_open(place));
+        CDDPI_TRY(learn_job(place));
+        if (strcmp(place->job->rendezvous.job, ended) != 0) {
+            CDDPI_TRY(meet(place, own, out, &is_over));
+        }
+        if (!is_over) {
+            return CDDP_OK;
+        }
+        snprintf(ended, sizeof ended, "%s", place->job->rendezvous.job);
+        cddpi_place_fini(place);
+        cddpi_place_tell_wait(place, what);
+        if (cddpi_left_ms(place->deadline_ns) == 0) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT,
+                              "the job there has ended, and no other came within "
+                              "%g s",
+                              cddpi_place_timeout_ms(&place->job->options) / 1000.0);
+        }
+        if (!cddpi_wait_for(place->wait, -1, AGAIN_MS)) {
+            return cddpi_wait_fail(place->wait);
+        }
+    }
 }
 
 cddp_status cddpi_nodes_meet(struct cddpi_job *job, struct cddpi_wait *wait,
@@ -249,23 +330,11 @@ cddp_status cddpi_nodes_meet(struct cddpi_job *job, struct cddpi_wait *wait,
         .wait = wait,
         .deadline_ns = cddpi_deadline_ns(cddpi_place_timeout_ms(&job->options))};
     struct cddpi_node_record own;
-    struct cddpi_node_plan plan = {.count = 0};
     cddp_status status;
 
-    describe_self(job, &own);
+    cddpi_node_record_describe(job, &own);
     cddpi_place_wait_begins(&place);
-    CDDPI_TRY_GOTO(out, status, cddpi_place_open(&place));
-    CDDPI_TRY_GOTO(out, status, learn_job(&place));
-    CDDPI_TRY_GOTO(out, status, learn_rank(&place));
-    CDDPI_TRY_GOTO(out, status, put_record(&place, &own));
-    CDDPI_TRY_GOTO(out, status,
-                   place.self == 0 ? cddpi_node_plan_make(&place, &own, &plan)
-                                   : await_plan(&place, &plan));
-    CDDPI_TRY_GOTO(out, status, take_plan(&place, &plan, out));
-    status = open_link(job, out);
-
-out:
-    cddpi_node_plan_fini(&plan);
+    status = open_and_meet(&place, &own, out);
     cddpi_place_fini(&place);
     return status;
 }

@@ -371,7 +371,7 @@ static cddp_status open_file(struct cddpi_place *place, const char *url)
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "--rdzv");
     }
-    if (place->self >= job->options.nnodes) {
+    if (place->self >= job->options.nnodes && job->options.least == 0) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "--rdzv %s: %d nodes have come there already", url,
                           job->options.nnodes);
     }

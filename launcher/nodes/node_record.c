@@ -1,32 +1,36 @@
-/* node_record.c - owns the encoding of records and plans. Node 0 gathers and compares the records,
- * and makes the plan. */
+/* node_record.c - owns what a node tells about itself: how a record is made, encoded and compared
+ * with node 0's; and the encoding of node 0's answer. */
 #include "launcher/nodes/node_record.h"
 
-#include "launcher/nodes/refused.h"
+#include "launcher/nodes/node_event.h"
 #include "launcher/run_options.h"
 
-#include "base/alloc.h"
-#include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/streams.h"
 
+#include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { LOOK_MS = 50 };
+#include <unistd.h>
 
 #define RECORD struct cddpi_node_record
 #define PLAN struct cddpi_node_plan
 
-CDDPI_MESSAGE_FORM(cddpi_node_record_form, RECORD, RECORD, sizeof(RECORD) + 128,
-                   CDDPI_TEXT(RECORD, version), CDDPI_TEXT(RECORD, host),
-                   CDDPI_NUMBER(RECORD, nproc, 1, CDDPI_MAX_RANKS),
-                   CDDPI_NUMBER(RECORD, count, 1, CDDPI_MAX_NODES),
-                   CDDPI_NUMBER(RECORD, max_restarts, 0, INT32_MAX), CDDPI_TEXT(RECORD, timeout_ms),
-                   CDDPI_TEXT(RECORD, words), CDDPI_NUMBER(RECORD, words_bytes, 0, INT64_MAX));
+CDDPI_MESSAGE_FORM(
+    cddpi_node_record_form, RECORD, RECORD, sizeof(RECORD) + 128, CDDPI_TEXT(RECORD, version),
+    CDDPI_TEXT(RECORD, host), CDDPI_NUMBER(RECORD, nproc, 1, CDDPI_MAX_RANKS),
+    CDDPI_NUMBER(RECORD, count, 1, CDDPI_MAX_NODES),
+    CDDPI_NUMBER(RECORD, least, 0, CDDPI_MAX_NODES),
+    CDDPI_NUMBER(RECORD, max_restarts, -1, INT32_MAX), CDDPI_TEXT(RECORD, timeout_ms),
+    CDDPI_TEXT(RECORD, words), CDDPI_NUMBER(RECORD, words_bytes, 0, INT64_MAX),
+    CDDPI_NUMBER(RECORD, program.bytes, -1, INT64_MAX), CDDPI_BYTES(RECORD, program.hash),
+    CDDPI_NUMBER(RECORD, config.bytes, -1, INT64_MAX), CDDPI_BYTES(RECORD, config.hash));
 
 static const struct cddpi_field node_fields[] = {
     CDDPI_TEXT(struct cddpi_plan_node, host),
     CDDPI_NUMBER(struct cddpi_plan_node, nproc, 1, CDDPI_MAX_RANKS),
+    CDDPI_NUMBER(struct cddpi_plan_node, node, 0, CDDPI_MAX_NODES - 1),
     {.type = CDDPI_FIELD_END},
 };
 
@@ -35,13 +39,37 @@ CDDPI_MESSAGE_FORM(cddpi_node_plan_form, PLAN, PLAN,
                    CDDPI_TEXT(PLAN, refusal), CDDPI_TEXT(PLAN, master_host),
                    CDDPI_LIST(PLAN, nodes, count, CDDPI_MAX_NODES, node_fields));
 
-cddp_status cddpi_node_plan_decode(const uint8_t *data, size_t bytes, int count,
+cddp_status cddpi_node_plan_decode(const uint8_t *data, size_t bytes, int least, int most,
                                    struct cddpi_node_plan *out)
 {
     CDDPI_TRY(cddpi_message_decode(&cddpi_node_plan_form, data, bytes, out));
-    return out->count == (out->refusal[0] == '\0' ? count : 0)
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_FORMAT, "it is for %d nodes, not for %d", out->count, count);
+    if (out->refusal[0] != '\0') {
+        least = most = 0;
+    }
+    if (out->count < least || out->count > most) {
+        return cddpi_fail(CDDP_ERR_FORMAT, "it is for %d nodes, not for %d", out->count, most);
+    }
+    for (int i = 0; i < out->count; i++) {
+        int node = out->nodes[i].node;
+
+        if (i == 0 ? node != 0 : node <= out->nodes[i - 1].node) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "its nodes are not in the order of their numbers");
+        }
+        if (least == most && node != i) {
+            return cddpi_fail(CDDP_ERR_FORMAT, "it tells of node %d of %d", node, most);
+        }
+    }
+    return CDDP_OK;
+}
+
+bool cddpi_node_plan_has(const struct cddpi_node_plan *plan, int node)
+{
+    for (int i = 0; i < plan->count; i++) {
+        if (plan->nodes[i].node == node) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void cddpi_node_plan_fini(struct cddpi_node_plan *plan)
@@ -49,22 +77,125 @@ void cddpi_node_plan_fini(struct cddpi_node_plan *plan)
     cddpi_message_fini(&cddpi_node_plan_form, plan);
 }
 
+/* Write the command to run, as a command line. */
+static void put_words(const struct cddpi_launch_options *options, struct cddpi_node_record *record)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+
+    if (to == NULL) {
+        return;
+    }
+    if (options->config != NULL) {
+        cddpi_shell_quote(to, options->config);
+    }
+    for (int i = 0; i < options->argument_count; i++) {
+        fputs(options->config != NULL || i > 0 ? " " : "", to);
+        cddpi_shell_quote(to, options->arguments[i]);
+    }
+    if (fclose(to) == 0) {
+        snprintf(record->words, sizeof record->words, "%s", text);
+        record->words_bytes = (int64_t)bytes;
+    }
+    free(text);
+}
+
+/* A file that cannot be read, such as a program that may only be executed, is not compared. */
+static void print_file(const char *path, struct cddpi_file_print *out)
+{
+    crypto_generichash_state state;
+    unsigned char buffer[65536];
+    int fd = cddpi_file_open_read(path);
+    ssize_t got = 0;
+
+    _Static_assert(sizeof out->hash >= crypto_generichash_BYTES_MIN, "libsodium's least");
+    (void)crypto_generichash_init(&state, NULL, 0, sizeof out->hash);
+    out->bytes = 0;
+    while (fd >= 0 && (got = read(fd, buffer, sizeof buffer)) > 0) {
+        (void)crypto_generichash_update(&state, buffer, (unsigned long long)got);
+        out->bytes += got;
+    }
+    (void)crypto_generichash_final(&state, out->hash, sizeof out->hash);
+    if (fd < 0 || got < 0) {
+        out->bytes = -1;
+    }
+    cddpi_fd_close(&fd);
+}
+
+void cddpi_node_record_describe(const struct cddpi_job *job, struct cddpi_node_record *out)
+{
+    const struct cddpi_launch_options *options = &job->options;
+
+    *out = (struct cddpi_node_record){.nproc = job->local_world_size,
+                                      .count = options->nnodes,
+                                      .least = options->least,
+                                      .max_restarts = options->max_restarts,
+                                      .program.bytes = -1,
+                                      .config.bytes = -1};
+    snprintf(out->version, sizeof out->version, "%s", cddp_version());
+    if (job->host != NULL) {
+        snprintf(out->host, sizeof out->host, "%s", job->host);
+    } else {
+        (void)gethostname(out->host, sizeof out->host - 1);
+    }
+    memcpy(out->timeout_ms, options->timeout_ms, sizeof out->timeout_ms);
+    put_words(options, out);
+    if (options->least > 0) {
+        print_file(job->command.path, &out->program);
+        if (options->config != NULL) {
+            print_file(options->config, &out->config);
+        }
+    }
+}
+
+/* Write what differs between two nodes' files, which both call @p name, as in "has another
+ * train.conf (12 bytes) than node 0 (alpha: 34 bytes)". Returns false if nothing differs. */
+static bool prints_differ(const char *name, const struct cddpi_file_print *zero,
+                          const struct cddpi_file_print *other, const char *host, char *out,
+                          size_t bytes)
+{
+    if (zero->bytes < 0 || other->bytes < 0 ||
+        (zero->bytes == other->bytes && memcmp(zero->hash, other->hash, sizeof zero->hash) == 0)) {
+        return false;
+    }
+    if (zero->bytes == other->bytes) {
+        snprintf(out, bytes, "has another %s than node 0 (%s): %lld bytes, but not the same", name,
+                 host, (long long)other->bytes);
+    } else {
+        snprintf(out, bytes, "has another %s than node 0 (%s): %lld bytes, not %lld", name, host,
+                 (long long)other->bytes, (long long)zero->bytes);
+    }
+    return true;
+}
+
+/* Write --max-restarts, which only an elastic job need not have. */
+static const char *limit_text(int max_restarts, char out[CDDPI_NNODES_BYTES])
+{
+    return max_restarts < 0 ? "none" : cddpi_nnodes_text(0, max_restarts, out);
+}
+
 bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
                                const struct cddpi_node_record *other, int i, char *out,
                                size_t bytes)
 {
+    char counts[2][CDDPI_NNODES_BYTES];
+    char files[CDDPI_HOST_BYTES + 200];
+
     if (strcmp(zero->version, other->version) != 0) {
         snprintf(out, bytes, "node %d (%s) has cddp %s, node 0 (%s) has %s", i, other->host,
                  other->version, zero->host, zero->version);
-    } else if (zero->count != other->count) {
-        snprintf(out, bytes, "node %d (%s) was started with --nnodes %d, node 0 (%s) with %d", i,
-                 other->host, other->count, zero->host, zero->count);
-    } else if (i >= zero->count) {
+    } else if (zero->count != other->count || zero->least != other->least) {
+        snprintf(out, bytes, "node %d (%s) was started with --nnodes %s, node 0 (%s) with %s", i,
+                 other->host, cddpi_nnodes_text(other->least, other->count, counts[0]), zero->host,
+                 cddpi_nnodes_text(zero->least, zero->count, counts[1]));
+    } else if (i >= zero->count && zero->least == 0) {
         snprintf(out, bytes, "node %d (%s) has come, but --nnodes is %d", i, other->host,
                  zero->count);
     } else if (zero->max_restarts != other->max_restarts) {
-        snprintf(out, bytes, "node %d (%s) was started with --max-restarts %d, node 0 (%s) with %d",
-                 i, other->host, other->max_restarts, zero->host, zero->max_restarts);
+        snprintf(out, bytes, "node %d (%s) was started with --max-restarts %s, node 0 (%s) with %s",
+                 i, other->host, limit_text(other->max_restarts, counts[0]), zero->host,
+                 limit_text(zero->max_restarts, counts[1]));
     } else if (strcmp(zero->timeout_ms, other->timeout_ms) != 0) {
         snprintf(out, bytes, "node %d (%s) and node 0 (%s) were started with different --timeout",
                  i, other->host, zero->host);
@@ -73,258 +204,13 @@ bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
                  "node %d (%s) was started to run something else than node 0 (%s): \"%.1000s\", "
                  "not \"%.1000s\"",
                  i, other->host, zero->host, other->words, zero->words);
+    } else if (prints_differ("train.conf", &zero->config, &other->config, zero->host, files,
+                             sizeof files) ||
+               prints_differ("program", &zero->program, &other->program, zero->host, files,
+                             sizeof files)) {
+        snprintf(out, bytes, "node %d (%s) %s", i, other->host, files);
     } else {
         return false;
     }
     return true;
-}
-
-/* What node 0 has gathered. */
-struct gathering {
-    struct cddpi_place *place;
-    struct cddpi_node_record own;
-    struct cddpi_node_plan plan;
-    int came;
-    struct cddpi_refused_list refused; /* clients that the store has refused */
-};
-
-/* Read the record of node @p i from @p key. */
-static void read_record(struct gathering *all, const char *key, int i)
-{
-    struct cddpi_node_record record;
-    void *value = NULL;
-    size_t bytes = 0;
-    char *refusal = all->plan.refusal;
-    bool is_read = cddp_store_try_get(all->place->store, key, &value, &bytes) == CDDP_OK;
-
-    if (is_read &&
-        cddpi_message_decode(&cddpi_node_record_form, value, bytes, &record) != CDDP_OK) {
-        snprintf(refusal, sizeof all->plan.refusal,
-                 "node %d is of another cddp version than node 0 (%s): %s", i, cddp_version(),
-                 cddp_last_error());
-    } else if (is_read && !cddpi_node_record_differs(&all->own, &record, i, refusal,
-                                                     sizeof all->plan.refusal)) {
-        memcpy(all->plan.nodes[i].host, record.host, sizeof record.host);
-        all->plan.nodes[i].nproc = record.nproc;
-        all->came++;
-    }
-    cddp_free(value);
-}
-
-static cddp_status read_records(struct gathering *all)
-{
-    struct cddpi_place *place = all->place;
-    char prefix[CDDPI_PLACE_KEY_BYTES];
-    char **keys = NULL;
-    size_t count = 0;
-
-    cddpi_place_key(place, "node/", -1, prefix);
-    CDDPI_TRY(cddp_store_list(place->store, prefix, &keys, &count));
-    for (size_t k = 0; k < count && all->plan.refusal[0] == '\0'; k++) {
-        int i = atoi(keys[k] + strlen(prefix));
-
-        if (i < 0 || i >= CDDPI_MAX_NODES) {
-            continue;
-        }
-        if (i >= all->plan.count || all->plan.nodes[i].nproc == 0) {
-            read_record(all, keys[k], i);
-        }
-    }
-    cddp_free(keys);
-    return CDDP_OK;
-}
-
-/* List the nodes that have arrived, as "1 (alpha), 3 (beta)", or (@p have_come false) have not, as
- * "1, 3". */
-static void list_nodes(const struct cddpi_node_plan *plan, bool have_come, char *out, size_t bytes)
-{
-    size_t used = 0;
-    int named = 0;
-
-    out[0] = '\0';
-    for (int i = 0; i < plan->count; i++) {
-        const struct cddpi_plan_node *node = &plan->nodes[i];
-
-        if ((node->nproc > 0) != have_come) {
-            continue;
-        }
-        if (used < bytes && named < 20) {
-            used += (size_t)snprintf(out + used, bytes - used, "%s%d%s%s%s", named > 0 ? ", " : "",
-                                     i, have_come ? " (" : "", node->host, have_come ? ")" : "");
-        } else if (used < bytes && named == 20) {
-            used += (size_t)snprintf(out + used, bytes - used, " ...");
-        }
-        named++;
-    }
-}
-
-static void refuse_missing(struct gathering *all)
-{
-    char missing[512];
-    char there[512];
-    char refused[CDDPI_REFUSED_BYTES];
-
-    cddpi_refused_say(&all->refused, refused);
-    list_nodes(&all->plan, false, missing, sizeof missing);
-    list_nodes(&all->plan, true, there, sizeof there);
-    snprintf(all->plan.refusal, sizeof all->plan.refusal,
-             "of %d nodes these did not come within %g s: %s (these did: %s). Is cddp-run started "
-             "there, with this --rdzv and this token?%s%s",
-             all->plan.count, cddpi_place_timeout_ms(&all->place->job->options) / 1000.0, missing,
-             there, refused[0] != '\0' ? " The job's store has refused " : "", refused);
-}
-
-static void tell_missing(struct gathering *all)
-{
-    char missing[CDDPI_MISSING_BYTES];
-
-    if (cddpi_place_wait_lasts(all->place)) {
-        list_nodes(&all->plan, false, missing, sizeof missing);
-        cddpi_place_say_wait(all->place, "of %d nodes these have not come yet: %s", all->plan.count,
-                             missing);
-    }
-}
-
-void cddpi_node_list_missing(struct cddpi_place *place, char out[CDDPI_MISSING_BYTES])
-{
-    struct cddpi_node_plan plan = {.count = place->job->options.nnodes};
-    char prefix[CDDPI_PLACE_KEY_BYTES];
-    char **keys = NULL;
-    size_t count = 0;
-
-    snprintf(out, CDDPI_MISSING_BYTES, "?");
-    cddpi_place_key(place, "node/", -1, prefix);
-    plan.nodes = cddpi_zalloc_array((size_t)plan.count, sizeof *plan.nodes);
-    if (plan.nodes != NULL && cddp_store_list(place->store, prefix, &keys, &count) == CDDP_OK) {
-        for (size_t k = 0; k < count; k++) {
-            int i = atoi(keys[k] + strlen(prefix));
-
-            if (i >= 0 && i < plan.count) {
-                plan.nodes[i].nproc = 1; /* it has come */
-            }
-        }
-        list_nodes(&plan, false, out, CDDPI_MISSING_BYTES);
-    }
-    cddp_free(keys);
-    cddpi_free(plan.nodes);
-}
-
-/* Wait until all nodes have arrived, or there is a refusal. */
-static cddp_status gather_records(struct gathering *all)
-{
-    cddpi_place_wait_begins(all->place);
-    for (;;) {
-        cddp_status status = read_records(all);
-
-        cddpi_refused_publish(&all->place->job->rendezvous, &all->refused);
-        if (status != CDDP_OK || all->plan.refusal[0] != '\0' || all->came == all->plan.count) {
-            return status;
-        }
-        if (cddpi_left_ms(all->place->deadline_ns) == 0) {
-            (void)cddpi_refused_read(all->place->store, all->place->job->rendezvous.job,
-                                     &all->refused);
-            refuse_missing(all);
-            return CDDP_OK;
-        }
-        tell_missing(all);
-        if (!cddpi_wait_for(all->place->wait, -1, LOOK_MS)) {
-            (void)cddpi_wait_fail(all->place->wait);
-            snprintf(all->plan.refusal, sizeof all->plan.refusal, "node 0 (%s): %.500s",
-                     all->own.host, cddp_last_error());
-            return CDDP_OK;
-        }
-    }
-}
-
-/* Let the other nodes read the refusal before the store is gone. */
-static void wait_until_read(struct gathering *all)
-{
-    int64_t deadline_ns = cddpi_deadline_ns(CDDPI_READ_MS);
-    char prefix[CDDPI_PLACE_KEY_BYTES];
-    char node_prefix[CDDPI_PLACE_KEY_BYTES];
-
-    cddpi_place_key(all->place, "read/", -1, prefix);
-    cddpi_place_key(all->place, "node/", -1, node_prefix);
-    while (cddpi_left_ms(deadline_ns) > 0) {
-        char **keys = NULL;
-        char **nodes = NULL;
-        size_t count = 0;
-        size_t there = 0;
-
-        if (cddp_store_list(all->place->store, prefix, &keys, &count) != CDDP_OK ||
-            cddp_store_list(all->place->store, node_prefix, &nodes, &there) != CDDP_OK) {
-            cddp_free(keys);
-            return;
-        }
-        cddp_free(keys);
-        cddp_free(nodes);
-        if (count + 1 >= there || !cddpi_wait_for(all->place->wait, -1, LOOK_MS)) {
-            return;
-        }
-    }
-}
-
-static void check_world_size(struct gathering *all)
-{
-    int64_t ranks = 0;
-
-    for (int i = 0; i < all->plan.count; i++) {
-        ranks += all->plan.nodes[i].nproc;
-    }
-    if (ranks > CDDPI_MAX_WORLD_SIZE) {
-        snprintf(all->plan.refusal, sizeof all->plan.refusal, "%lld ranks, more than %d",
-                 (long long)ranks, CDDPI_MAX_WORLD_SIZE);
-    }
-}
-
-/* Choose the address at which others reach node 0: the store's host or, if the cddp-run of --hosts
- * serves the store on another machine, the address from which node 0 talks to that store. */
-static void choose_master(struct gathering *all)
-{
-    struct cddpi_job *job = all->place->job;
-    struct cddpi_address store;
-    const char *rest = job->rendezvous.store + strlen("tcp://");
-
-    if (job->rendezvous.server == NULL && cddpi_address_next(&rest, &store) == CDDP_OK &&
-        !cddpi_address_is_local(store.host, true)) {
-        cddpi_address_towards(&store, all->plan.master_host, sizeof all->plan.master_host);
-    }
-}
-
-cddp_status cddpi_node_plan_make(struct cddpi_place *place, const struct cddpi_node_record *own,
-                                 struct cddpi_node_plan *out)
-{
-    struct gathering *all = cddpi_zalloc(sizeof *all);
-    char key[CDDPI_PLACE_KEY_BYTES];
-    cddp_status status;
-
-    if (all != NULL) {
-        all->plan.nodes = cddpi_zalloc_array((size_t)own->count, sizeof *all->plan.nodes);
-    }
-    if (all == NULL || all->plan.nodes == NULL) {
-        cddpi_free(all);
-        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for %d nodes", own->count);
-    }
-    all->place = place;
-    all->own = *own;
-    all->plan.count = own->count;
-    choose_master(all);
-    CDDPI_TRY_GOTO(out, status, gather_records(all));
-    if (all->plan.refusal[0] == '\0') {
-        check_world_size(all);
-    }
-    if (all->plan.refusal[0] != '\0') {
-        all->plan.count = 0;
-    }
-    cddpi_place_key(place, "plan", -1, key);
-    CDDPI_TRY_GOTO(out, status,
-                   cddpi_message_set(place->store, key, &cddpi_node_plan_form, &all->plan));
-    if (all->plan.refusal[0] != '\0') {
-        wait_until_read(all);
-    }
-
-out:
-    *out = all->plan;
-    cddpi_free(all);
-    return status;
 }

@@ -139,6 +139,7 @@ static void start_generation(struct cddpi_nodes *nodes, const struct cddpi_node_
         CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_REFUSED, .number = exit_status);
         return;
     }
+    cddpi_rendezvous_forget(&job->rendezvous, event->generation);
     start.number = job->rendezvous.master_port;
     publish(nodes, &start);
 }

@@ -79,6 +79,25 @@ static cddp_status move_cores(struct cddpi_job *job)
     return cddpi_cores_near(&job->cores, nodes, gpus, job->local_world_size);
 }
 
+static cddp_status check_ranks(const struct cddpi_job *job)
+{
+    const struct cddpi_launch_options *options = &job->options;
+    bool is_elastic = options->least > 0 && options->rdzv == NULL;
+    int ranks = job->local_world_size;
+
+    if (is_elastic && (ranks < options->least || ranks > options->most)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--nproc %d: with --elastic %d:%d it is from %d to %d",
+                          ranks, options->least, options->most, options->least, options->most);
+    }
+    ranks = is_elastic ? options->most : ranks;
+    if (options->config != NULL && ranks > CDDPI_MACHINE_RANKS) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--%s %d: with a train.conf 1 to %d ranks can share a machine",
+                          is_elastic ? "elastic" : "nproc", ranks, CDDPI_MACHINE_RANKS);
+    }
+    return CDDP_OK;
+}
+
 /* Find out everything that is known before a process is started. */
 static cddp_status prepare_job(struct cddpi_job *job)
 {
@@ -99,11 +118,7 @@ static cddp_status prepare_job(struct cddpi_job *job)
                                                           cddpi_cores_usable(&job->cores))
                                     : cddpi_cores_usable(&job->cores);
     }
-    if (job->options.config != NULL && job->local_world_size > CDDPI_MACHINE_RANKS) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "--nproc %d: with a train.conf 1 to %d ranks can share a machine",
-                          job->local_world_size, CDDPI_MACHINE_RANKS);
-    }
+    CDDPI_TRY(check_ranks(job));
     if (job->options.config != NULL && job->local_world_size > 1) {
         CDDPI_TRY(cddpi_process_check_proc());
     }
@@ -174,6 +189,14 @@ static int run_alone(struct cddpi_job *job, struct cddpi_wait *wait)
     return exit_status;
 }
 
+/* Node 0: remove the file with the token that was made for this job. */
+static void remove_token(const struct cddpi_job *job)
+{
+    if (job->token_file[0] != '\0' && job->options.node_rank == 0) {
+        (void)unlink(job->token_file);
+    }
+}
+
 /* Run this machine's part of a job on several machines. */
 static int run_node(struct cddpi_job *job, struct cddpi_wait *wait)
 {
@@ -181,11 +204,12 @@ static int run_node(struct cddpi_job *job, struct cddpi_wait *wait)
     cddp_status status = cddpi_nodes_meet(job, wait, &nodes);
     int exit_status;
 
-    if (job->token_file[0] != '\0' && job->options.node_rank == 0) {
-        (void)unlink(job->token_file); /* made for this meeting; all nodes have read it by now */
+    if (status != CDDP_OK || !nodes.members.is_elastic) {
+        remove_token(job); /* all nodes have read it by now */
     }
     if (status == CDDP_OK) {
         exit_status = cddpi_generations_run(&nodes);
+        remove_token(job);
     } else {
         /* With --hosts, one cddp-run shows the output of all nodes. So only node 0 prints a refusal
          * that it told to all nodes, and nothing is printed once that cddp-run is gone. */
@@ -343,8 +367,11 @@ static void say_launcher(const struct cddpi_launch_options *options)
         cddpi_say(stderr, "cddp-run: warning: %s\n", node->warning);
     }
     if (node->nodes > 1 && options->action == CDDPI_ACTION_RUN) {
-        cddpi_say(stderr, "cddp-run: node %d of %d, which meet at %s (%s)\n", options->node_rank,
-                  options->nnodes, options->rdzv, node->says);
+        char count[CDDPI_NNODES_BYTES];
+
+        cddpi_say(stderr, "cddp-run: node %d of %s, which meet at %s (%s)\n", options->node_rank,
+                  cddpi_nnodes_text(options->least, options->nnodes, count), options->rdzv,
+                  node->says);
     }
 }
 

@@ -30,15 +30,31 @@ static void print_rank(const struct cddpi_job *job, int rank)
 static void print_node(const struct cddpi_launch_options *options, int nproc)
 {
     char node[32] = "(by order of arrival)";
+    char count[CDDPI_NNODES_BYTES];
 
     if (options->node_rank >= 0) {
         snprintf(node, sizeof node, "%d", options->node_rank);
     }
     cddpi_say(
         stdout,
-        "node %s of %d, which meet at %s: %d ranks here, with numbers behind those of the nodes "
+        "node %s of %s, which meet at %s: %d ranks here, with numbers behind those of the nodes "
         "before it\n",
-        node, options->nnodes, options->rdzv, nproc);
+        node, cddpi_nnodes_text(options->least, options->nnodes, count), options->rdzv, nproc);
+}
+
+/* Say what an elastic job does when members come and go. */
+static void print_elastic(const struct cddpi_launch_options *options)
+{
+    if (options->least == 0) {
+        return;
+    }
+    printf("elastic: the job goes on with %d to %d %s; after failures it restarts ", options->least,
+           options->most, options->rdzv != NULL ? "nodes" : "ranks");
+    if (options->max_restarts < 0) {
+        printf("without limit, as long as it makes progress\n");
+    } else {
+        printf("at most %d times\n", options->max_restarts);
+    }
 }
 
 int cddpi_dry_run_print(const struct cddpi_job *job)
@@ -59,6 +75,7 @@ int cddpi_dry_run_print(const struct cddpi_job *job)
     if (job->options.rdzv != NULL) {
         print_node(&job->options, job->local_world_size);
     }
+    print_elastic(&job->options);
     if (job->cores.usable > 0) {
         char usable[640];
 

@@ -57,13 +57,16 @@ static void read_plan(const uint8_t *data, size_t size)
 {
     struct cddpi_node_plan plan;
 
-    if (cddpi_node_plan_decode(data, size, NODES, &plan) == CDDP_OK) {
-        write_again(&cddpi_node_plan_form, &plan, data, size);
-        for (int i = 0; i < plan.count; i++) {
-            fuzz_check(plan.nodes[i].nproc > 0, "a node without ranks");
+    for (int least = 1; least <= NODES; least++) {
+        if (cddpi_node_plan_decode(data, size, least, NODES, &plan) == CDDP_OK) {
+            write_again(&cddpi_node_plan_form, &plan, data, size);
+            for (int i = 0; i < plan.count; i++) {
+                fuzz_check(plan.nodes[i].nproc > 0, "a node without ranks");
+                fuzz_check(cddpi_node_plan_has(&plan, plan.nodes[i].node), "a node that is none");
+            }
         }
+        cddpi_node_plan_fini(&plan);
     }
-    cddpi_node_plan_fini(&plan);
 }
 
 static void read_addresses(const uint8_t *data, size_t size)

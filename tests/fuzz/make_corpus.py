@@ -226,11 +226,13 @@ def nodes():
     put("nodes", "failure", b"\0" + told(1, numbers(2, 1, 1, 3, 0, 7, 1, 0) +
                                             words("rank 3 (pid 7) exited with status 7")))
     put("nodes", "start", b"\0" + told(1, numbers(1, 0, 0, -1, 41234, 0, 0, 0) + words("")))
-    record = words("0.1.0") + words("alpha") + numbers(4, 3, 0) + words("300000") + words("train.conf train.epochs=1")
-    put("nodes", "record", b"\1" + told(2, record + numbers(25)))
+    record = words("0.1.0") + words("alpha") + numbers(4, 3, 0, 0) + words("300000") + words("train.conf train.epochs=1")
+    put("nodes", "record", b"\1" + told(2, record + numbers(25, 4711) + bytes(16) + numbers(-1) + bytes(16)))
     put("nodes", "other-version", b"\1" + told(2, record + numbers(25, 7), version=2))
-    put("nodes", "plan", b"\2" + told(3, words("") + words("10.0.0.7") + numbers(3) + words("alpha") + numbers(4) +
-                                         words("beta") + numbers(2) + words("gamma") + numbers(1)))
+    put("nodes", "plan", b"\2" + told(3, words("") + words("10.0.0.7") + numbers(3) + words("alpha") + numbers(4, 0) +
+                                         words("beta") + numbers(2, 1) + words("gamma") + numbers(1, 2)))
+    put("nodes", "gap", b"\2" + told(3, words("") + words("") + numbers(2) + words("alpha") + numbers(4, 0) +
+                                        words("beta") + numbers(2, 7)))
     put("nodes", "refusal", b"\2" + told(3, words("node 1 (beta) was started with --nnodes 3") + words("") +
                                             numbers(0)))
     put("nodes", "addresses", b"\3" + b"10.0.0.7:4242,[fd00::7]:4242,127.0.0.1:4242")

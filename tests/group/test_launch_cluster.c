@@ -182,6 +182,32 @@ static void a_pod_s_cddp_run_is_a_machine_of_as_many_as_there_are_pods(void **st
     who_is_node(1, 2, 0, "tcp://a:29500");
 }
 
+static void pods_of_an_elastic_policy_come_and_go(void **state)
+{
+    struct cddpi_launch_given none = {.nodes = 0};
+    struct cddpi_launch_node node;
+
+    (void)state;
+    set_elastic_job();
+    setenv("PET_NNODES", "1:3", 1);
+    assert_int_equal(cddpi_launch_node_read(&none, &node), CDDP_OK);
+    assert_int_equal(node.node, 1);
+    assert_int_equal(node.nodes, 3);
+    assert_int_equal(node.least, 1);
+    assert_int_equal(node.max_restarts, 3);
+    assert_string_equal(node.rdzv, "tcp://job-worker-0:23456");
+    unsetenv("PET_MAX_RESTARTS");
+    assert_int_equal(cddpi_launch_node_read(&none, &node), CDDP_OK);
+    assert_int_equal(node.max_restarts, -1);
+    setenv("PET_NNODES", "3", 1);
+    assert_int_equal(cddpi_launch_node_read(&none, &node), CDDP_OK);
+    assert_int_equal(node.least, 0);
+    setenv("PET_NNODES", "4:3", 1);
+    who_is_no_node(none, "PET_NNODES=4:3 is neither a number of pods nor MIN:MAX");
+    setenv("PET_NNODES", "0:3", 1);
+    who_is_no_node(none, "PET_NNODES=0:3 is neither a number of pods nor MIN:MAX");
+}
+
 static void pods_of_a_job_set_meet_by_its_names(void **state)
 {
     (void)state;
@@ -325,6 +351,7 @@ int main(void)
         CASE(a_pod_of_an_indexed_job_has_its_index_for_a_rank),
         CASE(a_pod_of_a_train_job_is_a_rank),
         CASE(a_pod_s_cddp_run_is_a_machine_of_as_many_as_there_are_pods),
+        CASE(pods_of_an_elastic_policy_come_and_go),
         CASE(pods_of_a_job_set_meet_by_its_names),
         CASE(a_service_called_master_is_named_and_not_read_by_a_lone_rank),
         CASE(half_of_a_launcher_s_variables_is_an_error),

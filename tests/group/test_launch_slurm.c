@@ -267,6 +267,29 @@ static void a_slurm_script_that_would_leave_nodes_idle_is_told_so(void **state)
     assert_string_equal(node.warning, "");
 }
 
+/* The step's number of nodes need only be enough: others may come, or wait. */
+static void nodes_that_come_and_go_are_as_many_as_slurm_has_started(void **state)
+{
+    struct cddpi_launch_given given = {.nodes = 4, .least = 2};
+    struct cddpi_launch_node node;
+
+    (void)state;
+    set_slurm();
+    setenv("SLURM_STEP_NUM_TASKS", "3", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "1(x3)", 1);
+    setenv("SLURM_PROCID", "2", 1);
+    setenv("SLURM_NODEID", "2", 1);
+    setenv("SLURM_LOCALID", "0", 1);
+    assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK);
+    assert_int_equal(node.node, 2);
+    assert_int_equal(node.nodes, 3);
+    assert_int_equal(strncmp(node.rdzv, "tcp://", 6), 0);
+    given.nodes = 2;
+    assert_int_equal(cddpi_launch_node_read(&given, &node), CDDP_OK);
+    given = (struct cddpi_launch_given){.nodes = 6, .least = 4};
+    who_is_no_node(given, "--nnodes 4:6 needs at least 4 nodes, and Slurm has started 3 (");
+}
+
 static void salloc_s_shell_is_alone_or_what_its_step_says(void **state)
 {
     (void)state;
@@ -302,6 +325,7 @@ int main(void)
         CASE(without_a_home_the_token_is_in_the_submit_directory),
         CASE(a_slurm_step_s_cddp_run_is_one_of_its_nodes),
         CASE(a_slurm_script_that_would_leave_nodes_idle_is_told_so),
+        CASE(nodes_that_come_and_go_are_as_many_as_slurm_has_started),
         CASE(salloc_s_shell_is_alone_or_what_its_step_says),
     };
 

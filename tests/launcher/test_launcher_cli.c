@@ -374,6 +374,29 @@ static void a_dry_run_starts_nothing(void **state)
     launcher_end(&job);
 }
 
+static void a_dry_run_says_between_which_numbers_a_job_goes_on(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    LAUNCH(&job, "--elastic", "1:3", "--dry-run", "--", "true");
+    assert_int_equal(job.exit_status, 0);
+    assert_out(&job, "elastic: the job goes on with 1 to 3 ranks; after failures it restarts "
+                     "without limit, as long as it makes progress\n");
+    assert_out(&job, "\nrank 2: local rank 2, ");
+    launcher_end(&job);
+    LAUNCH(&job, "--elastic", "1:3", "--nproc", "2", "--max-restarts", "4", "--dry-run", "--",
+           "true");
+    assert_out(&job, "after failures it restarts at most 4 times\n");
+    launcher_need_absence(job.out, "\nrank 2", "stdout");
+    launcher_end(&job);
+    LAUNCH(&job, "--nnodes", "2:4", "--rdzv", "file:///tmp", "--nproc", "1", "--dry-run", "--",
+           "true");
+    assert_out(&job, "node (by order of arrival) of 2:4, which meet at file:///tmp: ");
+    assert_out(&job, "elastic: the job goes on with 2 to 4 nodes; ");
+    launcher_end(&job);
+}
+
 /* A folder with a copy of cddp-run, so that the cddp-train beside it is ours. */
 static void with_fake_train(struct launched *job, const char *script)
 {
@@ -456,6 +479,7 @@ int main(void)
         cmocka_unit_test(check_says_once_that_a_module_is_missing),
         cmocka_unit_test(encryption_that_is_neither_0_nor_1_starts_nothing),
         cmocka_unit_test(a_dry_run_starts_nothing),
+        cmocka_unit_test(a_dry_run_says_between_which_numbers_a_job_goes_on),
         cmocka_unit_test(a_train_conf_starts_cddp_train),
         cmocka_unit_test(the_number_of_ranks_is_asked_of_cddp_train),
         cmocka_unit_test(a_dry_run_of_a_train_conf_shows_the_configuration),

@@ -24,6 +24,7 @@ static int events;
 static struct node nodes[NODES];
 static int64_t now_ns;
 static int refuses; /* CDDPI_DO_START fails with this exit status; 0: it does not */
+static int allowed; /* but not for so many ranks */
 
 static void feed(struct node *node, struct cddpi_membership_event event);
 
@@ -40,7 +41,7 @@ static void act(struct node *node, const struct cddpi_membership_action *action)
         append(&action->event);
         break;
     case CDDPI_DO_START:
-        if (refuses != 0) {
+        if (refuses != 0 && action->number > allowed) {
             feed(node,
                  (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_REFUSED, .number = refuses});
         } else {
@@ -134,6 +135,7 @@ static void begin(int count, int least, int most)
     events = 0;
     now_ns = INT64_C(1000000000);
     refuses = 0;
+    allowed = 0;
     for (int i = count - 1; i >= 0; i--) {
         (void)come(i, count, least, most);
     }
@@ -283,11 +285,100 @@ static void more_nodes_than_the_most_wait_until_one_leaves(void **state)
     join(2, 2, 1, 2);
     wait_ms(5000);
     assert_false(nodes[2].runs);
-    assert_int_equal(nodes[0].told.kind, 0);
+    assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
     lose(1);
     end_ranks(0, 1, false);
     assert_runs(0, 1, 0, 4);
     assert_runs(2, 1, 2, 4);
+}
+
+/* Such as train.micro_batch, which limits the number of ranks. */
+static void a_late_node_whose_ranks_the_configuration_refuses_waits(void **state)
+{
+    (void)state;
+    begin(2, 1, 4);
+    refuses = 2;
+    allowed = 5;
+    join(2, 2, 1, 4);
+    wait_ms(5000);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_non_null(strstr(nodes[0].said, "generation 1: 4 ranks on 2 nodes"));
+    assert_runs(0, 1, 0, 4);
+    assert_false(nodes[2].runs);
+    wait_ms(5000);
+    assert_int_equal(nodes[0].members.change.kind, CDDPI_EVENT_NONE); /* it is not tried again */
+    lose(1);
+    end_ranks(0, 1, false);
+    assert_runs(0, 2, 0, 4);
+    assert_runs(2, 2, 2, 4);
+}
+
+/* A job on nodes 0 and 1, which node 2 has joined under generation 1. */
+static void begin_with_newcomer(void)
+{
+    begin(2, 1, 4);
+    join(2, 2, 1, 4);
+    wait_ms(5000);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(2, 1, 4, 6);
+}
+
+static void fail_ranks(int number)
+{
+    int generation = nodes[number].members.generation;
+
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
+                                      .node = number,
+                                      .generation = generation,
+                                      .rank = 0,
+                                      .exit_status = 7,
+                                      .may_restart = true});
+    settle();
+    for (int i = 0; i < NODES; i++) {
+        if (nodes[i].runs) {
+            end_ranks(i, 7, false);
+        }
+    }
+}
+
+static void a_newcomer_that_fails_at_once_is_expelled(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    fail_ranks(2);
+    assert_over(2, 7);
+    assert_non_null(strstr(nodes[2].said, "the others go on without this node"));
+    assert_runs(0, 2, 0, 4);
+    assert_runs(1, 2, 2, 4);
+    wait_ms(5000);
+    assert_int_equal(nodes[0].members.change.kind, CDDPI_EVENT_NONE);
+}
+
+static void a_newcomer_with_which_others_fail_again_and_again_is_expelled(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    fail_ranks(1);
+    wait_ms(1000);
+    assert_runs(2, 2, 4, 6);
+    fail_ranks(0);
+    assert_over(2, 7);
+    assert_runs(0, 3, 0, 4);
+}
+
+static void a_newcomer_that_was_useful_is_restarted_like_others(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    wait_ms(CDDPI_SHORT_LIFE_MS);
+    fail_ranks(2);
+    wait_ms(1000);
+    assert_runs(2, 2, 4, 6);
+    fail_ranks(2);
+    wait_ms(1000);
+    assert_runs(2, 3, 4, 6);
 }
 
 static void what_an_expelled_node_says_changes_nothing(void **state)
@@ -308,6 +399,17 @@ static void what_an_expelled_node_says_changes_nothing(void **state)
     assert_int_equal(nodes[0].members.failure.kind, CDDPI_EVENT_NONE);
 }
 
+/* Such as one for which there was no room. */
+static void the_loss_of_a_node_that_was_never_let_in_is_no_failure(void **state)
+{
+    (void)state;
+    begin(2, 1, 3);
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 99, .rank = -1});
+    settle();
+    assert_int_equal(nodes[0].members.failure.kind, CDDPI_EVENT_NONE);
+    assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
+}
+
 static void a_rank_that_is_asked_to_end_is_left_out(void **state)
 {
     (void)state;
@@ -323,6 +425,81 @@ static void a_rank_that_is_asked_to_end_is_left_out(void **state)
     assert_int_equal(nodes[0].told.number, 0);
     end_ranks(0, CDDPI_STOPPED_EARLY, true);
     assert_runs(0, 1, 0, 1);
+}
+
+static void leave(int number, int rank)
+{
+    feed(&nodes[number],
+         (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_RANK_LEAVES, .number = rank});
+}
+
+/* Also before the first leave is heard, and while ranks save. */
+static void ranks_of_a_node_leave_one_after_the_other(void **state)
+{
+    (void)state;
+    begin(3, 2, 3);
+    leave(2, 4);
+    leave(2, 5);
+    settle();
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[1].told.number, 0); /* all ranks know */
+    leave(1, 3);
+    settle();
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(2, CDDPI_STOPPED_EARLY);
+    assert_runs(0, 1, 0, 3);
+    assert_runs(1, 1, 2, 3);
+}
+
+static void a_rank_that_the_job_needs_is_replaced(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    for (int rank = 0; rank < 2; rank++) { /* node 0 serves the store */
+        leave(0, rank);
+        settle();
+    }
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 3);
+    leave(0, 0);
+    settle();
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_non_null(strstr(nodes[0].members.change.text, "rank 0 leaves, and another"));
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 2, 0, 3);
+}
+
+/* The ranks of a node may have saved and ended before it hears that members change. */
+static void a_rank_leaves_and_all_end_before_the_change_is_heard(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    nodes[0].is_alive = false; /* it is slow */
+    leave(1, 2);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes[0].is_alive = true;
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 3);
+    assert_runs(1, 1, 2, 3);
+}
+
+static void a_rank_that_leaves_does_not_keep_a_job_that_ends(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    send_signal(0, SIGTERM);
+    leave(1, 3);
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_over(0, CDDPI_STOPPED_EARLY);
+    assert_over(1, CDDPI_STOPPED_EARLY);
 }
 
 /* Node 0's user asks for @p event. */
@@ -366,8 +543,17 @@ int main(void)
         cmocka_unit_test(a_node_that_is_asked_to_leave_ends_with_status_3),
         cmocka_unit_test(too_few_nodes_wait_for_others_and_end_with_status_4),
         cmocka_unit_test(more_nodes_than_the_most_wait_until_one_leaves),
+        cmocka_unit_test(a_late_node_whose_ranks_the_configuration_refuses_waits),
+        cmocka_unit_test(a_newcomer_that_fails_at_once_is_expelled),
+        cmocka_unit_test(a_newcomer_with_which_others_fail_again_and_again_is_expelled),
+        cmocka_unit_test(a_newcomer_that_was_useful_is_restarted_like_others),
         cmocka_unit_test(what_an_expelled_node_says_changes_nothing),
+        cmocka_unit_test(the_loss_of_a_node_that_was_never_let_in_is_no_failure),
         cmocka_unit_test(a_rank_that_is_asked_to_end_is_left_out),
+        cmocka_unit_test(ranks_of_a_node_leave_one_after_the_other),
+        cmocka_unit_test(a_rank_that_the_job_needs_is_replaced),
+        cmocka_unit_test(a_rank_leaves_and_all_end_before_the_change_is_heard),
+        cmocka_unit_test(a_rank_that_leaves_does_not_keep_a_job_that_ends),
         cmocka_unit_test(what_a_user_asks_for_happens_on_all_nodes),
     };
 

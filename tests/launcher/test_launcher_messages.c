@@ -34,7 +34,7 @@ enum { FORMS = sizeof forms / sizeof *forms };
 
 static int make_samples(void **state)
 {
-    static struct cddpi_plan_node nodes[NODES] = {{"alpha", 4}, {"beta", 2}};
+    static struct cddpi_plan_node nodes[NODES] = {{"alpha", 4, 0}, {"beta", 2, 1}};
     static struct cddpi_host_run runs[] = {{0, 2, 3}, {3, 1, 2}};
     static char *variables[] = {(char *)"CDDP_LOG=info", (char *)"FLAVOUR=a b"};
 
@@ -125,8 +125,8 @@ static void numbers_texts_and_lists_are_read_into_their_places(void **state)
     assert_true(decoded.record.words_bytes == INT64_C(5000000000));
     cddpi_buffer_fini(&message);
     message = encode(2);
-    assert_int_equal(cddpi_node_plan_decode(message.data, message.bytes, NODES, &decoded.plan),
-                     CDDP_OK);
+    assert_int_equal(
+        cddpi_node_plan_decode(message.data, message.bytes, NODES, NODES, &decoded.plan), CDDP_OK);
     assert_string_equal(decoded.plan.nodes[1].host, "beta");
     assert_int_equal(decoded.plan.nodes[1].nproc, 2);
     cddpi_node_plan_fini(&decoded.plan);
@@ -243,10 +243,102 @@ static void a_number_of_nodes_that_the_job_has_not_is_refused(void **state)
     struct cddpi_wire_buffer message = encode(2);
 
     (void)state;
-    assert_int_equal(cddpi_node_plan_decode(message.data, message.bytes, 3, &decoded.plan),
+    assert_int_equal(cddpi_node_plan_decode(message.data, message.bytes, 3, 3, &decoded.plan),
+                     CDDP_ERR_FORMAT);
+    cddpi_node_plan_fini(&decoded.plan);
+    assert_int_equal(cddpi_node_plan_decode(message.data, message.bytes, 1, 1, &decoded.plan),
                      CDDP_ERR_FORMAT);
     cddpi_node_plan_fini(&decoded.plan);
     cddpi_buffer_fini(&message);
+}
+
+/* Nodes may be missing in between only where their number is not fixed. */
+static void the_numbers_of_nodes_rise_from_0_on(void **state)
+{
+    static const struct {
+        int nodes[NODES];
+        int least;
+        cddp_status wanted;
+    } rows[] = {{{0, 1}, 2, CDDP_OK},
+                {{0, 3}, 1, CDDP_OK},
+                {{0, 3}, 2, CDDP_ERR_FORMAT},
+                {{1, 2}, 1, CDDP_ERR_FORMAT},
+                {{0, 0}, 1, CDDP_ERR_FORMAT}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int most = rows[i].least < NODES ? NODES + 2 : NODES;
+        struct cddpi_wire_buffer message;
+
+        for (int k = 0; k < NODES; k++) {
+            samples[2].plan.nodes[k].node = rows[i].nodes[k];
+        }
+        message = encode(2);
+        assert_int_equal(
+            cddpi_node_plan_decode(message.data, message.bytes, rows[i].least, most, &decoded.plan),
+            rows[i].wanted);
+        if (rows[i].wanted == CDDP_OK) {
+            assert_true(cddpi_node_plan_has(&decoded.plan, rows[i].nodes[1]));
+            assert_false(cddpi_node_plan_has(&decoded.plan, 2));
+        }
+        cddpi_node_plan_fini(&decoded.plan);
+        cddpi_buffer_fini(&message);
+    }
+    samples[2].plan.nodes[0].node = 0;
+    samples[2].plan.nodes[1].node = 1;
+}
+
+/* Of two nodes' records. */
+static void need_difference(const struct cddpi_node_record *zero,
+                            const struct cddpi_node_record *other, const char *wanted)
+{
+    char text[CDDPI_REFUSAL_BYTES];
+
+    assert_true(cddpi_node_record_differs(zero, other, 2, text, sizeof text));
+    assert_string_equal(text, wanted);
+}
+
+static void what_differs_between_nodes_is_said(void **state)
+{
+    struct cddpi_node_record zero = {.version = "0.1.0",
+                                     .host = "alpha",
+                                     .nproc = 1,
+                                     .count = 3,
+                                     .least = 1,
+                                     .max_restarts = -1,
+                                     .program = {.bytes = -1},
+                                     .config = {.bytes = 1300}};
+    struct cddpi_node_record other = zero;
+    char text[CDDPI_REFUSAL_BYTES];
+
+    (void)state;
+    snprintf(other.host, sizeof other.host, "beta");
+    other.nproc = 7;
+    other.program.bytes = 77; /* and node 0's could not be read */
+    assert_false(cddpi_node_record_differs(&zero, &other, 5, text, sizeof text));
+    other.config.bytes = 1234;
+    need_difference(&zero, &other,
+                    "node 2 (beta) has another train.conf than node 0 (alpha): 1234 bytes, not "
+                    "1300");
+    other.config.bytes = 1300;
+    other.config.hash[3] = 1;
+    need_difference(&zero, &other,
+                    "node 2 (beta) has another train.conf than node 0 (alpha): 1300 bytes, but "
+                    "not the same");
+    other.config = zero.config;
+    zero.program.bytes = 78;
+    need_difference(&zero, &other,
+                    "node 2 (beta) has another program than node 0 (alpha): 77 bytes, not 78");
+    other.program = zero.program;
+    other.max_restarts = 4;
+    need_difference(&zero, &other,
+                    "node 2 (beta) was started with --max-restarts 4, node 0 (alpha) with none");
+    other.least = 2;
+    need_difference(&zero, &other,
+                    "node 2 (beta) was started with --nnodes 2:3, node 0 (alpha) with 1:3");
+    other.least = 0;
+    need_difference(&zero, &other,
+                    "node 2 (beta) was started with --nnodes 3, node 0 (alpha) with 1:3");
 }
 
 static void clients_that_were_refused_are_named_as_far_as_there_is_room(void **state)
@@ -283,6 +375,8 @@ int main(void)
         CASE(a_message_of_one_kind_is_none_of_another),
         CASE(what_is_out_of_bounds_is_not_sent),
         CASE(a_number_of_nodes_that_the_job_has_not_is_refused),
+        CASE(the_numbers_of_nodes_rise_from_0_on),
+        CASE(what_differs_between_nodes_is_said),
         CASE(clients_that_were_refused_are_named_as_far_as_there_is_room),
     };
 

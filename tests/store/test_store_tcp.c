@@ -158,6 +158,29 @@ static void who_owns_the_server_sets_keys_without_a_connection(void **state)
     cddp_free(value);
 }
 
+static void keys_that_begin_alike_are_forgotten_together(void **state)
+{
+    struct place *place = *state;
+    char key[64];
+    char **keys;
+    size_t count;
+    int64_t number;
+
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof key, "job/0/%s/%d", i % 2 == 0 ? "old" : "older", i);
+        assert_int_equal(cddpi_store_server_set(place->server, key, "v", 1), CDDP_OK);
+    }
+    cddpi_store_server_forget(place->server, "job/0/old/");
+    cddpi_store_server_forget(place->server, "job/0/older/1111");
+    assert_int_equal(cddp_store_list(place->store, "old/", &keys, &count), CDDP_OK);
+    assert_int_equal(count, 0);
+    assert_int_equal(cddp_store_list(place->store, "older/", &keys, &count), CDDP_OK);
+    assert_int_equal(count, 500);
+    cddp_free(keys);
+    assert_int_equal(cddp_store_add(place->store, "old/0", 7, &number), CDDP_OK);
+    assert_int_equal(number, 7);
+}
+
 static void *set_many(void *argument)
 {
     struct place *place = argument;
@@ -500,6 +523,7 @@ int main(void)
         WITH_SERVER(requests_sent_ahead_are_answered_in_order),
         WITH_SERVER(a_server_that_goes_away_fails_those_who_wait),
         WITH_SERVER(who_owns_the_server_sets_keys_without_a_connection),
+        WITH_SERVER(keys_that_begin_alike_are_forgotten_together),
         WITH_SERVER(keys_are_set_by_several_threads_while_clients_are_served),
         WITH_SERVER(the_server_takes_no_key_that_a_client_could_not_send),
         WITH_SERVER(a_taken_port_is_an_error),

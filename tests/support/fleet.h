@@ -4,7 +4,7 @@
 
 #include "support/launcher.h"
 
-enum { FLEET_NODES = 3 };
+enum { FLEET_NODES = 5 };
 
 /* The limit of silence: these tests wait for explicit events, so that no node is lost for being
  * slow, unless a test chooses a limit. */

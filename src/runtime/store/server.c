@@ -404,6 +404,14 @@ cddp_status cddpi_store_server_set(struct cddpi_store_server *server, const char
                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "store server: no memory for \"%s\"", key);
 }
 
+void cddpi_store_server_forget(struct cddpi_store_server *server, const char *start)
+{
+    pthread_mutex_lock(&server->lock);
+    cddpi_table_forget(server->host.table,
+                       (struct cddpi_slice){(const uint8_t *)start, strlen(start)});
+    pthread_mutex_unlock(&server->lock);
+}
+
 void cddpi_store_server_reserve(struct cddpi_store_server *server, int descriptors)
 {
     pthread_mutex_lock(&server->lock);

@@ -45,6 +45,10 @@ void cddpi_store_server_destroy(struct cddpi_store_server *server);
 CDDP_CHECKED cddp_status cddpi_store_server_set(struct cddpi_store_server *server, const char *key,
                                                 const void *value, size_t bytes);
 
+/** Delete all keys that begin with @p start, which includes any prefix. Any thread of the process
+ *  that created the server. */
+void cddpi_store_server_forget(struct cddpi_store_server *server, const char *start);
+
 /** Reserve @p descriptors of the process's limit of open files for the program: the server accepts
  *  no connection that would use them. If the number grows, the server drops clients that have not
  *  proved the token (ranks connect again). Any thread of the process that created the server. */

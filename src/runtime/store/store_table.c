@@ -271,6 +271,12 @@ static int compare_keys(const void *a, const void *b)
     return order != 0 ? order : (x->key_bytes > y->key_bytes) - (x->key_bytes < y->key_bytes);
 }
 
+static bool begins_with(const struct cddpi_entry *entry, struct cddpi_slice start)
+{
+    return entry->key_bytes >= start.bytes &&
+           (start.bytes == 0 || memcmp(entry->key, start.data, start.bytes) == 0);
+}
+
 /* Write to @p found the entries that the LIST @p request matches, and compute the answer's length.
  */
 static size_t collect(struct cddpi_table *table, const struct cddpi_store_request *request,
@@ -282,8 +288,7 @@ static size_t collect(struct cddpi_table *table, const struct cddpi_store_reques
 
     for (size_t i = 0; i < table->bucket_count; i++) {
         for (struct cddpi_entry *entry = table->buckets[i]; entry != NULL; entry = entry->next) {
-            if (entry->value != NULL && entry->key_bytes >= start.bytes &&
-                (start.bytes == 0 || memcmp(entry->key, start.data, start.bytes) == 0)) {
+            if (entry->value != NULL && begins_with(entry, start)) {
                 found[count++] = entry;
                 bytes += request->want_value
                              ? cddpi_pairs_bytes(entry->key_bytes, entry->value->bytes)
@@ -423,6 +428,25 @@ bool cddpi_table_commit(struct cddpi_table *table, const struct cddpi_effect *ef
         *out_woken = woken;
     }
     return true;
+}
+
+void cddpi_table_forget(struct cddpi_table *table, struct cddpi_slice start)
+{
+    for (size_t i = 0; i < table->bucket_count; i++) {
+        struct cddpi_entry *entry = table->buckets[i];
+
+        while (entry != NULL) {
+            struct cddpi_entry *next = entry->next;
+
+            if (entry->value != NULL && begins_with(entry, start)) {
+                cddpi_value_release(entry->value);
+                entry->value = NULL;
+                table->deletes++;
+                remove_if_unused(table, entry);
+            }
+            entry = next;
+        }
+    }
 }
 
 bool cddpi_table_first_missing(struct cddpi_table *table, struct cddpi_slice keys, size_t *cursor,

@@ -59,6 +59,9 @@ void cddpi_table_decide(struct cddpi_table *table, const struct cddpi_store_requ
 bool cddpi_table_commit(struct cddpi_table *table, const struct cddpi_effect *effect,
                         struct cddpi_waiter **out_woken);
 
+/** Delete all keys that begin with @p start. Waiters go on waiting. */
+void cddpi_table_forget(struct cddpi_table *table, struct cddpi_slice start);
+
 /** Find the first key at or after *cursor that does not exist, and move the cursor there. False:
  *  all exist. */
 bool cddpi_table_first_missing(struct cddpi_table *table, struct cddpi_slice keys, size_t *cursor,

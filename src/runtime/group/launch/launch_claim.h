@@ -32,8 +32,9 @@ struct cddpi_claim {
     enum cddpi_launcher by;
     const char *rank_name; /* the variables that gave rank and size; NULL: no variable did */
     const char *size_name;
-    int rank; /* -1: not given */
-    int size; /* 0: not given */
+    int rank;  /* -1: not given */
+    int size;  /* 0: not given */
+    int least; /* pods come and go, and at least so many train; 0: their number is fixed */
     int local_rank;
     int local_size;
     int node;

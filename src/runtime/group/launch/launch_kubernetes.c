@@ -141,6 +141,14 @@ cddp_status cddpi_launch_meet_indexed_job(struct cddpi_launch_env *env)
 
 cddp_status cddpi_launch_one_process(const struct cddpi_claim *claim)
 {
+    if (claim->least != 0 && claim->least != claim->size) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "join: PET_NNODES=%d:%d is no fixed number of pods, and this is one rank "
+                          "of them: let the pod's command be cddp-run ..., which goes on when pods "
+                          "come and go, or give the elastic policy the same minReplicas and "
+                          "maxReplicas",
+                          claim->least, claim->size);
+    }
     if (claim->nproc < 2) {
         return CDDP_OK;
     }
@@ -152,26 +160,26 @@ cddp_status cddpi_launch_one_process(const struct cddpi_claim *claim)
         claim->nproc, claim->nproc);
 }
 
-/* Read the number of pods, "3" or "3:3". A range such as "1:3" is not a number. */
+/* Read the number of pods, "3", or that of an elastic policy, "1:3". */
 static void read_pods(struct cddpi_claim *claim)
 {
     const char *text = cddpi_launch_variable("PET_NNODES");
     const char *colon = strchr(text, ':');
-    char least[16] = "";
+    int64_t least = 0;
     int64_t pods;
+    char first[16];
 
-    if (colon != NULL) {
-        snprintf(least, sizeof least, "%.*s", (int)(colon - text), text);
-    }
+    snprintf(first, sizeof first, "%.*s", colon != NULL ? (int)(colon - text) : 0, text);
     if (!cddpi_parse_integer(colon != NULL ? colon + 1 : text, 1, MAX_PODS, &pods) ||
-        (colon != NULL && strcmp(least, colon + 1) != 0)) {
+        (colon != NULL && !cddpi_parse_integer(first, 1, pods, &least))) {
         snprintf(claim->wrong, sizeof claim->wrong,
-                 "PET_NNODES=%.100s is no fixed number of pods: give the elastic policy "
-                 "the same minReplicas and maxReplicas, or none",
+                 "PET_NNODES=%.100s is neither a number of pods nor MIN:MAX, as an elastic policy "
+                 "gives",
                  text);
         return;
     }
     claim->size = (int)pods;
+    claim->least = (int)least;
 }
 
 /* Read the number at the end of the pod's host name, which the operator sets: JOB-worker-2. */

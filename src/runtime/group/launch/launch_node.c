@@ -120,11 +120,33 @@ static cddp_status check_one_a_node(const struct cddpi_claim *claim,
                       node->origin, claim->size, node->says);
 }
 
+/* Check the number of nodes that the user has given against the launcher's. A job whose nodes come
+ * and go may have fewer than its most, and others wait. */
+static cddp_status check_number(const struct cddpi_claim *claim,
+                                const struct cddpi_launch_given *given,
+                                const struct cddpi_launch_node *node)
+{
+    if (given->least > claim->size) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT, "--nnodes %d:%d needs at least %d nodes, and %s has started %d (%s)",
+            given->least, given->nodes, given->least, node->origin, claim->size, node->says);
+    }
+    if (given->nodes == 0 || given->nodes == claim->size || given->least > 0) {
+        return CDDP_OK;
+    }
+    return cddpi_fail(CDDP_ERR_ARGUMENT,
+                      "--nnodes %d and %s (%s) contradict each other: give --node-rank and "
+                      "--rdzv as well, unset %s, or leave --nnodes out",
+                      given->nodes, node->origin, node->says, node->unset);
+}
+
 static cddp_status from_claim(const struct cddpi_finding *finding,
                               const struct cddpi_launch_given *given,
                               struct cddpi_launch_node *node)
 {
     const struct cddpi_claim *claim = &finding->claims[finding->chosen];
+    const char *restarts = cddpi_launch_variable("PET_MAX_RESTARTS");
+    int64_t number;
 
     snprintf(node->says, sizeof node->says, "%s", claim->says);
     snprintf(node->unset, sizeof node->unset, "%s", claim->unset);
@@ -140,15 +162,15 @@ static cddp_status from_claim(const struct cddpi_finding *finding,
                                           "hosts each would start the whole job: start it once",
                                           node->origin, claim->size, node->says);
     }
-    if (given->nodes > 0 && given->nodes != claim->size) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "--nnodes %d and %s (%s) contradict each other: give --node-rank and "
-                          "--rdzv as well, unset %s, or leave --nnodes out",
-                          given->nodes, node->origin, node->says, node->unset);
-    }
+    CDDPI_TRY(check_number(claim, given, node));
     CDDPI_TRY(check_one_a_node(claim, node));
     node->node = claim->rank;
     node->nodes = claim->size;
+    node->least = claim->least;
+    if (claim->least > 0 && restarts != NULL &&
+        cddpi_parse_integer(restarts, 0, INT32_MAX, &number)) {
+        node->max_restarts = (int)number;
+    }
     return given->has_rdzv ? CDDP_OK : read_place(finding, node);
 }
 
@@ -159,7 +181,7 @@ cddp_status cddpi_launch_node_read(const struct cddpi_launch_given *given,
     struct cddpi_finding *finding;
     cddp_status status;
 
-    *out = (struct cddpi_launch_node){.nodes = 1};
+    *out = (struct cddpi_launch_node){.nodes = 1, .max_restarts = -1};
     /* if the options define everything, launchers' variables are neither needed nor read */
     if (given->nodes == 1 || (given->nodes > 1 && given->has_rdzv && given->has_node)) {
         return CDDP_OK;

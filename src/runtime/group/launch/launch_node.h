@@ -12,6 +12,8 @@
 struct cddpi_launch_node {
     int node;           /* from 0 */
     int nodes;          /* 1: only this machine, as far as the variables say */
+    int least;          /* nodes come and go, and at least so many train; 0: a fixed number */
+    int max_restarts;   /* with `least`; -1: not given */
     int nproc;          /* ranks to start on each machine; 0: not given */
     bool per_gpu;       /* one rank per GPU */
     char rdzv[1200];    /* "tcp://HOST:PORT"; "": not given */
@@ -24,6 +26,7 @@ struct cddpi_launch_node {
 /* What cddp-run's options already define. */
 struct cddpi_launch_given {
     int nodes;         /* 0: not given */
+    int least;         /* nodes come and go, and at least so many train; 0: a fixed number */
     bool has_rdzv;     /* where the machines meet is given */
     bool has_node;     /* which machine this is is given */
     bool starts_hosts; /* cddp-run itself starts the cddp-run of the other machines */

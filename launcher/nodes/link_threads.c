@@ -1,0 +1,137 @@
+/* link_threads.c - the two threads of a node link: each carries out the requests of one side of the
+ * link's state machine (link_state.h) with a connection of its own, and waits for the store so that
+ * the supervising thread never does. */
+#include "launcher/nodes/node_link_own.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+struct cddpi_link_now cddpi_node_link_now(void)
+{
+    struct timespec boot;
+
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    return (struct cddpi_link_now){.now_ns = cddpi_now_ns(),
+                                   .boot_ns = (int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec};
+}
+
+/* Pass @p event to the link's owner. */
+static void deliver(struct cddpi_node_link *link, const struct cddpi_node_event *event)
+{
+    struct cddpi_node_event *copy = cddpi_zalloc(sizeof *copy);
+
+    if (copy == NULL) {
+        cddpi_log(CDDPI_LOG_ERROR, "no memory for what another node tells");
+        return;
+    }
+    *copy = *event;
+    while (write(link->pipe[1], &copy, sizeof copy) < 0) {
+        if (errno != EINTR) {
+            cddpi_free(copy);
+            return;
+        }
+    }
+}
+
+static cddp_status connect_again(const struct cddpi_node_link *link, cddp_store **store)
+{
+    cddp_store_close(*store);
+    *store = NULL;
+    return cddp_store_open(&link->options, store);
+}
+
+/* Do @p request. *out_value holds the answer's value: release it with cddp_free(). */
+static void perform(const struct cddpi_node_link *link, cddp_store **store,
+                    const struct cddpi_link_request *request, void **out_value,
+                    struct cddpi_link_answer *out)
+{
+    *out = (struct cddpi_link_answer){.status = CDDP_OK};
+    *out_value = NULL;
+    switch (request->kind) {
+    case CDDPI_LINK_SET:
+        out->status = cddp_store_set(*store, request->key, request->value, request->bytes);
+        break;
+    case CDDPI_LINK_COMPARE_SET:
+        out->status = cddp_store_compare_set(*store, request->key, NULL, 0, request->value,
+                                             request->bytes, &out->is_set, out_value, &out->bytes);
+        break;
+    case CDDPI_LINK_GET:
+        out->status = cddp_store_get(*store, request->key, request->wait_ms, out_value,
+                                     &out->bytes);
+        break;
+    case CDDPI_LINK_TRY_GET:
+        out->status = cddp_store_try_get(*store, request->key, out_value, &out->bytes);
+        break;
+    case CDDPI_LINK_RECONNECT:
+        out->status = connect_again(link, store);
+        break;
+    case CDDPI_LINK_WAIT:
+    case CDDPI_LINK_OVER:
+        break;
+    }
+    out->value = *out_value;
+    out->error = out->status != CDDP_OK ? cddp_last_error() : "";
+}
+
+/* What @p side has to do next, after it has waited if it has to. Returns false if it is over. */
+static bool await_next(struct cddpi_node_link *link, enum cddpi_link_side side,
+                       struct cddpi_link_request *out)
+{
+    struct cddpi_link_now now = cddpi_node_link_now();
+
+    pthread_mutex_lock(&link->lock);
+    cddpi_link_next(&link->state, side, &now, out);
+    while (out->kind == CDDPI_LINK_WAIT) {
+        struct timespec until = {out->until_ns / 1000000000, out->until_ns % 1000000000};
+        int error = 0;
+
+        while (!cddpi_link_wants_to_tell(&link->state) && error == 0) {
+            error = pthread_cond_timedwait(&link->wake, &link->lock, &until);
+        }
+        now = cddpi_node_link_now();
+        cddpi_link_next(&link->state, side, &now, out);
+    }
+    pthread_mutex_unlock(&link->lock);
+    return out->kind != CDDPI_LINK_OVER;
+}
+
+static void run(struct cddpi_node_link *link, enum cddpi_link_side side)
+{
+    struct cddpi_link_request request;
+
+    while (await_next(link, side, &request)) {
+        struct cddpi_link_answer answer;
+        struct cddpi_node_event event;
+        struct cddpi_link_now now;
+        void *value;
+
+        perform(link, &link->stores[side], &request, &value, &answer);
+        now = cddpi_node_link_now();
+        pthread_mutex_lock(&link->lock);
+        cddpi_link_take(&link->state, side, &now, &answer, &event);
+        pthread_cond_broadcast(&link->wake);
+        pthread_mutex_unlock(&link->lock);
+        cddp_free(value);
+        if (event.kind != CDDPI_EVENT_NONE) { /* without the lock, since the pipe may be full */
+            deliver(link, &event);
+        }
+    }
+}
+
+void *cddpi_node_tell(void *link)
+{
+    run(link, CDDPI_LINK_TELLER);
+    return NULL;
+}
+
+void *cddpi_node_hear(void *link)
+{
+    run(link, CDDPI_LINK_HEARER);
+    return NULL;
+}
