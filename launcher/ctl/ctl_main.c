@@ -24,21 +24,8 @@ enum { FAILED = 1, USAGE = 2, NO_JOB = 3, COLUMN = 22, STATUS_MS = 10000, TIMEOU
 
 CDDPI_OPTION_TABLE("cddp-ctl", OPTION_MAP);
 
-static const char usage[] =
-    "usage: cddp-ctl [OPTIONS] RUN status        what the job does: members, step, loss, "
-    "checkpoint\n"
-    "       cddp-ctl [OPTIONS] RUN top           the same as a view that is drawn each second\n"
-    "       cddp-ctl [OPTIONS] RUN checkpoint    write a checkpoint now, and go on\n"
-    "       cddp-ctl [OPTIONS] RUN stop          write a checkpoint, and end the job\n"
-    "       cddp-ctl [OPTIONS] RUN add N         go on with N more ranks\n"
-    "       cddp-ctl [OPTIONS] RUN remove WHAT   go on without rank R, node:I or a host\n\n"
-    "Controls a job that runs: RUN is its run folder, on the machine of rank 0. Only the job's "
-    "user\n"
-    "can do that, and root. The number of ranks can change in jobs that were started with\n"
-    "cddp-run --elastic MIN:MAX or --nnodes MIN:MAX; ranks are then numbered anew.\n\n";
-
 /* What the command line asks for. */
-struct order {
+struct ctl_order {
     const char *dir;
     bool is_top, is_json;
     uint32_t timeout_ms;
@@ -91,7 +78,7 @@ static cddp_status read_number(const char *word, struct cddpi_ctl_request *reque
     return CDDP_OK;
 }
 
-static cddp_status read_command(char **words, int count, struct order *order)
+static cddp_status read_command(char **words, int count, struct ctl_order *order)
 {
     static const struct {
         const char *name;
@@ -123,7 +110,7 @@ static cddp_status read_command(char **words, int count, struct order *order)
 }
 
 static cddp_status read_order(const char *const *values, char **words, int count,
-                              struct order *order)
+                              struct ctl_order *order)
 {
     double seconds = TIMEOUT_MS / 1000.0;
 
@@ -152,7 +139,7 @@ static cddp_status read_order(const char *const *values, char **words, int count
 }
 
 /* The last word on the job's end. */
-static int say_end(const struct order *order, const struct cddpi_ctl_answer *answer,
+static int say_end(const struct ctl_order *order, const struct cddpi_ctl_answer *answer,
                    const struct cddpi_ctl_run *run)
 {
     bool is_well = answer->exit_status == 0 || answer->exit_status == 3;
@@ -171,7 +158,7 @@ static int say_end(const struct order *order, const struct cddpi_ctl_answer *ans
                : FAILED;
 }
 
-static int say_answer(const struct order *order, const struct cddpi_ctl_answer *answer)
+static int say_answer(const struct ctl_order *order, const struct cddpi_ctl_answer *answer)
 {
     struct cddpi_ctl_run run;
     int exit_status = 0;
@@ -195,7 +182,7 @@ static int say_answer(const struct order *order, const struct cddpi_ctl_answer *
     return exit_status;
 }
 
-static int carry_out(const struct order *order)
+static int carry_out(const struct ctl_order *order)
 {
     struct cddpi_ctl_answer *answer;
     cddp_status status;
@@ -215,7 +202,19 @@ static int carry_out(const struct order *order)
 
 static void print_help(void)
 {
-    fputs(usage, stdout);
+    fputs(
+        "usage: cddp-ctl [OPTIONS] RUN status        what the job does: members, step, loss, "
+        "checkpoint\n"
+        "       cddp-ctl [OPTIONS] RUN top           the same as a view that is drawn each second\n"
+        "       cddp-ctl [OPTIONS] RUN checkpoint    write a checkpoint now, and go on\n"
+        "       cddp-ctl [OPTIONS] RUN stop          write a checkpoint, and end the job\n"
+        "       cddp-ctl [OPTIONS] RUN add N         go on with N more ranks\n"
+        "       cddp-ctl [OPTIONS] RUN remove WHAT   go on without rank R, node:I or a host\n\n"
+        "Controls a job that runs: RUN is its run folder, on the machine of rank 0. Only the job's "
+        "user\n"
+        "can do that, and root. The number of ranks can change in jobs that were started with\n"
+        "cddp-run --elastic MIN:MAX or --nnodes MIN:MAX; ranks are then numbered anew.\n\n",
+        stdout);
     cddpi_options_print(&table, COLUMN, stdout);
     fputs("\nThe exit status is 0 if it is done, 1 if it is not, 2 if the command line is wrong, 3 "
           "if no\njob runs there. More: man cddp-ctl.\n",
@@ -225,7 +224,7 @@ static void print_help(void)
 int main(int argc, char **argv)
 {
     const char *values[OPTION_COUNT] = {NULL};
-    struct order order = {.dir = NULL};
+    struct ctl_order order = {.dir = NULL};
     int count = 0;
     int exit_status = 0;
 

@@ -211,7 +211,8 @@ bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
                                                 request->number >= 0
                                             ? cddpi_membership_find(members, request->number)
                                             : NULL;
-    bool is_gone = member != NULL && !member->is_there;
+    /* a spare is gone at once, and between generations the next one says how the job goes on */
+    bool is_gone = member != NULL && !member->is_there && members->phase == CDDPI_MEMBERS_RUN;
 
     if (request->command != CDDPI_CTL_ADD && request->command != CDDPI_CTL_REMOVE_RANK &&
         request->command != CDDPI_CTL_REMOVE_NODE) {

@@ -140,7 +140,10 @@ static void who_waits_hears_of_the_next_generation(void **state)
 
     (void)state;
     assert_false(cddpi_ctl_has_happened(&members, &request, 0, text));
-    list[1].is_there = false; /* a spare leaves at once */
+    list[1].is_there = false;
+    members.phase = CDDPI_MEMBERS_ENDED;
+    assert_false(cddpi_ctl_has_happened(&members, &request, 0, text));
+    members.phase = CDDPI_MEMBERS_RUN; /* it was a spare */
     assert_true(cddpi_ctl_has_happened(&members, &request, 0, text));
     request.command = CDDPI_CTL_REMOVE_RANK;
     assert_false(cddpi_ctl_has_happened(&members, &request, 0, text));

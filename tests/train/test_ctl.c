@@ -2,6 +2,7 @@
  * cddp-ctl. */
 #include "launcher/ctl/ctl_message.h"
 #include "launcher/ctl/ctl_socket.h"
+#include "support/fleet.h"
 #include "support/job.h"
 
 #include <pty.h>
@@ -233,8 +234,8 @@ static void what_a_killed_job_has_left_is_replaced(void **state)
     }
     assert_out(&ctl, "rank 0");
     launcher_end(&ctl);
-    launcher_await_text(in_work("killed"), "metrics.jsonl", "\"step\":1,");
-    (void)stop(&job, "killed", SIGTERM);
+    kill(job.pid, SIGTERM); /* perhaps before there is something to save */
+    launcher_wait(&job);
     launcher_end(&job);
 }
 
@@ -345,20 +346,6 @@ static void wrong_words_are_refused(void **state)
     launcher_end(&ctl);
 }
 
-/* Skip the test where cddp-run has no such jobs. */
-static void need_elastic_jobs(void)
-{
-    struct launched help = {0};
-    bool has_them;
-
-    LAUNCH(&help, "--help");
-    has_them = strstr(help.out, "--elastic") != NULL;
-    launcher_end(&help);
-    if (!has_them) {
-        skip();
-    }
-}
-
 static void the_number_of_ranks_changes(void **state)
 {
     struct launched job = {0};
@@ -366,7 +353,6 @@ static void the_number_of_ranks_changes(void **state)
     json_t *status;
 
     (void)state;
-    need_elastic_jobs();
     START_TRAINING(&job, "elastic", "--nproc", "2", "--elastic", "1:3");
     CTL_GIVES(&ctl, 0, in_work("elastic"), "add", "1");
     assert_out(&ctl, "generation 1: 3 ranks");
@@ -393,7 +379,8 @@ static void the_number_of_ranks_changes(void **state)
     launcher_end(&ctl);
     CTL_GIVES(&ctl, 0, in_work("elastic"), "stop");
     launcher_end(&ctl);
-    (void)await_stop(&job, "elastic");
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 3);
     launcher_end(&job);
 }
 
@@ -403,7 +390,6 @@ static void a_configuration_that_cannot_have_more_ranks_keeps_its_job(void **sta
     struct launched ctl = {0};
 
     (void)state;
-    need_elastic_jobs();
     JOB_START(&job, "--nproc", "2", "--elastic", "1:3", LONG_RUN, "train.batch_size=2",
               "optimizer.lr=0.00001", run_dir_argument("narrow"));
     launcher_await_text(in_work("narrow"), "metrics.jsonl", "\"step\":1,");
@@ -413,6 +399,53 @@ static void a_configuration_that_cannot_have_more_ranks_keeps_its_job(void **sta
     assert_int_equal(status_number("narrow", "generation"), 0);
     (void)stop(&job, "narrow", SIGTERM);
     launcher_end(&job);
+}
+
+static void nodes_leave_when_they_are_asked_to(void **state)
+{
+    struct launched ctl = {0};
+    struct fleet fleet;
+    json_t *status;
+
+    (void)state;
+    fleet_begin_tcp(&fleet);
+    for (int i = 0; i < 3; i++) {
+        const char *const ranks[] = {"1", "1", "2"};
+
+        START(&fleet, i, "2:3", argument("%d", i), "--nproc", ranks[i], LONG_RUN,
+              run_dir_argument("nodes"));
+    }
+    launcher_await_text(in_work("nodes"), "metrics.jsonl", "\"world_size\":4");
+    launcher_await_text(in_work("nodes"), "metrics.jsonl", "\"step\":1,");
+    status = read_status("nodes");
+    assert_int_equal(json_array_size(json_object_get(status, "members")), 3);
+    json_decref(status);
+    CTL_GIVES(&ctl, 1, in_work("nodes"), "add", "1");
+    assert_err(&ctl, "start cddp-run on another one");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 1, in_work("nodes"), "remove", "node:0");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("nodes"), "remove", "3"); /* one of node 2's two ranks */
+    assert_out(&ctl, ": 3 ranks on 3 nodes");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("nodes"), "remove", "node:1");
+    assert_out(&ctl, ": 2 ranks on 2 nodes");
+    launcher_end(&ctl);
+    launcher_wait(&fleet.nodes[1]);
+    assert_int_equal(fleet.nodes[1].exit_status, 3);
+    CTL_GIVES(&ctl, 1, in_work("nodes"), "remove", "node:2");
+    assert_err(&ctl, "needs 2 nodes");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("nodes"), "checkpoint");
+    launcher_end(&ctl);
+    assert_int_equal(status_number("nodes", "restarts"), 0);
+    CTL_GIVES(&ctl, 0, in_work("nodes"), "stop");
+    launcher_end(&ctl);
+    for (int i = 0; i < 3; i += 2) {
+        launcher_wait(&fleet.nodes[i]);
+        assert_int_equal(fleet.nodes[i].exit_status, 3);
+    }
+    fleet_end(&fleet);
 }
 
 int main(void)
@@ -429,6 +462,7 @@ int main(void)
         cmocka_unit_test(wrong_words_are_refused),
         cmocka_unit_test(the_number_of_ranks_changes),
         cmocka_unit_test(a_configuration_that_cannot_have_more_ranks_keeps_its_job),
+        cmocka_unit_test(nodes_leave_when_they_are_asked_to),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);
