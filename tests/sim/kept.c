@@ -40,6 +40,13 @@ const struct sim_kept sim_kept[] = {
     {"lost-when-done",
      "a node was lost after its ranks had ended with 0, and the job ended with 1 although all had",
      {JOB(3, 1, 1000), .count = 1, .list = {AT(10000, SIM_CRASH_NODE, 1)}}},
+    {"no-grace",
+     "with a grace period of 0, ranks were killed when members changed, and lost steps",
+     {JOB(2, 1, 0), .count = 1, .list = {AT(2000, SIM_NEW_NODE, 2)}}},
+    {"reset",
+     "a connection that something between hosts reset cost the node",
+     {JOB(2, 1, 1000), .count = 2,
+      .list = {AT(2000, SIM_BREAK_CONNECTION, 1), AT(2500, SIM_BREAK_CONNECTION, 3)}}},
 };
 
 const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];

@@ -209,6 +209,7 @@ void sim_link_open(struct sim_node *node)
                                          .count = sim.plan.hosts,
                                          .limit_ms = sim.plan.limit_ms,
                                          .look_ms = look_ms,
+                                         .can_mend = true,
                                          .answer_ms = answer_ms < 500    ? 500
                                                       : answer_ms > 1500 ? 1500
                                                                          : answer_ms};

@@ -187,8 +187,27 @@ static void check_end(const struct cddpi_node_event *end)
     }
 }
 
+/* A request that is repeated over a new connection is not done twice. */
+static void check_once(const struct cddpi_node_event *event)
+{
+    struct sim_node *node = &sim.nodes[event->node];
+
+    if (event->kind == CDDPI_EVENT_JOIN && node->has_joined) {
+        sim_break("JOIN of node %d is twice in the log", event->node);
+    }
+    node->has_joined = node->has_joined || event->kind == CDDPI_EVENT_JOIN;
+    if (event->kind == CDDPI_EVENT_DONE && node->done_generation == event->generation + 1) {
+        sim_break("DONE of node %d for generation %d is twice in the log", event->node,
+                  event->generation);
+    }
+    if (event->kind == CDDPI_EVENT_DONE) {
+        node->done_generation = event->generation + 1;
+    }
+}
+
 void sim_rule_appended(const struct cddpi_node_event *event)
 {
+    check_once(event);
     switch (event->kind) {
     case CDDPI_EVENT_START:
         check_start(event);

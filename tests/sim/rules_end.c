@@ -18,6 +18,9 @@ void sim_rule_exit(const struct sim_node *node)
                       sim.ranks[i].rank, sim.ranks[i].generation);
         }
     }
+    if (members->is_cut && !sim.was_harmed && !sim.is_ended) {
+        sim_break("node %d is cut off, and nothing has happened to it", node->number);
+    }
     if (!has_reason) {
         sim_break("node %d ends with status %d without a reason", node->number, node->exit_status);
     }
