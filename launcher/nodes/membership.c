@@ -45,6 +45,11 @@ const char *cddpi_member_name(const struct cddpi_membership *members, int node)
     return name;
 }
 
+bool cddpi_membership_is_dispensable(const struct cddpi_membership *members)
+{
+    return members->self > CDDPI_LEADER || (members->self == CDDPI_LEADER && !members->is_elastic);
+}
+
 int cddpi_membership_index(const struct cddpi_membership *members)
 {
     int index = 0;

@@ -174,6 +174,10 @@ struct cddpi_member *cddpi_membership_find(const struct cddpi_membership *member
 /** The member's name for messages, such as "node 1 (alpha)". Valid until the next call. */
 const char *cddpi_member_name(const struct cddpi_membership *members, int node);
 
+/** Whether other nodes may go on without this one if it stands still. A job that goes on without
+ *  nodes does not go on without node 0. */
+bool cddpi_membership_is_dispensable(const struct cddpi_membership *members);
+
 /** This node's place among the nodes of the generation, from 0 on; -1: it takes no part. */
 int cddpi_membership_index(const struct cddpi_membership *members);
 

@@ -68,8 +68,9 @@ const char *cddpi_node_name(const struct cddpi_nodes *nodes, int node)
 
 static int64_t slept_ms(const struct cddpi_nodes *nodes)
 {
-    return nodes->members.self >= 0 && nodes->link != NULL ? cddpi_node_link_slept_ms(nodes->link)
-                                                           : 0;
+    return cddpi_membership_is_dispensable(&nodes->members) && nodes->link != NULL
+               ? cddpi_node_link_slept_ms(nodes->link)
+               : 0;
 }
 
 bool cddpi_nodes_given_up(const struct cddpi_nodes *nodes)
