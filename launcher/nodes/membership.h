@@ -31,6 +31,8 @@ struct cddpi_member {
     int first_rank; /* of this generation */
     bool is_there;  /* it has come, and is neither lost nor gone */
     bool is_lost;
+    bool is_held; /* node 0: the configuration does not allow its ranks, so it waits for others to
+                     go */
     bool is_leaving; /* it has asked to leave: the next generation is without it */
     bool is_done;    /* its ranks of this generation have ended */
     bool has_left;   /* it has received END */

@@ -43,7 +43,7 @@ void cddpi_leader_end(struct member_step *step, int exit_status)
 /* Whether @p member takes part in the next generation, as one of the first `most`. */
 static bool is_next(const struct cddpi_member *member)
 {
-    return member->is_there && !member->is_leaving;
+    return member->is_there && !member->is_leaving && !member->is_held;
 }
 
 static int count_next(const struct cddpi_membership *members)
@@ -226,6 +226,57 @@ static void give_up_gathering(struct member_step *step)
     cddpi_leader_end(step, CDDPI_TOO_FEW);
 }
 
+/* The configuration does not allow so many ranks: leave out the last node that has come since the
+ * generation before, or the ranks that a node got. Returns false if nothing is new. */
+static bool hold_newcomer(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    struct cddpi_member *newcomer = NULL;
+
+    for (int i = 0; i < members->count; i++) {
+        struct cddpi_member *member = &members->list[i];
+
+        if (is_next(member) && member->nproc > member->ranks) {
+            newcomer = member;
+        }
+    }
+    if (newcomer == NULL) {
+        return false;
+    }
+    if (newcomer->ranks == 0) {
+        newcomer->is_held = true;
+        cddpi_member_say(step, "%s waits, since the job cannot use its rank%s now",
+                         cddpi_member_name(members, newcomer->node),
+                         newcomer->nproc == 1 ? "" : "s");
+        return true;
+    }
+    newcomer->nproc = newcomer->ranks;
+    cddpi_member_say(step, "the job goes on with as many ranks as before");
+    {
+        struct cddpi_node_event *size = cddpi_member_publish(step, CDDPI_EVENT_SIZE);
+
+        size->node = newcomer->node;
+        size->number = newcomer->nproc;
+    }
+    return true;
+}
+
+/* After members have left: those that could not be used may be useful now. */
+static void release_held(struct cddpi_membership *members)
+{
+    bool has_room = false;
+
+    for (int i = 0; i < members->count; i++) {
+        const struct cddpi_member *member = &members->list[i];
+
+        has_room = has_room ||
+                   (member->ranks > 0 && (!is_next(member) || member->nproc < member->ranks));
+    }
+    for (int i = 0; has_room && i < members->count; i++) {
+        members->list[i].is_held = false;
+    }
+}
+
 /* How the generation ended on all nodes. */
 static void judge(struct cddpi_membership *members)
 {
@@ -278,6 +329,7 @@ static void conclude(struct member_step *step)
     if (members->is_elastic &&
         (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
          (members->all.exit_status == CDDPI_STOPPED_EARLY && is_other(members)))) {
+        release_held(members);
         start_or_gather(step);
         return;
     }
@@ -398,7 +450,13 @@ void cddpi_leader_take_refusal(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
 
-    if (members->leader == CDDPI_LEADER_STARTS) {
+    if (members->leader != CDDPI_LEADER_STARTS) {
+        return;
+    }
+    members->leader = CDDPI_LEADER_IDLE;
+    if (members->is_elastic && members->generation >= 0 && hold_newcomer(step)) {
+        start_or_gather(step);
+    } else {
         cddpi_leader_end(step, step->event->number);
     }
 }

@@ -24,6 +24,7 @@ static int events;
 static struct node nodes[NODES];
 static int64_t now_ns;
 static int refuses; /* CDDPI_DO_START fails with this exit status; 0: it does not */
+static int allowed; /* but not for so many ranks */
 
 static void feed(struct node *node, struct cddpi_membership_event event);
 
@@ -40,7 +41,7 @@ static void act(struct node *node, const struct cddpi_membership_action *action)
         append(&action->event);
         break;
     case CDDPI_DO_START:
-        if (refuses != 0) {
+        if (refuses != 0 && action->number > allowed) {
             feed(node,
                  (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_REFUSED, .number = refuses});
         } else {
@@ -134,6 +135,7 @@ static void begin(int count, int least, int most)
     events = 0;
     now_ns = INT64_C(1000000000);
     refuses = 0;
+    allowed = 0;
     for (int i = count - 1; i >= 0; i--) {
         (void)come(i, count, least, most);
     }
@@ -290,6 +292,28 @@ static void more_nodes_than_the_most_wait_until_one_leaves(void **state)
     assert_runs(2, 1, 2, 4);
 }
 
+/* Such as train.micro_batch, which limits the number of ranks. */
+static void a_late_node_whose_ranks_the_configuration_refuses_waits(void **state)
+{
+    (void)state;
+    begin(2, 1, 4);
+    refuses = 2;
+    allowed = 5;
+    join(2, 2, 1, 4);
+    wait_ms(5000);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_non_null(strstr(nodes[0].said, "generation 1: 4 ranks on 2 nodes"));
+    assert_runs(0, 1, 0, 4);
+    assert_false(nodes[2].runs);
+    wait_ms(5000);
+    assert_int_equal(nodes[0].members.change.kind, CDDPI_EVENT_NONE); /* it is not tried again */
+    lose(1);
+    end_ranks(0, 1, false);
+    assert_runs(0, 2, 0, 4);
+    assert_runs(2, 2, 2, 4);
+}
+
 static void what_an_expelled_node_says_changes_nothing(void **state)
 {
     (void)state;
@@ -346,6 +370,7 @@ int main(void)
         cmocka_unit_test(a_node_that_is_asked_to_leave_ends_with_status_3),
         cmocka_unit_test(too_few_nodes_wait_for_others_and_end_with_status_4),
         cmocka_unit_test(more_nodes_than_the_most_wait_until_one_leaves),
+        cmocka_unit_test(a_late_node_whose_ranks_the_configuration_refuses_waits),
         cmocka_unit_test(what_an_expelled_node_says_changes_nothing),
         cmocka_unit_test(the_loss_of_a_node_that_was_never_let_in_is_no_failure),
         cmocka_unit_test(a_rank_that_is_asked_to_end_is_left_out),
