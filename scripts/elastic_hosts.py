@@ -114,33 +114,53 @@ class Node:
             raise Wrong(f"the cddp-run of host{self.host} has not ended after {limit_s} s: {self.log}") from None
 
 
+def has_store(build):
+    """Whether cddp-run can serve a store outside of the nodes."""
+    return "--store" in subprocess.run([os.path.join(build, "launcher/cddp-run"), "--help"], capture_output=True, text=True).stdout
+
+
 class Job:
     """A job of cddp-run, a node a host, with a run's folder that all hosts see. The first node that is started is node 0.
-    With `nnodes` None: a job on this machine."""
+    With `nnodes` None: a job on this machine. With `store`, a process of its own on that host serves the store."""
 
-    def __init__(self, network, build, folder, nnodes, limit_s, options=(), words=(), **variables):
+    def __init__(self, network, build, folder, nnodes, limit_s, options=(), words=(), store=None, **variables):
         self.network, self.build, self.folder, self.nnodes = network, os.path.abspath(build), folder, nnodes
         self.deadline, self.limit_s, self.options, self.words = time.monotonic() + limit_s, limit_s, options, words
-        self.nodes, self.variables = [], variables
+        self.nodes, self.variables, self.store, self.server = [], variables, store, None
         network.port += 1
         self.port = network.port
         self.mark = f"CDDP_CHAOS={network.name}-{self.port}"
         os.makedirs(f"{folder}/tmp", exist_ok=True)
 
-    def start(self, host, nproc=1, words=None, **variables):
-        node = Node(self, host, nproc, f"{self.folder}/node-{len(self.nodes)}-host{host}.log")
+    def launch(self, host, argv, log, environment):
+        with open(log, "wb") as to:
+            return subprocess.Popen(self.network.on(host, argv), cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+                                    stdout=to, stderr=to)
+
+    def environment(self, variables):
         name, value = self.mark.split("=")
-        environment = {**os.environ, name: value, "CDDP_TOKEN": "no-secret-but-a-token-of-these-hosts", "CDDP_DEVICE": "cpu",
-                       "CDDP_HEARTBEAT_MS": str(LIMIT_MS), "CDDP_THREADS": "1", "CDDP_PROGRESS": "plain",
-                       "TMPDIR": f"{self.folder}/tmp", **self.variables, **variables}
-        meet = ["--nnodes", self.nnodes, *([] if self.nodes else ["--node-rank", "0"]),
-                "--rdzv", f"tcp://{self.network.address((self.nodes[0] if self.nodes else node).host)}:{self.port}"] \
+        return {**os.environ, name: value, "CDDP_TOKEN": "no-secret-but-a-token-of-these-hosts", "CDDP_DEVICE": "cpu",
+                "CDDP_HEARTBEAT_MS": str(LIMIT_MS), "CDDP_THREADS": "1", "CDDP_PROGRESS": "plain",
+                "TMPDIR": f"{self.folder}/tmp", **self.variables, **variables}
+
+    def url(self, node):
+        host = self.store or (self.nodes[0] if self.nodes else node).host
+        return f"tcp://{self.network.address(host)}:{self.port}"
+
+    def serve(self):
+        """The store's own process. Nodes may be started before or after it."""
+        self.server = self.launch(self.store, [os.path.join(self.build, "launcher/cddp-run"), "--store", self.url(None),
+                                               "--timeout", "60"], f"{self.folder}/store.log", self.environment({}))
+
+    def start(self, host, nproc=1, words=None, **variables):
+        if self.store and not self.server:
+            self.serve()
+        node = Node(self, host, nproc, f"{self.folder}/node-{len(self.nodes)}-host{host}.log")
+        meet = ["--nnodes", self.nnodes, *([] if self.nodes else ["--node-rank", "0"]), "--rdzv", self.url(node)] \
             if self.nnodes else []
-        argv = [os.path.join(self.build, "launcher/cddp-run"), *meet, "--nproc", str(nproc), *self.options, "train.conf",
-                *(self.words if words is None else words)]
-        with open(node.log, "wb") as log:
-            node.process = subprocess.Popen(self.network.on(host, argv), cwd=self.folder, env=environment,
-                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        node.process = self.launch(host, [os.path.join(self.build, "launcher/cddp-run"), *meet, "--nproc", str(nproc),
+                                          *self.options, "train.conf", *(self.words if words is None else words)], node.log,
+                                   self.environment(variables))
         self.nodes.append(node)
         return node
 
@@ -153,8 +173,8 @@ class Job:
         while pids := [pid for pid in self.processes() if (stat(pid) or "Z")[0] != "Z"]:
             for pid in pids:
                 send(pid, signal.SIGKILL)
-        for node in self.nodes:
-            node.process.wait()
+        for process in [node.process for node in self.nodes] + ([self.server] if self.server else []):
+            process.wait()
 
     def rank(self, number):
         """Its process."""
@@ -212,6 +232,13 @@ class Job:
                 node.process.wait(timeout=max(0.1, self.deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 raise Wrong(f"the cddp-run of host{node.host} has not ended after {self.limit_s} s: {self.said()}") from None
+        if self.server:
+            try:
+                self.server.wait(timeout=max(0.1, self.deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise Wrong(f"the store has not ended: {self.said()}") from None
+            if self.server.returncode != 0 and 0 in [node.process.returncode for node in self.nodes]:
+                raise Wrong(f"the store ended with {self.server.returncode}: {read(f'{self.folder}/store.log')}")
         while left := self.network.left():
             if time.monotonic() > self.deadline:
                 raise Wrong(f"left on hosts: {left}; {self.said()}")

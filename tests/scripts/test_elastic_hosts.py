@@ -24,8 +24,8 @@ class Cases:
     def __init__(self, network, work, build):
         self.network, self.work, self.build = network, work, build
 
-    def job(self, name, nnodes, hosts, nproc=1, options=()):
-        job = elastic.Job(self.network, self.build, self.work.new_folder(name), nnodes, HANG_S, options)
+    def job(self, name, nnodes, hosts, nproc=1, options=(), store=None):
+        job = elastic.Job(self.network, self.build, self.work.new_folder(name), nnodes, HANG_S, options, store=store)
         for host in hosts:
             job.start(host, nproc)
         return job
@@ -196,6 +196,26 @@ class Cases:
         statuses = job.end()
         if 0 in statuses or "node 0 (host1)" not in job.nodes[1].text():
             raise Wrong(f"exit statuses {statuses}: {job.said()}")
+
+    def node_0_and_no_store(self, break_it=None, right=None):
+        """The first host is lost, and the store is on another: the others go on."""
+        if not elastic.has_store(self.build):
+            print("skipped: cddp-run has no --store")
+            return
+        job = self.job("first", "1:3", (1, 2, 3), 3, store=4)
+        self.begun(job, 9)
+        (break_it or (lambda job: self.network.kill(1)))(job)
+        job.until(lambda: job.trains_on(6), "training without host1")
+        if right is None and break_it:
+            self.network.tell("thaw", "1")
+            job.nodes[0].wait(HEARD_S)
+        self.ended(job, [137 if not break_it else right, 0, 0])
+
+    def node_0_leaves(self):
+        self.node_0_and_no_store(lambda job: elastic.send(job.nodes[0].process.pid, signal.SIGTERM), STOPPED_EARLY)
+
+    def node_0_is_frozen(self):
+        self.node_0_and_no_store(lambda job: self.network.tell("freeze", "1"))
 
 
 NAMES = [name for name, value in vars(Cases).items() if callable(value) and name not in ("__init__", "job", "begun", "ended")]
