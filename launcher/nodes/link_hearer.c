@@ -67,7 +67,10 @@ void cddpi_hearer_next(struct cddpi_link_state *link, const struct cddpi_link_no
         out->kind = CDDPI_LINK_RECONNECT;
     } else if (hearer->looking >= 0) {
         out->kind = CDDPI_LINK_TRY_GET;
-        cddpi_link_beat_key(link, hearer->peers[hearer->looking].node, out->key);
+        cddpi_link_beat_key(link,
+                            hearer->looking < hearer->count ? hearer->peers[hearer->looking].node
+                                                            : link->self,
+                            out->key);
     } else {
         int64_t left_ms = (hearer->look_ns - now->now_ns + 999999) / 1000000;
 
@@ -204,10 +207,19 @@ static bool look_on(struct cddpi_link_state *link, const struct cddpi_link_now *
 static bool take_got(struct cddpi_link_state *link, const struct cddpi_link_now *now,
                      const struct cddpi_link_answer *answer, struct cddpi_node_event *out_event)
 {
+    struct cddpi_link_hearer *hearer = &link->hearer;
+
     if (answer->status == CDDP_OK && !take_event(link, answer, out_event)) {
         return false;
     }
-    return now->now_ns < link->hearer.look_ns || look_on(link, now, 0, out_event);
+    if (now->now_ns < hearer->look_ns) {
+        return true;
+    }
+    if (next_watched(hearer, 0) < 0 && link->self >= 0 && !hearer->has_ended) {
+        hearer->looking = hearer->count;
+        return true;
+    }
+    return look_on(link, now, 0, out_event);
 }
 
 bool cddpi_hearer_take(struct cddpi_link_state *link, const struct cddpi_link_now *now,
@@ -232,6 +244,8 @@ bool cddpi_hearer_take(struct cddpi_link_state *link, const struct cddpi_link_no
         hearer->must_reconnect = false;
         return look_on(link, now, hearer->count, out_event);
     }
-    judge_peer(link, &hearer->peers[hearer->looking], now, answer, out_event);
+    if (hearer->looking < hearer->count) {
+        judge_peer(link, &hearer->peers[hearer->looking], now, answer, out_event);
+    }
     return look_on(link, now, hearer->looking + 1, out_event);
 }

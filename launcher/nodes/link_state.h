@@ -113,7 +113,8 @@ struct cddpi_link_hearer {
     int64_t number;      /* of the next event */
     int64_t look_ns;     /* when to look at the peers next */
     int64_t due_boot_ns; /* as the teller's */
-    int looking;         /* at this peer, by place in the list; -1: at none */
+    int looking;         /* at this peer, by place in the list; -1: at none; `count`: there is no
+                            peer, so at its own sign of life, to see that the store answers */
     bool has_begun;      /* a generation has, so all nodes that meet are there */
     bool has_ended;      /* the job has */
     struct cddpi_silence store;

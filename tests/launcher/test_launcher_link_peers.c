@@ -165,6 +165,23 @@ static void the_first_cddp_run_misses_nobody_before_the_first_generation(void **
     desk_end(&desk);
 }
 
+/* It looks at its own sign of life instead. */
+static void a_node_that_watches_nobody_misses_the_store(void **state)
+{
+    (void)state;
+    begin(0, 1);
+    for (int i = 0; i < 100; i++) {
+        desk_look_around(&desk);
+        assert_int_equal(desk.event.kind, CDDPI_EVENT_NONE);
+    }
+    for (int i = 0; desk.event.kind == CDDPI_EVENT_NONE; i++) {
+        assert_in_range(i, 0, 100);
+        desk_step(&desk, CDDPI_LINK_HEARER, LOST);
+    }
+    assert_int_equal(desk.event.kind, CDDPI_EVENT_CUT);
+    desk_end(&desk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +192,7 @@ int main(void)
         cmocka_unit_test(a_node_that_has_left_is_not_missed),
         cmocka_unit_test(after_the_end_nobody_is_missed),
         cmocka_unit_test(the_first_cddp_run_misses_nobody_before_the_first_generation),
+        cmocka_unit_test(a_node_that_watches_nobody_misses_the_store),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
