@@ -94,7 +94,8 @@ struct cddpi_membership {
     struct cddpi_generation_outcome all; /* node 0: of the generation that has ended on all nodes */
     int other_status;                    /* the first nonzero status of a DONE */
     bool has_saved;
-    int made; /* restarts after failures */
+    int made;        /* restarts after failures */
+    bool is_restart; /* node 0: the next generation is such a restart */
     bool has_asked_leave;
     bool has_asked_change; /* node 0: CHANGE of this generation is published */
     int leaving_rank;      /* the rank that was asked to leave, so that all ranks save; -1: none */

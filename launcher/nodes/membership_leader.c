@@ -183,6 +183,7 @@ static void start(struct member_step *step)
 
     action->event.kind = CDDPI_EVENT_START;
     action->event.generation = members->generation + 1;
+    action->event.may_restart = members->is_restart;
     list_next(members, action->event.text, sizeof action->event.text, &action->number);
     members->leader = CDDPI_LEADER_STARTS;
 }
@@ -260,6 +261,7 @@ static void conclude(struct member_step *step)
     bool has_lost = has_lost_some(members);
     enum cddpi_restart next;
 
+    members->is_restart = false;
     judge(members);
     if (members->is_elastic && !has_lost && members->failure.kind == CDDPI_EVENT_LOST) {
         members->all.exit_status = members->other_status; /* its ranks had ended before */
@@ -296,6 +298,7 @@ static void conclude(struct member_step *step)
         cddpi_leader_end(step, members->all.exit_status);
         return;
     }
+    members->is_restart = true;
     members->leader = CDDPI_LEADER_PAUSES;
     members->wait_ns = after(step, pause_ms);
 }

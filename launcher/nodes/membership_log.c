@@ -196,7 +196,8 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
     }
 }
 
-/* @p member is asked to leave. If it takes no part in this generation, it is gone at once. */
+/* @p member is asked to leave. If it takes no part in this generation, or that has ended on all
+ * nodes, it is gone at once. */
 static void take_leave(struct member_step *step, struct cddpi_member *member)
 {
     struct cddpi_membership *members = step->members;
@@ -208,7 +209,7 @@ static void take_leave(struct member_step *step, struct cddpi_member *member)
     if (!members->is_silent && member->node != members->self) {
         cddpi_member_say(step, "%s leaves the job", cddpi_member_name(members, member->node));
     }
-    if (member->ranks == 0) {
+    if (member->ranks == 0 || cddpi_member_all_done(members)) {
         member->is_there = false;
     }
     if (member->node == members->self && !member->is_there) {
@@ -331,19 +332,34 @@ static void word_reason(struct cddpi_membership *members)
     }
 }
 
+/* Whether START names a node that was lost, or left, after node 0 had decided to start: its ranks
+ * would never come. Such a START is void on all nodes. */
+static bool names_one_that_is_gone(const struct cddpi_membership *members,
+                                   const struct cddpi_node_event *event)
+{
+    for (int i = 0; i < members->count; i++) {
+        if (!members->list[i].is_there && is_listed(event->text, members->list[i].node)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void take_start(struct member_step *step, const struct cddpi_node_event *event)
 {
     struct cddpi_membership *members = step->members;
-    /* whether the last generation ended for another reason than a failure of ranks */
-    bool is_change = members->change.kind != CDDPI_EVENT_NONE ||
-                     members->failure.kind == CDDPI_EVENT_LOST;
     bool was_running = members->generation >= 0;
     const struct cddpi_member *own;
 
-    if (event->generation <= members->generation) {
+    if (event->generation <= members->generation || members->phase == CDDPI_MEMBERS_LEAVE) {
         return;
     }
-    members->made += was_running && !is_change;
+    if (names_one_that_is_gone(members, event)) {
+        members->leader = CDDPI_LEADER_PAUSES; /* node 0 decides again, at once */
+        members->wait_ns = step->event->now_ns;
+        return;
+    }
+    members->made += event->may_restart;
     word_reason(members);
     forget_generation(members);
     members->generation = event->generation;
@@ -352,7 +368,7 @@ static void take_start(struct member_step *step, const struct cddpi_node_event *
     members->leader = CDDPI_LEADER_IDLE;
     give_ranks(members);
     if (was_running) {
-        say_generation(step, is_change);
+        say_generation(step, !event->may_restart);
     }
     own = cddpi_member_own(members);
     if (members->phase == CDDPI_MEMBERS_RUN) {
@@ -371,6 +387,15 @@ static void take_start(struct member_step *step, const struct cddpi_node_event *
     }
 }
 
+/* The job is over, so its ranks end, too. */
+static void tell_end(struct member_step *step)
+{
+    struct cddpi_job_event *job = &cddpi_member_do(step, CDDPI_DO_TELL)->job;
+
+    job->kind = CDDPI_JOB_FAILED_THERE;
+    job->exit_status = step->members->end.exit_status;
+}
+
 void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_event *event)
 {
     struct cddpi_membership *members = step->members;
@@ -379,6 +404,8 @@ void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_eve
     if (members->self > CDDPI_LEADER && members->phase != CDDPI_MEMBERS_RUN) {
         cddpi_member_publish(step, CDDPI_EVENT_BYE)->exit_status = event->exit_status;
         cddpi_member_finish(step, event->exit_status);
+    } else if (members->phase == CDDPI_MEMBERS_RUN) {
+        tell_end(step); /* node 0 does not wait for its ranks */
     }
 }
 
@@ -488,5 +515,8 @@ void cddpi_membership_catch_up(const struct cddpi_membership *members,
     }
     if (members->asked_signal != 0) {
         cddpi_member_tell_signal(&step, members->asked_signal, -1);
+    }
+    if (members->end.kind != CDDPI_EVENT_NONE) {
+        tell_end(&step);
     }
 }

@@ -25,6 +25,8 @@ static struct node nodes[NODES];
 static int64_t now_ns;
 static int refuses; /* CDDPI_DO_START fails with this exit status; 0: it does not */
 static int allowed; /* but not for so many ranks */
+static struct cddpi_node_event before_start; /* comes into the log before the next START */
+static bool is_orphaned;                     /* node 0 is, before it hears its next START */
 
 static void feed(struct node *node, struct cddpi_membership_event event);
 
@@ -45,7 +47,14 @@ static void act(struct node *node, const struct cddpi_membership_action *action)
             feed(node,
                  (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_REFUSED, .number = refuses});
         } else {
+            if (before_start.kind != CDDPI_EVENT_NONE) {
+                append(&before_start);
+                before_start.kind = CDDPI_EVENT_NONE;
+            }
             append(&action->event);
+        }
+        if (is_orphaned) {
+            feed(node, (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_ORPHANED});
         }
         break;
     case CDDPI_DO_RUN:
@@ -136,6 +145,8 @@ static void begin(int count, int least, int most)
     now_ns = INT64_C(1000000000);
     refuses = 0;
     allowed = 0;
+    before_start.kind = CDDPI_EVENT_NONE;
+    is_orphaned = false;
     for (int i = count - 1; i >= 0; i--) {
         (void)come(i, count, least, most);
     }
@@ -174,6 +185,17 @@ static void send_signal(int number, int signal)
 {
     feed(&nodes[number],
          (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_SIGNALLED, .number = signal});
+    settle();
+}
+
+/* A rank of this node fails, and a restart may help. */
+static void fail_rank(int number)
+{
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
+                                      .generation = nodes[number].members.generation,
+                                      .node = number,
+                                      .exit_status = 1,
+                                      .may_restart = true});
     settle();
 }
 
@@ -360,6 +382,63 @@ static void a_rank_that_is_asked_to_end_is_left_out(void **state)
     assert_runs(0, 1, 0, 1);
 }
 
+static void a_start_that_names_a_node_that_is_gone_is_void(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    lose(1);
+    before_start = (struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 2, .rank = -1};
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(0, 1, 0, 2);
+    assert_over(2, 1);
+}
+
+static void nothing_begins_after_the_end_of_the_job(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    fail_rank(1);
+    is_orphaned = true;
+    end_ranks(0, 1, false);
+    end_ranks(1, 1, false);
+    assert_false(nodes[0].runs);
+    assert_true(nodes[1].runs); /* it hears START before END */
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_FAILED_THERE);
+    end_ranks(1, 1, false);
+    assert_over(0, 1);
+    assert_over(1, 1);
+}
+
+static void only_restarts_after_failures_are_counted(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    fail_rank(0); /* since it misses ranks of node 1 */
+    lose(1);
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(2, 1, 2, 4);
+    assert_int_equal(nodes[2].members.made, 0);
+    fail_rank(2);
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(2, 2, 2, 4);
+    assert_int_equal(nodes[2].members.made, 1);
+    assert_int_equal(nodes[0].members.restarts.made, 1);
+}
+
+static void a_node_may_leave_while_others_are_waited_for(void **state)
+{
+    (void)state;
+    begin(3, 3, 4);
+    lose(1);
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    send_signal(2, SIGTERM);
+    assert_over(2, CDDPI_STOPPED_EARLY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +453,10 @@ int main(void)
         cmocka_unit_test(what_an_expelled_node_says_changes_nothing),
         cmocka_unit_test(the_loss_of_a_node_that_was_never_let_in_is_no_failure),
         cmocka_unit_test(a_rank_that_is_asked_to_end_is_left_out),
+        cmocka_unit_test(a_start_that_names_a_node_that_is_gone_is_void),
+        cmocka_unit_test(nothing_begins_after_the_end_of_the_job),
+        cmocka_unit_test(only_restarts_after_failures_are_counted),
+        cmocka_unit_test(a_node_may_leave_while_others_are_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
