@@ -294,7 +294,7 @@ static void what_a_store_cannot_do_is_refused(void **state)
         {{"--store", "file:///tmp"}, "--store file:///tmp: not tcp://HOST:PORT"},
         {{"--store", "tcp://127.0.0.1:1,127.0.0.1:2"}, "more than one address"},
         {{"--store", "tcp://127.0.0.1:1", "--nproc", "2"}, "--store and --nproc exclude each"},
-        {{"--store", "tcp://127.0.0.1:1", "x.conf"}, "--store runs nothing"},
+        {{"--store", "tcp://127.0.0.1:1", "train.conf"}, "--store runs nothing"},
         {{"--store", "tcp://nohost"}, "is not host:port"},
     };
 
