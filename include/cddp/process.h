@@ -84,10 +84,12 @@ CDDP_API void cddp_free(void *memory);
 /** Treat signals as requests to stop: cddp_stop_requested() reports the request in this process,
  *  cddp_group_should_stop() in exchange.h to all ranks. The first signal is only a request. A
  *  second one, more than 200 ms later, ends the process as usual, unless it is SIGHUP. SIGUSR1 and
- *  SIGUSR2 only announce a time limit: they count neither as the first nor as the second.
- *  SIGHUP and SIGQUIT stay ignored if they are ignored now. SIGUSR1 also asks for a dump of each
- *  group's most recent operations. The handlers run on their own stack, and interrupted system
- *  calls are restarted. Call it once, in the main thread. A program with handlers of its own calls
+ *  SIGUSR2 only announce a time limit: they count neither as the first nor as the second. Signals
+ * of cddp-run and those of others are counted apart. SIGTERM or SIGUSR1 of someone else asks this
+ * rank to leave, and cddp-run is told of that: an elastic job goes on without the rank. SIGHUP and
+ * SIGQUIT stay ignored if they are ignored now. SIGUSR1 also asks for a dump of each group's most
+ * recent operations. The handlers run on their own stack, and interrupted system calls are
+ * restarted. Call it once, in the main thread. A program with handlers of its own calls
  *  cddp_stop_request() in them instead.
  *  Collective: no.
  *  @param signals  @p count numbers of signals, borrowed for the call. NULL and 0: SIGTERM, SIGINT,

@@ -189,17 +189,10 @@ cddp_status cddpi_head_words(const struct cddpi_head *head, int i, const char *u
  * except those of one rank or one machine. */
 static bool is_for_all(const char *variable)
 {
-    static const char *const own[] = {"CDDP_RANK=",
-                                      "CDDP_WORLD_SIZE=",
-                                      "CDDP_LOCAL_RANK=",
-                                      "CDDP_LOCAL_WORLD_SIZE=",
-                                      "CDDP_STORE=",
-                                      "CDDP_TOKEN=",
-                                      "CDDP_JOB=",
-                                      "CDDP_GENERATION=",
-                                      "CDDP_REPORT_FD=",
-                                      "CDDP_PROGRESS=",
-                                      "CDDP_GENERATION_REASON="};
+    static const char *const own[] = {
+        "CDDP_RANK=",      "CDDP_WORLD_SIZE=",   "CDDP_LOCAL_RANK=", "CDDP_LOCAL_WORLD_SIZE=",
+        "CDDP_STORE=",     "CDDP_TOKEN=",        "CDDP_JOB=",        "CDDP_GENERATION=",
+        "CDDP_REPORT_FD=", "CDDP_LAUNCHER_PID=", "CDDP_PROGRESS=",   "CDDP_GENERATION_REASON="};
 
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         if (strncmp(variable, own[i], strlen(own[i])) == 0) {

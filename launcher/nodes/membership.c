@@ -183,27 +183,27 @@ static void take_own_signal(struct member_step *step)
     }
 }
 
-/* Rank `number` of this node was asked to end, and all ranks save: go on without it, if that leaves
- * enough. */
+/* Rank `number` of this node was asked to end, and all ranks save: go on without it if that leaves
+ * enough ranks, else with another in its place. Several ranks may leave one after the other, also
+ * while they save. */
 static void take_rank_leave(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
-    const struct cddpi_member *own = cddpi_member_own(members);
-    int left = own->nproc - 1;
+    /* node 0 serves the store, so it keeps a rank */
+    int least = members->is_alone ? members->least_ranks : cddpi_member_serves(members) ? 1 : 0;
+    int ranks = members->own_size > 0 ? members->own_size : cddpi_member_own(members)->nproc;
+    int left = ranks > least ? ranks - 1 : ranks;
     struct cddpi_node_event *event;
 
     if (!members->is_elastic || members->phase != CDDPI_MEMBERS_RUN || members->asked_signal != 0 ||
-        members->change.kind != CDDPI_EVENT_NONE ||
-        left < (members->is_alone ? members->least_ranks : 0)) {
+        members->has_asked_leave) {
         return;
-    }
-    if (left == 0 && cddpi_member_serves(members)) {
-        return; /* its cddp-run serves the store: the rank is replaced */
     }
     event = cddpi_member_publish(step, left == 0 ? CDDPI_EVENT_LEAVE : CDDPI_EVENT_SIZE);
     event->number = left;
     event->rank = step->event->number;
-    members->has_asked_leave = members->has_asked_leave || left == 0;
+    members->own_size = left;
+    members->has_asked_leave = left == 0;
 }
 
 /* Nothing that this node could wait for can come any more. */

@@ -33,6 +33,7 @@ struct cddpi_member {
     int first_rank; /* of this generation */
     bool is_there;  /* it has come, and is neither lost nor gone */
     bool is_lost;
+    bool is_new;  /* it came after the job had begun, and no generation with it has done anything */
     bool is_held; /* node 0: the configuration does not allow its ranks, so it waits for others to
                      go */
     bool is_leaving; /* it has asked to leave: the next generation is without it */
@@ -104,6 +105,7 @@ struct cddpi_membership {
     int made;        /* restarts after failures */
     bool is_restart; /* node 0: the next generation is such a restart */
     bool has_asked_leave;
+    int own_size;          /* what this node's last SIZE of this generation says; 0: none */
     bool has_asked_change; /* leader: CHANGE of this generation is published */
     int leaving_rank;      /* the rank that was asked to leave, so that all ranks save; -1: none */
     int64_t start_ns;      /* when this generation began */

@@ -107,8 +107,12 @@ static void word_change(const struct cddpi_membership *members, char *out, size_
             named = named == NULL ? member : named;
         }
     }
-    if (named == NULL) {
+    if (named == NULL && members->leaving_rank >= 0) {
+        snprintf(out, bytes, "rank %d leaves, and another takes its place", members->leaving_rank);
+    } else if (named == NULL) {
         snprintf(out, bytes, "members change");
+    } else if (members->is_alone && members->leaving_rank >= 0) {
+        snprintf(out, bytes, "rank %d leaves", members->leaving_rank);
     } else if (members->is_alone) {
         snprintf(out, bytes, "from %d to %d ranks", named->ranks, named->nproc);
     } else {
@@ -133,10 +137,11 @@ static int64_t consider_change(struct member_step *step)
 
     if (!members->is_elastic || members->change.kind != CDDPI_EVENT_NONE ||
         members->failure.kind != CDDPI_EVENT_NONE || members->follow.kind != CDDPI_EVENT_NONE ||
-        members->asked_signal != 0 || members->has_asked_change || !is_other(members)) {
+        members->asked_signal != 0 || members->has_asked_change ||
+        (members->leaving_rank < 0 && !is_other(members))) {
         return CDDPI_JOB_NEVER;
     }
-    if (!is_asked(members) && step->event->now_ns < due_ns) {
+    if (members->leaving_rank < 0 && !is_asked(members) && step->event->now_ns < due_ns) {
         return due_ns;
     }
     members->has_asked_change = true;
@@ -276,6 +281,7 @@ static void conclude(struct member_step *step)
 
     members->is_restart = false;
     judge(members);
+    cddpi_newcomers_prove(members, lived_ms);
     if (members->is_elastic && !has_lost && members->failure.kind == CDDPI_EVENT_LOST) {
         members->all.exit_status = members->other_status; /* its ranks had ended before */
     }
@@ -286,7 +292,13 @@ static void conclude(struct member_step *step)
     /* members have changed, and that is no failure */
     if (members->is_elastic &&
         (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
-         (members->all.exit_status == CDDPI_STOPPED_EARLY && is_other(members)))) {
+         (members->all.exit_status == CDDPI_STOPPED_EARLY &&
+          (members->leaving_rank >= 0 || is_other(members))))) {
+        cddpi_newcomers_release(members);
+        start_or_gather(step);
+        return;
+    }
+    if (cddpi_newcomers_expel(step)) {
         cddpi_newcomers_release(members);
         start_or_gather(step);
         return;

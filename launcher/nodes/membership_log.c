@@ -127,6 +127,8 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
                (event->node != members->self ||
                 (event->kind == CDDPI_EVENT_CUT && members->outside_store != NULL))) {
         say_failure(step, event);
+    } else if (is_lost && event->node == members->self) {
+        cddpi_member_say(step, "the others go on without this node: %s", event->text);
     }
     tell_ranks(step, event);
     if (is_lost && cddpi_member_all_done(members) && members->generation >= 0) {
@@ -193,6 +195,7 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
         cddpi_membership_add(members, event->node, event->text, event->number) == NULL) {
         return;
     }
+    cddpi_membership_find(members, event->node)->is_new = true;
     members->joined_ns = step->event->now_ns;
     if (!members->is_silent && event->node != members->self) {
         cddpi_member_say(step, "%s has come", cddpi_member_name(members, event->node));
@@ -251,6 +254,7 @@ static void forget_generation(struct cddpi_membership *members)
     members->other_status = 0;
     members->has_saved = false;
     members->has_asked_change = false;
+    members->own_size = 0;
     members->leaving_rank = -1;
     for (int i = 0; i < members->count; i++) {
         members->list[i].is_done = false;
@@ -501,6 +505,7 @@ void cddpi_member_hear(struct member_step *step)
         take_join(step, event);
         break;
     case CDDPI_EVENT_LEAVE:
+        members->leaving_rank = event->rank >= 0 ? event->rank : members->leaving_rank;
         take_leave(step, member);
         break;
     case CDDPI_EVENT_SIZE:

@@ -1,6 +1,10 @@
 /* membership_newcomers.c - owns what node 0 does about members that the job cannot use. */
 #include "launcher/nodes/membership_own.h"
 
+#include <stdio.h>
+
+enum { MOST_EXPELLED = 2 }; /* at once: an event leads to few actions */
+
 bool cddpi_member_is_next(const struct cddpi_member *member)
 {
     return member->is_there && !member->is_leaving && !member->is_held;
@@ -52,4 +56,50 @@ void cddpi_newcomers_release(struct cddpi_membership *members)
     for (int i = 0; has_room && i < members->count; i++) {
         members->list[i].is_held = false;
     }
+}
+
+void cddpi_newcomers_prove(struct cddpi_membership *members, int64_t lived_ms)
+{
+    int status = members->all.exit_status;
+    bool was_useful = members->all.has_saved || lived_ms >= CDDPI_SHORT_LIFE_MS || status == 0 ||
+                      status == CDDPI_STOPPED_EARLY;
+
+    for (int i = 0; was_useful && i < members->count; i++) {
+        members->list[i].is_new = members->list[i].is_new && members->list[i].ranks == 0;
+    }
+}
+
+/* The others go on without @p member, which hears that and ends. */
+static void expel(struct member_step *step, struct cddpi_member *member)
+{
+    struct cddpi_node_event *lost = cddpi_member_publish(step, CDDPI_EVENT_LOST);
+
+    lost->node = member->node;
+    lost->exit_status = 1;
+    snprintf(lost->text, sizeof lost->text, "the job failed as soon as it took part");
+    member->is_there = false;
+    member->is_lost = true;
+    cddpi_member_say(step, "going on without %s, which came late: %s",
+                     cddpi_member_name(step->members, member->node), lost->text);
+}
+
+bool cddpi_newcomers_expel(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    const struct cddpi_node_event *failure = &members->failure;
+    /* what a newcomer brings, such as other data, may be what ranks elsewhere fail of first */
+    bool expels_all = members->restarts.fruitless > 0;
+    int expelled = 0;
+
+    for (int i = 0; i < members->count && members->is_elastic; i++) {
+        struct cddpi_member *member = &members->list[i];
+        bool has_failed = failure->kind == CDDPI_EVENT_FAILURE && failure->node == member->node;
+
+        if (member->is_new && member->is_there && member->ranks > 0 && expelled < MOST_EXPELLED &&
+            (expels_all || has_failed)) {
+            expel(step, member);
+            expelled++;
+        }
+    }
+    return expelled > 0;
 }

@@ -61,6 +61,13 @@ bool cddpi_newcomers_hold(struct member_step *step);
 /** Node 0: members are going, so those that were left out may be useful now. */
 void cddpi_newcomers_release(struct cddpi_membership *members);
 
+/** Node 0: a generation has ended after @p lived_ms, as members->all says. If it has done anything,
+ *  its newcomers are like the other members. */
+void cddpi_newcomers_prove(struct cddpi_membership *members, int64_t lived_ms);
+/** Node 0: a generation has failed. Expel newcomers of which it failed; returns false if there are
+ *  none. */
+bool cddpi_newcomers_expel(struct member_step *step);
+
 /* membership_leader.c */
 /** Leader: decide what is due now. */
 void cddpi_leader_consider(struct member_step *step);

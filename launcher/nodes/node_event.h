@@ -22,9 +22,11 @@ enum cddpi_node_event_kind {
     CDDPI_EVENT_END,     /* the job has ended */
     CDDPI_EVENT_BYE,     /* the node has received END and no longer needs the store */
     CDDPI_EVENT_JOIN,    /* the node has come, with `number` ranks, on the host `text` */
-    CDDPI_EVENT_LEAVE,   /* the node was asked to leave: the next generation is without it */
+    CDDPI_EVENT_LEAVE,   /* the node was asked to leave: the next generation is without it; `rank`:
+                            since its last rank, this one, was asked, or -1 */
     CDDPI_EVENT_SIZE,    /* the node has `number` ranks from the next generation on; `rank`: since
-                            this rank was asked to leave, or -1 */
+                            this rank was asked to leave, or -1. The number may be the same: then
+                            another rank takes its place */
     CDDPI_EVENT_CHANGE,  /* members change, for the reason `text`: the ranks of this generation save
                             and end; `rank`: it has asked for that, so all ranks know, or -1 */
     CDDPI_EVENT_SAVING,  /* ranks of the node were asked to end and are still saving */

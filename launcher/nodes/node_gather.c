@@ -134,10 +134,13 @@ static void refuse_missing(struct gathering *all)
 static void say_missing(struct cddpi_place *place, const struct cddpi_node_plan *plan, int came)
 {
     char missing[CDDPI_MISSING_BYTES];
+    int least = place->job->options.least;
 
-    if (place->job->options.least > 0) {
+    if (least > 0 && came < least) {
         cddpi_place_say_wait(place, "%d node%s come, and the job needs %d", came,
-                             came == 1 ? " has" : "s have", place->job->options.least);
+                             came == 1 ? " has" : "s have", least);
+    }
+    if (least > 0) {
         return;
     }
     list_nodes(plan, false, missing, sizeof missing);

@@ -45,12 +45,25 @@ static size_t report_length(const struct cddpi_supervision *run)
     switch (run->report[0]) {
     case CDDPI_REPORT_CULPRIT:
         return CDDPI_REPORT_CULPRIT_BYTES;
+    case CDDPI_REPORT_LEAVES:
+        return CDDPI_REPORT_LEAVES_BYTES;
     case CDDPI_REPORT_FAILURE:
         return run->report_bytes < CDDPI_REPORT_FAILURE_BYTES
                    ? CDDPI_REPORT_FAILURE_BYTES
                    : CDDPI_REPORT_FAILURE_BYTES + (size_t)number_at(run, 5);
     default:
         return 1;
+    }
+}
+
+/* @p worker was asked to leave. @p may_be_ours: perhaps its parent has passed on a signal of ours,
+ * if we have sent one. */
+static void take_leave(struct cddpi_supervision *run, struct cddpi_worker *worker, bool may_be_ours)
+{
+    if (!worker->has_left && (!may_be_ours || run->state.phase < CDDPI_JOB_ASKED)) {
+        worker->has_left = true;
+        CDDPI_MEMBERS_FEED(run->job->nodes, .kind = CDDPI_MEMBERS_RANK_LEAVES,
+                           .number = worker->rank);
     }
 }
 
@@ -69,6 +82,9 @@ static void take_report(struct cddpi_supervision *run)
     }
     if (run->report[0] == CDDPI_REPORT_CULPRIT && second < run->job->world_size && rank != second) {
         CDDPI_FEED(run, .kind = CDDPI_JOB_BLAMED, .rank = rank, .culprit = second);
+    }
+    if (run->report[0] == CDDPI_REPORT_LEAVES) {
+        take_leave(run, cddpi_supervision_worker(run, rank), run->report[3] != 0);
     }
     if (run->report[0] == CDDPI_REPORT_FAILURE) {
         cddpi_deduplicator_report(&run->deduplicator, rank - run->job->first_rank,

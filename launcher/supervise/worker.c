@@ -75,7 +75,7 @@ static void add_cddp(struct environment_list *list, const struct cddpi_job *job,
         add_variable(list, "CDDP_JOB", "(random)");
     }
     add_variable(list, "CDDP_GENERATION", "%d", job->generation);
-    if (job->nodes != NULL && job->nodes->members.reason[0] != '\0') {
+    if (job->nodes != NULL) { /* also the first generation's: it replaces that of an outer job */
         add_variable(list, "CDDP_GENERATION_REASON", "%s", job->nodes->members.reason);
     }
     add_variable(list, "CDDP_INHERITED", "%s", inherited);
@@ -87,6 +87,7 @@ static void add_cddp(struct environment_list *list, const struct cddpi_job *job,
     }
     if (job->report_fd >= 0) {
         add_variable(list, "CDDP_REPORT_FD", "%d", job->report_fd);
+        add_variable(list, "CDDP_LAUNCHER_PID", "%d", (int)getpid());
     }
     if (job->options.run_dir != NULL) {
         add_variable(list, "CDDP_RUN_DIR", "%s", job->options.run_dir);

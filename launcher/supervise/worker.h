@@ -22,6 +22,7 @@ struct cddpi_worker {
                     -1 */
     int status;  /* from waitpid(); valid once has_ended */
     bool has_ended;
+    bool has_left; /* it has reported that someone asked it to leave */
     struct cddpi_relay out;
     struct cddpi_relay err;
     struct cddpi_tail tail;

@@ -1,4 +1,4 @@
-/* test_process.c - the log's sink and the allocator of a program that embeds cddp. */
+/* test_process.c - the log's sink, the allocator and the signals of a program that embeds cddp. */
 #include "base/alloc.h"
 #include "base/log.h"
 #include "support/test.h"
@@ -6,6 +6,8 @@
 #include <cddp/cddp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 
 /* Each block has a header, so that memory of another allocator is noticed. */
@@ -193,12 +195,131 @@ static void a_program_chooses_the_signals_that_request_a_stop(void **state)
     assert_int_equal(run_ranks(1, stop_rank, NULL), 0);
 }
 
+/* A process that stands for the launcher of its parent: for each byte it sends SIGTERM. */
+struct sender {
+    pid_t pid;
+    int order[2], done[2];
+};
+
+static int start_sender(struct sender *sender)
+{
+    char byte;
+
+    CHECK(pipe(sender->order) == 0 && pipe(sender->done) == 0);
+    sender->pid = fork();
+    CHECK(sender->pid >= 0);
+    if (sender->pid == 0) {
+        close(sender->order[1]);
+        while (read(sender->order[0], &byte, 1) == 1 && kill(getppid(), SIGTERM) == 0 &&
+               write(sender->done[1], &byte, 1) == 1) {
+        }
+        _exit(0);
+    }
+    close(sender->order[0]);
+    close(sender->done[1]);
+    return 0;
+}
+
+/* Returns after the signal was handled: it is pending before read() returns. */
+static int let_send(const struct sender *sender)
+{
+    char byte = 0;
+
+    CHECK(write(sender->order[1], &byte, 1) == 1 && read(sender->done[0], &byte, 1) == 1);
+    return 0;
+}
+
+static int open_reports(const struct sender *sender, int out_ends[2])
+{
+    char text[16];
+
+    CHECK(pipe(out_ends) == 0);
+    snprintf(text, sizeof text, "%d", out_ends[1]);
+    setenv("CDDP_REPORT_FD", text, 1);
+    snprintf(text, sizeof text, "%d", (int)sender->pid);
+    setenv("CDDP_LAUNCHER_PID", text, 1);
+    setenv("CDDP_RANK", "513", 1);
+    return 0;
+}
+
+/* A user and the launcher ask at once: that is no second request of either. The launcher is told of
+ * the user's, once. Ends by the user's second signal. */
+static int leave_rank(int rank, int world_size, void *argument)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGUSR1};
+    const char expected[] = {'w', 'l', 1, 2, 0};
+    struct sender sender = {.pid = 0};
+    char reports[16];
+    int ends[2];
+
+    (void)rank;
+    (void)world_size;
+    CHECK(start_sender(&sender) == 0 && open_reports(&sender, ends) == 0);
+    CHECK(cddp_stop_on_signals(signals, 3) == CDDP_OK);
+    CHECK(let_send(&sender) == 0 && cddp_stop_requested());
+    support_sleep_ms(250);
+    CHECK(raise(SIGTERM) == 0 && raise(SIGUSR1) == 0 && raise(SIGUSR1) == 0);
+    CHECK(read(ends[0], reports, sizeof reports) == sizeof expected);
+    CHECK(memcmp(reports, expected, sizeof expected) == 0);
+    support_sleep_ms(250);
+    *(bool *)argument = true;
+    (void)raise(SIGTERM);
+    return 0;
+}
+
+static int ask_rank(int rank, int world_size, void *argument)
+{
+    struct sender sender = {.pid = 0};
+    char reports[16];
+    int ends[2];
+
+    (void)rank;
+    (void)world_size;
+    CHECK(start_sender(&sender) == 0 && open_reports(&sender, ends) == 0);
+    CHECK(cddp_stop_on_signals(NULL, 0) == CDDP_OK);
+    CHECK(raise(SIGINT) == 0); /* is no leave: it ends the job */
+    CHECK(let_send(&sender) == 0);
+    CHECK(read(ends[0], reports, sizeof reports) == 1 && reports[0] == 'w');
+    support_sleep_ms(250);
+    *(bool *)argument = true;
+    (void)let_send(&sender);
+    return 0;
+}
+
+static void assert_ends_by_sigterm(rank_fn body)
+{
+    bool *is_due = mmap(NULL, sizeof *is_due, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                        -1, 0);
+    int status = 0;
+
+    assert_ptr_not_equal(is_due, MAP_FAILED);
+    assert_int_equal(run_ranks_status(1, body, is_due, &status), 1);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGTERM);
+    assert_true(*is_due);
+    munmap(is_due, sizeof *is_due);
+}
+
+static void a_rank_tells_its_launcher_that_someone_else_asked_it_to_leave(void **state)
+{
+    (void)state;
+    assert_ends_by_sigterm(leave_rank);
+}
+
+static void a_second_request_of_the_launcher_ends_a_rank(void **state)
+{
+    (void)state;
+    assert_ends_by_sigterm(ask_rank);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_comes_from_the_callers_allocator),
         cmocka_unit_test(lines_of_the_log_go_to_the_callers_sink),
         cmocka_unit_test(a_program_chooses_the_signals_that_request_a_stop),
+        cmocka_unit_test(a_rank_tells_its_launcher_that_someone_else_asked_it_to_leave),
+        cmocka_unit_test(a_second_request_of_the_launcher_ends_a_rank),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,12 @@
 /* launcher_rank.c - programs that test_launcher starts and that a shell script cannot replace.
  *
  *     launcher_rank await KEY        wait for a key of the job's store, and print its value
+ *     launcher_rank embeds           a trainer that embeds cddp: in the first generation it trains
+ *                                    until a signal asks some rank to end, then it ends
  *     launcher_rank no-pidfd CMD...    run CMD as on a kernel without pidfd_open()
  *     launcher_rank no-prctl CMD...    run CMD where no process can die with its parent
  *     launcher_rank no-signalfd CMD... run CMD without signalfd() */
-#include <cddp/store.h>
+#include <cddp/cddp.h>
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -15,6 +17,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 static int print_key(const char *key)
@@ -45,6 +48,41 @@ static int print_key(const char *key)
     cddp_free(text);
     cddp_store_close(store);
     return status == CDDP_OK ? 0 : 1;
+}
+
+static cddp_status train(cddp_group *group)
+{
+    const struct timespec pause = {.tv_nsec = 10 * 1000000};
+    cddp_status status = CDDP_OK;
+    bool stop = false;
+
+    if (cddp_group_rank(group) == 0) {
+        printf("up with %d\n", cddp_group_world_size(group));
+        fflush(stdout);
+    }
+    while (status == CDDP_OK && !stop && strcmp(getenv("CDDP_GENERATION"), "0") == 0) {
+        nanosleep(&pause, NULL);
+        status = cddp_group_should_stop(group, &stop);
+    }
+    return status;
+}
+
+static int embed(void)
+{
+    cddp_group *group = NULL;
+    cddp_status status = cddp_stop_on_signals(NULL, 0);
+
+    if (status == CDDP_OK) {
+        status = cddp_group_create(NULL, &group);
+    }
+    if (status == CDDP_OK) {
+        status = train(group);
+    }
+    if (status != CDDP_OK) {
+        fprintf(stderr, "launcher_rank: %s\n", cddp_last_error());
+    }
+    cddp_group_destroy(group);
+    return status != CDDP_OK ? 1 : strcmp(getenv("CDDP_GENERATION"), "0") == 0 ? 3 : 0;
 }
 
 /* The call @p number with the first argument @p first; -1: with any. */
@@ -80,6 +118,9 @@ int main(int argc, char **argv)
          * when it ends, then waits forever. */
         fflush(stdout);
         _exit(status);
+    }
+    if (argc == 2 && strcmp(argv[1], "embeds") == 0) {
+        return embed();
     }
     if (argc > 2 && strcmp(argv[1], "no-pidfd") == 0) {
         return run_without(argv + 2, SYS_pidfd_open, -1, ENOSYS);

@@ -349,6 +349,73 @@ static void a_late_node_whose_ranks_the_configuration_refuses_waits(void **state
     assert_runs(2, 2, 2, 4);
 }
 
+/* A job on nodes 0 and 1, which node 2 has joined under generation 1. */
+static void begin_with_newcomer(void)
+{
+    begin(2, 1, 4);
+    join(2, 2, 1, 4);
+    wait_ms(5000);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(2, 1, 4, 6);
+}
+
+static void fail_ranks(int number)
+{
+    int generation = nodes[number].members.generation;
+
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
+                                      .node = number,
+                                      .generation = generation,
+                                      .rank = 0,
+                                      .exit_status = 7,
+                                      .may_restart = true});
+    settle();
+    for (int i = 0; i < NODES; i++) {
+        if (nodes[i].runs) {
+            end_ranks(i, 7, false);
+        }
+    }
+}
+
+static void a_newcomer_that_fails_at_once_is_expelled(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    fail_ranks(2);
+    assert_over(2, 7);
+    assert_non_null(strstr(nodes[2].said, "the others go on without this node"));
+    assert_runs(0, 2, 0, 4);
+    assert_runs(1, 2, 2, 4);
+    wait_ms(5000);
+    assert_int_equal(nodes[0].members.change.kind, CDDPI_EVENT_NONE);
+}
+
+static void a_newcomer_with_which_others_fail_again_and_again_is_expelled(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    fail_ranks(1);
+    wait_ms(1000);
+    assert_runs(2, 2, 4, 6);
+    fail_ranks(0);
+    assert_over(2, 7);
+    assert_runs(0, 3, 0, 4);
+}
+
+static void a_newcomer_that_was_useful_is_restarted_like_others(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    wait_ms(CDDPI_SHORT_LIFE_MS);
+    fail_ranks(2);
+    wait_ms(1000);
+    assert_runs(2, 2, 4, 6);
+    fail_ranks(2);
+    wait_ms(1000);
+    assert_runs(2, 3, 4, 6);
+}
+
 static void what_an_expelled_node_says_changes_nothing(void **state)
 {
     (void)state;
@@ -619,6 +686,81 @@ static void all_end_when_an_outside_store_is_lost(void **state)
     }
 }
 
+static void leave(int number, int rank)
+{
+    feed(&nodes[number],
+         (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_RANK_LEAVES, .number = rank});
+}
+
+/* Also before the first leave is heard, and while ranks save. */
+static void ranks_of_a_node_leave_one_after_the_other(void **state)
+{
+    (void)state;
+    begin(3, 2, 3);
+    leave(2, 4);
+    leave(2, 5);
+    settle();
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[1].told.number, 0); /* all ranks know */
+    leave(1, 3);
+    settle();
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(2, CDDPI_STOPPED_EARLY);
+    assert_runs(0, 1, 0, 3);
+    assert_runs(1, 1, 2, 3);
+}
+
+static void a_rank_that_the_job_needs_is_replaced(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    for (int rank = 0; rank < 2; rank++) { /* node 0 serves the store */
+        leave(0, rank);
+        settle();
+    }
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 3);
+    leave(0, 0);
+    settle();
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_non_null(strstr(nodes[0].members.change.text, "rank 0 leaves, and another"));
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 2, 0, 3);
+}
+
+/* The ranks of a node may have saved and ended before it hears that members change. */
+static void a_rank_leaves_and_all_end_before_the_change_is_heard(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    nodes[0].is_alive = false; /* it is slow */
+    leave(1, 2);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes[0].is_alive = true;
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 3);
+    assert_runs(1, 1, 2, 3);
+}
+
+static void a_rank_that_leaves_does_not_keep_a_job_that_ends(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    send_signal(0, SIGTERM);
+    leave(1, 3);
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_over(0, CDDPI_STOPPED_EARLY);
+    assert_over(1, CDDPI_STOPPED_EARLY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,6 +772,9 @@ int main(void)
         cmocka_unit_test(too_few_nodes_wait_for_others_and_end_with_status_4),
         cmocka_unit_test(more_nodes_than_the_most_wait_until_one_leaves),
         cmocka_unit_test(a_late_node_whose_ranks_the_configuration_refuses_waits),
+        cmocka_unit_test(a_newcomer_that_fails_at_once_is_expelled),
+        cmocka_unit_test(a_newcomer_with_which_others_fail_again_and_again_is_expelled),
+        cmocka_unit_test(a_newcomer_that_was_useful_is_restarted_like_others),
         cmocka_unit_test(what_an_expelled_node_says_changes_nothing),
         cmocka_unit_test(the_loss_of_a_node_that_was_never_let_in_is_no_failure),
         cmocka_unit_test(a_rank_that_is_asked_to_end_is_left_out),
@@ -646,6 +791,10 @@ int main(void)
         cmocka_unit_test(a_node_that_waits_leads_if_no_other_is_left),
         cmocka_unit_test(restarts_are_counted_across_leaders),
         cmocka_unit_test(all_end_when_an_outside_store_is_lost),
+        cmocka_unit_test(ranks_of_a_node_leave_one_after_the_other),
+        cmocka_unit_test(a_rank_that_the_job_needs_is_replaced),
+        cmocka_unit_test(a_rank_leaves_and_all_end_before_the_change_is_heard),
+        cmocka_unit_test(a_rank_that_leaves_does_not_keep_a_job_that_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,175 +1,248 @@
-/* test_job_elastic.c - cddp-train in jobs whose nodes come and go: what they leave behind is an
- * undisturbed run's, and nodes that do not suit the job do no harm. */
-#include "support/fleet.h"
+/* test_job_elastic.c - jobs on one machine that go on when ranks leave or die (cddp-run --elastic).
+ * With train.micro_batch they end as a job that nobody disturbed, byte for byte. */
 #include "support/job.h"
+#include "support/same_bits.h"
 
-#define TRAIN(fleet, i, nnodes, rank, nproc, run, micro_batch)                                     \
-    START((fleet), (i), (nnodes), (rank), "--nproc", (nproc), LONG_RUN, run_dir_argument(run),     \
-          micro_batch, "train.log_steps=1", "train.checkpoint_steps=50")
+#include <jansson.h>
 
-/* The last step in the run's metrics; 0: there is none. */
-static unsigned long long last_step(const char *run)
+/* A run that goes on until it is ended, with the same bits on any number of ranks. */
+#define ELASTIC_RUN LONG_RUN, "train.micro_batch=8", "train.checkpoint_steps=10", "train.keep=100"
+
+/* What metrics.jsonl says at the start of a generation. */
+struct generation {
+    int number, ranks;
+    unsigned long long step; /* steps done before */
+    char reason[256];
+};
+
+/* Find the line that begins generation @p number. */
+static bool find_generation(const char *run_dir, int number, struct generation *out)
 {
-    char *text = launcher_read(in_work("%s", run), "metrics.jsonl");
-    const char *line = text;
+    char *text = launcher_read(in_work("%s", run_dir), "metrics.jsonl");
+    char *rest = NULL;
+    bool found = false;
+
+    for (char *line = text != NULL ? strtok_r(text, "\n", &rest) : NULL; line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        json_t *object = json_loads(line, 0, NULL);
+        const char *kind = json_string_value(json_object_get(object, "kind"));
+        const char *reason = json_string_value(json_object_get(object, "reason"));
+
+        if (kind != NULL && strcmp(kind, "run") == 0 &&
+            json_integer_value(json_object_get(object, "generation")) == number) {
+            found = true;
+            out->number = number;
+            out->ranks = (int)json_integer_value(json_object_get(object, "world_size"));
+            out->step = (unsigned long long)json_integer_value(json_object_get(object, "step"));
+            snprintf(out->reason, sizeof out->reason, "%s", reason != NULL ? reason : "");
+        }
+        json_decref(object);
+    }
+    free(text);
+    return found;
+}
+
+/* Wait until generation @p number of @p job has done a step. */
+static struct generation await_generation(struct launched *job, const char *run_dir, int number)
+{
+    struct generation generation = {.number = -1};
+
+    launcher_await_text(in_work("%s", run_dir), "metrics.jsonl",
+                        argument("\"generation\":%d", number));
+    while (!find_generation(run_dir, number, &generation)) { /* the line is being written */
+        support_sleep_ms(2);
+    }
+    launcher_await_text(in_work("%s", run_dir), "metrics.jsonl",
+                        argument("{\"step\":%llu,", generation.step + 1));
+    assert_int_equal(waitpid(job->pid, NULL, WNOHANG), 0);
+    return generation;
+}
+
+static void start_elastic(struct launched *job, const char *run_dir, const char *elastic,
+                          const char *nproc)
+{
+    JOB_START(job, "--elastic", elastic, "--nproc", nproc, ELASTIC_RUN, run_dir_argument(run_dir));
+    (void)await_generation(job, run_dir, 0);
+}
+
+static void signal_rank(const char *run_dir, int rank, int number)
+{
+    pid_t pid = find_rank(run_dir, rank);
+
+    assert_true(pid > 0);
+    assert_int_equal(kill(pid, number), 0);
+}
+
+/* The step after which generation @p number stopped, as its rank 0 said. */
+static unsigned long long stopped_after(const struct launched *job, int number)
+{
+    char *out = launcher_read(job->dir, "out");
+    const char *at = out;
     unsigned long long step = 0;
 
-    while (line != NULL && (line = strstr(line, "\"step\":")) != NULL) {
-        (void)sscanf(line++, "\"step\":%llu", &step);
+    for (int i = 0; at != NULL && i <= number; i++) {
+        at = strstr(i == 0 ? at : at + 1, "stopped after step ");
     }
-    free(text);
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "stopped after step %llu", &step), 1);
+    free(out);
     return step;
 }
 
-/* Wait until the run has more steps than before, also than those that will be computed again. */
-static void await_progress(const char *run)
+/* End @p job, and compare what it leaves with a run of as many steps on 3 ranks that nobody
+ * disturbed. */
+static void assert_undisturbed(struct launched *job, const char *run_dir)
 {
-    unsigned long long before = last_step(run);
-
-    for (int waited_ms = 0; last_step(run) <= before; waited_ms += 20) {
-        if (waited_ms > SUPPORT_TIMEOUT_MS) {
-            fail_msg("no step after %llu", before);
-        }
-        support_sleep_ms(20);
-    }
-}
-
-static void await_generation(struct fleet *fleet, const char *run, int generation, int ranks,
-                             int nodes)
-{
-    launcher_await_text(fleet->nodes[0].dir, "err",
-                        argument("generation %d: %d ranks on %d node", generation, ranks, nodes));
-    await_progress(run);
-}
-
-/* Stop the job by a signal to node 0. Returns the last step. */
-static int stop_all(struct fleet *fleet, const char *run)
-{
-    struct launched *first = &fleet->nodes[0];
-    int step = 0;
-    char *latest;
-
-    kill(first->pid, SIGINT);
-    launcher_wait(first);
-    if (first->exit_status != 3) {
-        fail_msg("exit status %d: %s", first->exit_status, first->err);
-    }
-    latest = launcher_read(in_work("%s/checkpoints", run), "latest");
-    assert_non_null(latest);
-    assert_int_equal(sscanf(latest, "step-%d", &step), 1);
-    free(latest);
-    return step;
-}
-
-static pid_t parent_of(pid_t pid)
-{
-    char *text = launcher_read(argument("/proc/%d", pid), "stat");
-    int parent = 0;
-
-    assert_non_null(text);
-    assert_int_equal(sscanf(strrchr(text, ')'), ") %*c %d", &parent), 1);
-    free(text);
-    return parent;
-}
-
-static void nodes_that_come_and_go_leave_the_bits_of_an_undisturbed_run(void **state)
-{
-    static const char micro_batch[] = "train.micro_batch=10"; /* of 60: for 1 to 6 ranks */
     struct launched whole = {0};
-    struct fleet fleet;
-    int step;
+    const char *whole_dir = argument("whole-%s", run_dir);
 
-    (void)state;
-    fleet_begin_tcp(&fleet);
-    TRAIN(&fleet, 0, "1:3", "0", "1", "moved", micro_batch);
-    TRAIN(&fleet, 1, "1:3", "1", "2", "moved", micro_batch);
-    wait_for_checkpoint(&fleet.nodes[0], "moved");
-    TRAIN(&fleet, 2, "1:3", "2", "3", "moved", micro_batch);
-    await_generation(&fleet, "moved", 1, 6, 3);
-    kill(parent_of(find_rank("moved", 1)), SIGKILL); /* node 1 */
-    await_generation(&fleet, "moved", 2, 4, 2);
-    TRAIN(&fleet, 3, "1:3", "1", "1", "moved", micro_batch);
-    await_generation(&fleet, "moved", 3, 5, 3);
-    kill(fleet.nodes[2].pid, SIGTERM);
-    await_generation(&fleet, "moved", 4, 2, 2);
-    launcher_wait(&fleet.nodes[2]);
-    assert_int_equal(fleet.nodes[2].exit_status, 3);
-    step = stop_all(&fleet, "moved");
-    fleet_end(&fleet);
-    JOB_RUN_WELL(&whole, "--nproc", "1", LONG_RUN, run_dir_argument("whole"), micro_batch,
-                 argument("train.max_steps=%d", step));
-    launcher_end(&whole);
-    assert_same_checkpoint("moved", "whole", step);
-}
-
-static void a_node_whose_ranks_are_too_many_waits_until_others_are_gone(void **state)
-{
-    static const char micro_batch[] = "train.micro_batch=20"; /* of 60: for 1 to 3 ranks */
-    struct fleet fleet;
-
-    (void)state;
-    fleet_begin_tcp(&fleet);
-    TRAIN(&fleet, 0, "1:3", "0", "1", "full", micro_batch);
-    TRAIN(&fleet, 1, "1:3", "1", "2", "full", micro_batch);
-    wait_for_checkpoint(&fleet.nodes[0], "full");
-    TRAIN(&fleet, 2, "1:3", "2", "2", "full", micro_batch);
-    await_generation(&fleet, "full", 1, 3, 2);
-    kill(fleet.nodes[1].pid, SIGTERM);
-    await_generation(&fleet, "full", 2, 3, 2);
-    launcher_wait(&fleet.nodes[1]);
-    assert_int_equal(fleet.nodes[1].exit_status, 3);
-    (void)stop_all(&fleet, "full");
-    launcher_wait(&fleet.nodes[2]);
-    assert_int_equal(fleet.nodes[2].exit_status, 3);
-    assert_err(&fleet.nodes[0], "waits, since the job cannot use its ranks now\n");
-    assert_err(&fleet.nodes[0], "train.micro_batch");
-    fleet_end(&fleet);
-}
-
-static void a_late_node_with_another_configuration_is_refused(void **state)
-{
-    const char *const rest[] = {"--nproc",
-                                "1",
-                                "my.conf",
-                                "train.epochs=1000000",
-                                "train.eval_epochs=1000000",
-                                "optimizer.schedule.type=constant",
-                                run_dir_argument("refused"),
-                                "train.checkpoint_steps=50",
-                                NULL};
-    struct fleet fleet;
-    char *conf = launcher_read(in_work("%s", ""), "small.conf");
-    unsigned long long step;
-
-    (void)state;
-    fleet_begin_tcp(&fleet);
-    for (int i = 0; i < 2; i++) {
-        fleet.nodes[i].dir = support_mkdtemp();
-        launcher_write(fleet.nodes[i].dir, "my.conf",
-                       argument("%s%s", conf, i == 0 ? "" : "# another\n"));
+    kill(job->pid, SIGTERM);
+    launcher_wait(job);
+    if (job->exit_status != 3) {
+        fail_msg("exit status %d: %s", job->exit_status, job->err);
     }
-    fleet_start(&fleet, 0, "1:2", "0", rest);
-    wait_for_checkpoint(&fleet.nodes[0], "refused");
-    fleet_start(&fleet, 1, "1:2", "1", rest);
-    launcher_wait(&fleet.nodes[1]);
-    assert_int_equal(fleet.nodes[1].exit_status, 2);
-    assert_err(&fleet.nodes[1], ") has another train.conf than node 0 (");
-    launcher_await_text(fleet.nodes[0].dir, "err", ") has another train.conf than node 0 (");
-    step = last_step("refused");
-    await_progress("refused");
-    assert_true(last_step("refused") > step);
-    (void)stop_all(&fleet, "refused");
-    assert_no_err(&fleet.nodes[0], "generation 1");
-    fleet_end(&fleet);
-    free(conf);
+    assert_no_orphan(run_dir);
+    JOB_RUN_WELL(&whole, "--nproc", "3", ELASTIC_RUN, run_dir_argument(whole_dir),
+                 argument("train.max_steps=%d", last_step(run_dir)));
+    assert_same_end_files(run_dir, whole_dir);
+    launcher_end(&whole);
+}
+
+static void a_rank_that_leaves_costs_no_step(void **state)
+{
+    static const int numbers[] = {SIGTERM, SIGUSR1};
+    struct launched job = {0};
+    struct generation next;
+
+    (void)state;
+    start_elastic(&job, "leaves", "1:3", "3");
+    for (int i = 0; i < 2; i++) {
+        signal_rank("leaves", 1 - i, numbers[i]);
+        next = await_generation(&job, "leaves", i + 1);
+        assert_int_equal(next.ranks, 2 - i);
+        assert_true(next.step == stopped_after(&job, i));
+        launcher_need_text(next.reason, argument("rank %d leaves", 1 - i), "metrics.jsonl");
+    }
+    assert_undisturbed(&job, "leaves");
+    assert_no_err(&job, "train.micro_batch");
+    launcher_end(&job);
+}
+
+static void a_rank_that_dies_is_replaced(void **state)
+{
+    struct launched job = {0};
+    struct generation next;
+
+    (void)state;
+    start_elastic(&job, "dies", "1:3", "3");
+    wait_for_checkpoint(&job, "dies");
+    signal_rank("dies", 2, SIGKILL);
+    next = await_generation(&job, "dies", 1);
+    assert_int_equal(next.ranks, 3);
+    launcher_need_text(next.reason, "a rank failed", "metrics.jsonl");
+    assert_undisturbed(&job, "dies");
+    launcher_end(&job);
+}
+
+static void where_too_few_would_be_left_another_rank_comes(void **state)
+{
+    struct launched job = {0};
+    struct generation next;
+
+    (void)state;
+    start_elastic(&job, "few", "2:3", "2");
+    signal_rank("few", 0, SIGTERM);
+    next = await_generation(&job, "few", 1);
+    assert_int_equal(next.ranks, 2);
+    assert_true(next.step == stopped_after(&job, 0));
+    launcher_need_text(next.reason, "rank 0 leaves, and another takes its place", "metrics.jsonl");
+    assert_undisturbed(&job, "few");
+    launcher_end(&job);
+}
+
+/* No rank can save while rank 0 stands still. */
+static void two_ranks_leave_at_once(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    start_elastic(&job, "two", "1:3", "3");
+    signal_rank("two", 0, SIGSTOP);
+    signal_rank("two", 1, SIGTERM);
+    support_sleep_ms(250); /* while members change, for which cddp-run has asked all ranks */
+    signal_rank("two", 2, SIGTERM);
+    signal_rank("two", 0, SIGCONT);
+    assert_int_equal(await_generation(&job, "two", 1).ranks, 1);
+    assert_undisturbed(&job, "two");
+    launcher_end(&job);
+}
+
+static void a_rank_dies_while_another_leaves(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    start_elastic(&job, "both", "1:3", "3");
+    wait_for_checkpoint(&job, "both");
+    signal_rank("both", 0, SIGSTOP);
+    signal_rank("both", 1, SIGTERM);
+    signal_rank("both", 2, SIGKILL);
+    signal_rank("both", 0, SIGCONT);
+    assert_int_equal(await_generation(&job, "both", 1).ranks, 2);
+    assert_undisturbed(&job, "both");
+    launcher_end(&job);
+}
+
+static void a_job_that_is_asked_to_end_while_a_rank_leaves_saves_and_ends(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    start_elastic(&job, "end", "1:3", "3");
+    signal_rank("end", 0, SIGSTOP);
+    signal_rank("end", 1, SIGTERM);
+    support_sleep_ms(300);
+    kill(job.pid, SIGTERM);
+    support_sleep_ms(50);
+    if (find_rank("end", 0) > 0) {
+        signal_rank("end", 0, SIGCONT);
+    }
+    assert_true(await_stop(&job, "end") >= 1);
+    assert_no_orphan("end");
+    launcher_end(&job);
+}
+
+/* Without train.micro_batch, the job says what that means, once. */
+static void a_job_says_once_that_bits_depend_on_ranks(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    JOB_START(&job, "--elastic", "1:3", "--nproc", "3", LONG_RUN, run_dir_argument("depends"));
+    (void)await_generation(&job, "depends", 0);
+    for (int i = 0; i < 2; i++) {
+        signal_rank("depends", 0, SIGTERM);
+        (void)await_generation(&job, "depends", i + 1);
+    }
+    kill(job.pid, SIGTERM);
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 3);
+    assert_err(&job, "the run goes on with 2 ranks instead of 3: without train.micro_batch, its "
+                     "bits depend on the number of ranks");
+    assert_int_equal(launcher_count(job.err, "train.micro_batch"), 1);
+    launcher_end(&job);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_that_come_and_go_leave_the_bits_of_an_undisturbed_run),
-        cmocka_unit_test(a_node_whose_ranks_are_too_many_waits_until_others_are_gone),
-        cmocka_unit_test(a_late_node_with_another_configuration_is_refused),
+        cmocka_unit_test(a_rank_that_leaves_costs_no_step),
+        cmocka_unit_test(a_rank_that_dies_is_replaced),
+        cmocka_unit_test(where_too_few_would_be_left_another_rank_comes),
+        cmocka_unit_test(two_ranks_leave_at_once),
+        cmocka_unit_test(a_rank_dies_while_another_leaves),
+        cmocka_unit_test(a_job_that_is_asked_to_end_while_a_rank_leaves_saves_and_ends),
+        cmocka_unit_test(a_job_says_once_that_bits_depend_on_ranks),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);

@@ -88,6 +88,26 @@ static void a_signal_to_one_rank_alone_is_a_reason_to_restart(void **state)
     launcher_end(&job);
 }
 
+/* Rank 0 cannot save, since rank 1 stands still, when it is asked again, with all others. */
+static void a_rank_that_was_asked_alone_still_saves_when_all_are_asked(void **state)
+{
+    struct launched job = {0};
+    pid_t ranks[2];
+
+    (void)state;
+    JOB_START(&job, "--nproc", "2", LONG_RUN, run_dir_argument("twice"));
+    launcher_await_text(in_work("twice"), "metrics.jsonl", "\"step\":1,");
+    for (int rank = 0; rank < 2; rank++) {
+        ranks[rank] = find_rank("twice", rank);
+        assert_true(ranks[rank] > 0);
+    }
+    assert_int_equal(kill(ranks[1], SIGSTOP), 0);
+    assert_int_equal(kill(ranks[0], SIGTERM), 0);
+    support_sleep_ms(300); /* so that it is no part of the same request */
+    assert_true(stop(&job, "twice", SIGTERM) >= 1);
+    launcher_end(&job);
+}
+
 /* 10,000 batches of one sample on each rank, through a large model: nobody can be too late to stop
  * it. */
 static void an_evaluation_is_abandoned_when_the_job_is_asked_to_stop(void **state)
@@ -197,6 +217,7 @@ int main(void)
         cmocka_unit_test(a_terminal_that_is_closed_costs_no_step),
         cmocka_unit_test(a_signal_to_one_rank_alone_is_no_success),
         cmocka_unit_test(a_signal_to_one_rank_alone_is_a_reason_to_restart),
+        cmocka_unit_test(a_rank_that_was_asked_alone_still_saves_when_all_are_asked),
         cmocka_unit_test(an_evaluation_is_abandoned_when_the_job_is_asked_to_stop),
         cmocka_unit_test(a_rank_that_says_that_it_saves_is_given_time),
         cmocka_unit_test(a_rank_that_ends_before_it_joins_is_told_to_the_others),

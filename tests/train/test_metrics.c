@@ -198,6 +198,28 @@ static void a_resumed_run_knows_the_seconds_before(void **state)
     cddpi_metrics_close(metrics);
 }
 
+/* The number is known as long as it is always the same. */
+static void a_resumed_run_knows_the_ranks_before(void **state)
+{
+    static const char lines[] = "{\"kind\":\"run\",\"step\":0,\"world_size\":3}\n"
+                                "{\"kind\":\"run\",\"step\":2,\"world_size\":3}\n"
+                                "{\"kind\":\"run\",\"step\":4,\"world_size\":2}\n"
+                                "{\"kind\":\"run\",\"step\":5,\"world_size\":3}\n";
+    static const int ranks[] = {3, 3, 3, 3, 0, 0};
+    char path[8192];
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    for (uint64_t step = 0; step < 6; step++) {
+        struct cddpi_metrics *metrics = NULL;
+
+        support_write_file(path, lines, strlen(lines));
+        assert_int_equal(cddpi_metrics_open(folder, step, false, &metrics), CDDP_OK);
+        assert_int_equal(cddpi_metrics_earlier_ranks(metrics), ranks[step]);
+        cddpi_metrics_close(metrics);
+    }
+}
+
 static int refuse_writes(const char *operation)
 {
     return strcmp(operation, "write") == 0 ? ENOSPC : 0;
@@ -339,6 +361,7 @@ int main(void)
         IN_FOLDER(an_event_file_holds_the_version_and_the_scalars),
         IN_FOLDER(a_resumed_run_has_each_step_once),
         IN_FOLDER(a_resumed_run_knows_the_seconds_before),
+        IN_FOLDER(a_resumed_run_knows_the_ranks_before),
         IN_FOLDER(a_disk_that_is_full_when_a_run_resumes_keeps_all_lines),
         IN_FOLDER(a_line_that_never_ends_takes_no_memory),
         IN_FOLDER(what_is_no_number_becomes_null),

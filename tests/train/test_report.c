@@ -515,11 +515,13 @@ static void prometheus_gets_a_file_in_its_format(void **state)
     char *text;
 
     (void)state;
-    assert_int_equal(cddpi_prometheus_open(in_folder("run.prom"), "a\"b\\c\nd", 3, &prometheus),
+    assert_int_equal(cddpi_prometheus_open(in_folder("run.prom"), "a\"b\\c\nd", 3, 2, &prometheus),
                      CDDP_OK);
     cddpi_prometheus_update(prometheus, 7, 1, names, (double[]){1.5, 20, NAN, 4}, 4);
     text = launcher_read(folder, "run.prom");
-    assert_int_equal(check_prometheus(text), 6);
+    assert_int_equal(check_prometheus(text), 7);
+    launcher_need_text(text, "cddp_train_world_size{run=\"a\\\"b\\\\c\\nd\"} 3\n", "run.prom");
+    launcher_need_text(text, "cddp_train_generation{run=\"a\\\"b\\\\c\\nd\"} 2\n", "run.prom");
     launcher_need_text(text, "cddp_train_steps_total{run=\"a\\\"b\\\\c\\nd\"} 7\n", "run.prom");
     launcher_need_text(text, "cddp_train_step_seconds{run=\"a\\\"b\\\\c\\nd\"} 0.02\n", "run.prom");
     launcher_need_absence(text, "unknown", "run.prom");
@@ -528,7 +530,7 @@ static void prometheus_gets_a_file_in_its_format(void **state)
                             (double[]){0.5}, 1);
     cddpi_prometheus_close(prometheus); /* what came within the second is not lost */
     text = launcher_read(folder, "run.prom");
-    assert_int_equal(check_prometheus(text), 7);
+    assert_int_equal(check_prometheus(text), 8);
     launcher_need_text(text, "cddp_train_eval_accuracy_ratio", "run.prom");
     launcher_need_text(text, "cddp_train_steps_total{run=\"a\\\"b\\\\c\\nd\"} 8\n", "run.prom");
     free(text);

@@ -66,7 +66,18 @@ static const char odd[] =
     "{\"step\":100000000000000032,\"loss\":-1e308,\"lr\":1e-300,\"step_ms\":-1}\n"
     "{\"step\":-1e300,\"eval_loss\":0,\"grad_norm\":5}\n";
 
-enum { FIRST, SECOND, THIRD, EVIL, LONG, ODD, TEXT, IMAGES, SLOW, FAST, RUNS };
+/* A job that goes on with other numbers of ranks, and then by hand under an earlier version. */
+static const char generations[] =
+    "{\"kind\":\"run\",\"step\":0,\"world_size\":3,\"generation\":0}\n"
+    "{\"step\":10,\"loss\":2}\n"
+    "{\"kind\":\"run\",\"step\":50,\"world_size\":2,\"generation\":1,"
+    "\"reason\":\"rank 1 leaves <b>\\u0001\"}\n"
+    "{\"kind\":\"run\",\"step\":100,\"world_size\":3,\"generation\":2,\"reason\":7}\n"
+    "{\"kind\":\"run\",\"step\":120,\"world_size\":-1,\"generation\":2}\n"
+    "{\"kind\":\"run\",\"step\":150,\"world_size\":1}\n"
+    "{\"step\":200,\"loss\":1}\n";
+
+enum { FIRST, SECOND, THIRD, EVIL, LONG, ODD, TEXT, IMAGES, SLOW, FAST, CHANGING, RUNS };
 
 static void make_pages(void)
 {
@@ -79,6 +90,7 @@ static void make_pages(void)
         dirs[i] = strdup(report_make_run(names[i]));
     }
     dirs[ODD] = strdup(report_make_run_of("odd", odd));
+    dirs[CHANGING] = strdup(report_make_run_of("changing", generations));
     dirs[TEXT] = strdup(report_make_text_run("texts"));
     dirs[IMAGES] = strdup(report_make_image_run("sheets"));
     dirs[SLOW] = strdup(report_make_run("slow"));
@@ -94,6 +106,7 @@ static void make_pages(void)
     report_make_page(&dirs[FIRST], 1, "light.html");
     report_make_page(&dirs[FIRST], 1, "dark.html");
     report_make_page(&dirs[FIRST], 3, "runs.html");
+    report_make_page(&dirs[CHANGING], 1, "generations.html");
     report_make_page((char *const[]){dirs[SLOW], dirs[FAST]}, 2, "differ.html");
     report_make_page((char *const[]){dirs[EVIL], dirs[SECOND]}, 2, "strangers.html");
     report_make_page((char *const[]){dirs[FIRST], dirs[LONG]}, 2, "screen.html");
@@ -131,7 +144,8 @@ static int look_at_pages(void **state)
     found = harness("&check=run-1200&check=runs-1200&check=values-1200&check=strangers-1200"
                     "&check=text-1200&check=images-1200&check=mixed-1200&check=small-375"
                     "&check=screen-340&check=screen-2400&check=light-1200&check=intruders-1200"
-                    "&check=differ-1200&check=blocked-1200&check=odd-1200&check=many-1200",
+                    "&check=differ-1200&check=blocked-1200&check=odd-1200&check=many-1200"
+                    "&check=generations-1200",
                     "--mute-audio");
     found_dark = harness("&check=dark-1200", "--force-dark-mode");
     return 0;
@@ -174,6 +188,12 @@ static void all_of_a_run_is_shown(void **state)
 {
     (void)state;
     need_check("run-1200", found);
+}
+
+static void generations_of_a_job_are_a_band_over_its_curves(void **state)
+{
+    (void)state;
+    need_check("generations-1200", found);
 }
 
 static void a_language_model_has_perplexity_tokens_and_its_texts(void **state)
@@ -286,6 +306,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_of_a_run_is_shown),
+        cmocka_unit_test(generations_of_a_job_are_a_band_over_its_curves),
         cmocka_unit_test(a_language_model_has_perplexity_tokens_and_its_texts),
         cmocka_unit_test(a_generative_model_has_its_images),
         cmocka_unit_test(runs_of_both_kinds_are_compared),

@@ -405,6 +405,61 @@ static void a_checkpoint_of_an_earlier_version_goes_on(void **state)
     assert_says(&run, "err", 0, "step-00000002: step 2");
 }
 
+/* Go on as generation @p generation of @p ranks ranks up to step @p most. Returns how often the run
+ * says that its bits depend on that number. */
+static int go_on(struct run_options *options, int generation, int ranks, int most)
+{
+    struct run run;
+    char *err;
+    int count;
+
+    support_setenv_number("CDDP_GENERATION", generation);
+    options->ranks = ranks;
+    options->arguments[1] = argument("train.max_steps=%d", most);
+    run = run_well(options);
+    if (generation > 0) {
+        assert_says(&run, "err", 0, argument(": step %d, ", most - 2));
+    }
+    err = output(&run, "err", 0);
+    count = launcher_count(err, argument("the run goes on with %d ranks instead of %d: without "
+                                         "train.micro_batch, its bits depend on",
+                                         ranks, ranks == 2 ? 4 : 2));
+    free(err);
+    return count;
+}
+
+static void a_run_goes_on_with_other_ranks_and_says_once_what_that_means(void **state)
+{
+    static const char *const kinds[] = {"train.accumulate=1", "ddp.shard_optimizer=true",
+                                        "parallel.pipeline=2", "train.micro_batch=8"};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const char *name = argument("ranks-%d", i);
+        struct run_options options = steps(name, "");
+        char *text;
+
+        options.arguments[4] = kinds[i];
+        options.arguments[5] = "model.hidden=[16,16]";
+        assert_int_equal(go_on(&options, 0, 4, 2), 0);
+        setenv("CDDP_GENERATION_REASON", "rank 1 \033[2J leaves", 1);
+        assert_int_equal(go_on(&options, 1, 2, 4), i == 3 ? 0 : 1);
+        unsetenv("CDDP_GENERATION_REASON");
+        assert_int_equal(go_on(&options, 2, 4, 6), 0);
+        text = get_file(in_work("%s/metrics.jsonl", name), NULL);
+        launcher_need_text(text, "\"generation\":1,\"reason\":\"rank 1 \\\\x1b[2J leaves\"", name);
+        launcher_need_text(text, "\"generation\":2", name);
+        assert_int_equal(launcher_count(text, "\"reason\""), 1);
+        free(text);
+        if (i == 3) {
+            options.arguments[0] = run_dir_argument("ranks-whole");
+            assert_int_equal(go_on(&options, 0, 4, 6), 0);
+            assert_same_checkpoint(name, "ranks-whole", 6);
+        }
+    }
+    unsetenv("CDDP_GENERATION");
+}
+
 static void another_context_is_named_by_its_key(void **state)
 {
     struct run_options options = steps("context", "train.max_steps=2");
@@ -574,6 +629,7 @@ int main(void)
         cmocka_unit_test(data_of_other_contents_are_noticed),
         cmocka_unit_test(the_same_data_packed_otherwise_and_elsewhere_are_the_same),
         cmocka_unit_test(a_checkpoint_of_an_earlier_version_goes_on),
+        cmocka_unit_test(a_run_goes_on_with_other_ranks_and_says_once_what_that_means),
         cmocka_unit_test(another_context_is_named_by_its_key),
         cmocka_unit_test(a_run_that_is_through_says_so),
         cmocka_unit_test(a_last_checkpoint_that_fails_for_a_passing_reason_is_tried_again),

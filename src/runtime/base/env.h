@@ -127,7 +127,10 @@
       "that ranks ignore them; set by cddp-run")                                                   \
     X(REPORT_FD, "CDDP_REPORT_FD", "",                                                             \
       "a pipe to cddp-run, through which a rank that was asked to end reports that it is "         \
-      "still saving; set by cddp-run")
+      "still saving; set by cddp-run")                                                             \
+    X(LAUNCHER_PID, "CDDP_LAUNCHER_PID", "",                                                       \
+      "process id of the cddp-run that sends signals to this rank: a rank tells it of those "      \
+      "that others send; set by cddp-run")
 
 /* The id of the first row of each subject, and its name */
 #define CDDPI_ENV_SUBJECT_MAP(X)                                                                   \

@@ -11,20 +11,44 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int report_fd = -1; /* set before other threads exist */
+/* Set before other threads exist. */
+static int report_fd = -1;
+static pid_t launcher; /* its process id; 0: unknown */
+static pid_t owner;    /* the process that opened the pipe: a rank may fork */
+static int own_rank = -1;
 static atomic_bool has_begun;
+static atomic_bool has_left;
 
 void cddpi_launcher_report_open(void)
 {
     int fd = (int)cddpi_env_integer(CDDPI_ENV_REPORT_FD, 3, INT16_MAX, -1);
     struct stat status;
 
+    if (owner != 0) {
+        return;
+    }
+    owner = getpid();
+
     /* The variable may be inherited from an outer launcher; the descriptor is then something
      * else. */
     if (fd >= 0 && fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) &&
         fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) {
         report_fd = fd;
+        launcher = (pid_t)cddpi_env_integer(CDDPI_ENV_LAUNCHER_PID, 1, INT32_MAX, 0);
+        own_rank = (int)cddpi_env_integer(CDDPI_ENV_RANK, 0, UINT16_MAX, -1);
     }
+}
+
+enum cddpi_sender cddpi_launcher_sender(const siginfo_t *info)
+{
+    if (launcher == 0 || info->si_code > 0) { /* above 0: the kernel, for example a terminal */
+        return CDDPI_SENT_BY_OTHERS;
+    }
+    /* 0: the sender is outside of this process's namespace, as the launcher of a container is */
+    if (info->si_pid == launcher || info->si_pid == 0) {
+        return CDDPI_SENT_BY_LAUNCHER;
+    }
+    return info->si_pid == getppid() ? CDDPI_SENT_BY_PARENT : CDDPI_SENT_BY_OTHERS;
 }
 
 void cddpi_launcher_report_begin(void)
@@ -73,6 +97,17 @@ static void put_number(char *out, size_t number)
 {
     out[0] = (char)(number & 255);
     out[1] = (char)(number >> 8 & 255);
+}
+
+void cddpi_launcher_report_leaves(enum cddpi_sender sender)
+{
+    char report[CDDPI_REPORT_LEAVES_BYTES] = {CDDPI_REPORT_LEAVES};
+
+    if (own_rank >= 0 && getpid() == owner && !atomic_exchange(&has_left, true)) {
+        put_number(report + 1, (size_t)own_rank);
+        report[3] = sender == CDDPI_SENT_BY_PARENT;
+        tell_all(report, sizeof report);
+    }
 }
 
 void cddpi_launcher_report_failure(int rank, const char *text, size_t named)

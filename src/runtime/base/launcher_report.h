@@ -1,11 +1,13 @@
-/* launcher_report.h - messages from a rank to its launcher: that the rank is still saving after it
- * was asked to end, and why it fails. The launcher passes a pipe (CDDP_REPORT_FD). Each report
- * extends the time until the launcher kills the rank. CDDPI_REPORT_SAVED also says that a restart
- * would begin later in the run than this start did. One pipe per process; without a pipe these
- * calls do nothing. */
+/* launcher_report.h - messages from a rank to its launcher: that this rank alone was asked to end,
+ * that it is still saving after that, and why it fails. The launcher passes a pipe
+ * (CDDP_REPORT_FD). Each report extends the time until the launcher kills the rank.
+ * CDDPI_REPORT_SAVED also says that a restart would begin later in the run than this start did. One
+ * pipe per process; without a pipe these calls do nothing. */
 #ifndef CDDPI_BASE_LAUNCHER_REPORT_H
 #define CDDPI_BASE_LAUNCHER_REPORT_H
 
+#include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 enum {
@@ -19,11 +21,16 @@ enum {
      * the length of the text; then the text. */
     CDDPI_REPORT_FAILURE = 'f',
     CDDPI_REPORT_FAILURE_BYTES = 7, /* before the text */
+    /* Followed by one number, the rank that was asked to end by someone else than its launcher, and
+     * a byte: 1 if the signal came from the rank's parent, which may have passed on what the
+     * launcher sent. */
+    CDDPI_REPORT_LEAVES = 'l',
+    CDDPI_REPORT_LEAVES_BYTES = 4, /* total length */
     CDDPI_REPORT_BYTES = 4096 /* the most, so that a pipe writes a report in one piece (PIPE_BUF) */
 };
 
 /** Take over the pipe from the launcher; child programs do not inherit it. Call at the start of
- *  main(), before other threads exist. */
+ *  main(), before other threads exist. A second call does nothing. */
 void cddpi_launcher_report_open(void);
 
 /** Start reporting: from now on cddpi_launcher_report_alive() has an effect. Safe in a signal
@@ -40,6 +47,21 @@ void cddpi_launcher_report_culprit(int rank, int culprit);
 /** Report that this rank, @p rank, is about to write @p text to stderr. Its failure begins at
  *  offset @p named and may be that of other ranks, too. A text that is too long is cut off. */
 void cddpi_launcher_report_failure(int rank, const char *text, size_t named);
+
+/* Who has sent a signal to this process. Without a launcher that is known, always others. */
+enum cddpi_sender {
+    CDDPI_SENT_BY_OTHERS,
+    CDDPI_SENT_BY_LAUNCHER,
+    CDDPI_SENT_BY_PARENT, /* which is not the launcher: a shell or a container's first process */
+    CDDPI_SENDERS
+};
+
+/** Who has sent the signal that @p info describes. Safe in a signal handler. */
+enum cddpi_sender cddpi_launcher_sender(const siginfo_t *info);
+
+/** Report, once, that this rank was asked to end by @p sender. Keeps errno, safe in a signal
+ *  handler. */
+void cddpi_launcher_report_leaves(enum cddpi_sender sender);
 
 /** Report that work goes on; no effect before cddpi_launcher_report_begin(). Any thread. Never
  *  blocks, keeps errno, safe in a signal handler. */

@@ -107,6 +107,7 @@ struct cddpi_metrics {
     bool failed;                         /* the user was warned about metrics.jsonl */
     bool has_evaluation;                 /* for the last step that was kept */
     double earlier_seconds;              /* of the processes that this one goes on from */
+    int earlier_ranks;                   /* their number; 0: unknown, or not always the same */
 };
 
 /* Which lines of a file are kept, and what they say. */
@@ -117,6 +118,7 @@ struct metrics_cut {
     bool has_evaluation;     /* of that step */
     double seconds;          /* of the processes that have ended */
     double first_ms, end_ms; /* of the process whose lines are read; 0: no such line */
+    int ranks;               /* of all processes; 0: not known yet, -1: not always the same */
 };
 
 /* Add the time of a process, of which there are no more lines. */
@@ -143,6 +145,16 @@ static void add_time(struct metrics_cut *cut, const json_t *object)
     }
 }
 
+/* Note the number of ranks, if the line begins a process. */
+static void note_ranks(struct metrics_cut *cut, const json_t *object)
+{
+    json_int_t ranks = json_integer_value(json_object_get(object, "world_size"));
+
+    if (ranks >= 1 && ranks <= INT32_MAX) {
+        cut->ranks = cut->ranks == 0 || cut->ranks == ranks ? (int)ranks : -1;
+    }
+}
+
 /* Whether to keep a line of the old file: a complete object of a step up to the cut. */
 static bool keep_line(struct metrics_cut *cut)
 {
@@ -157,6 +169,7 @@ static bool keep_line(struct metrics_cut *cut)
     }
     if (keep) {
         add_time(cut, object);
+        note_ranks(cut, object);
     }
     json_decref(object);
     return keep;
@@ -261,6 +274,11 @@ double cddpi_metrics_earlier_seconds(const struct cddpi_metrics *metrics)
     return metrics->earlier_seconds;
 }
 
+int cddpi_metrics_earlier_ranks(const struct cddpi_metrics *metrics)
+{
+    return metrics->earlier_ranks;
+}
+
 bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics)
 {
     return metrics->has_evaluation;
@@ -281,6 +299,7 @@ static cddp_status cut_after(struct cddpi_metrics *metrics, uint64_t step)
     end_process(&cut);
     metrics->has_evaluation = cut.has_evaluation;
     metrics->earlier_seconds = cut.seconds;
+    metrics->earlier_ranks = cut.ranks > 0 ? cut.ranks : 0;
     return status;
 }
 
@@ -358,6 +377,25 @@ void cddpi_metrics_add_object(struct cddpi_metrics *metrics, json_t *object)
     json_decref(object);
 }
 
+static void add_event(struct cddpi_metrics *metrics, const char *prefix, uint64_t step,
+                      const char *const *names, const double *values, size_t count)
+{
+    if (metrics->events != NULL &&
+        cddpi_tfevents_add(metrics->events, step, prefix, names, values, count) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "no more events for TensorBoard: %s", cddp_last_error());
+        cddpi_tfevents_close(metrics->events);
+        metrics->events = NULL;
+    }
+}
+
+void cddpi_metrics_add_generation(struct cddpi_metrics *metrics, uint64_t step, int generation,
+                                  int ranks)
+{
+    static const char *const names[] = {"generation", "ranks"};
+
+    add_event(metrics, "job", step, names, (const double[]){generation, ranks}, 2);
+}
+
 void cddpi_metrics_add(struct cddpi_metrics *metrics, const char *prefix, uint64_t step,
                        uint64_t epoch, const char *const *names, const double *values, size_t count)
 {
@@ -376,10 +414,5 @@ void cddpi_metrics_add(struct cddpi_metrics *metrics, const char *prefix, uint64
         json_integer((json_int_t)now.tv_sec * 1000 + (json_int_t)now.tv_nsec / 1000000));
     cddpi_metrics_add_object(metrics, object);
     cddpi_prometheus_update(metrics->prometheus, step, epoch, names, values, count);
-    if (metrics->events != NULL &&
-        cddpi_tfevents_add(metrics->events, step, prefix, names, values, count) != CDDP_OK) {
-        cddpi_log(CDDPI_LOG_WARN, "no more events for TensorBoard: %s", cddp_last_error());
-        cddpi_tfevents_close(metrics->events);
-        metrics->events = NULL;
-    }
+    add_event(metrics, prefix, step, names, values, count);
 }

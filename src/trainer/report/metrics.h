@@ -37,6 +37,9 @@ bool cddpi_metrics_has_evaluation(const struct cddpi_metrics *metrics);
 /** How many seconds the kept lines say that earlier processes of this run took. Of one that was
  *  killed only the time between its first and its last kept line is known. */
 double cddpi_metrics_earlier_seconds(const struct cddpi_metrics *metrics);
+/** The number of ranks of all processes of this run that have kept lines. 0: there is none, or the
+ *  number has changed before. */
+int cddpi_metrics_earlier_ranks(const struct cddpi_metrics *metrics);
 /** Find the first of @p names that is a restart and that began a run in the metrics of @p dir. @p
  *  out is NULL if there is no such name or no file. A file that cannot be read is an error. */
 CDDP_CHECKED cddp_status cddpi_metrics_find_job(const char *dir, const struct cddpi_job_name *names,
@@ -56,6 +59,10 @@ void cddpi_metrics_close(struct cddpi_metrics *metrics); /* accepts NULL */
 void cddpi_metrics_add(struct cddpi_metrics *metrics, const char *prefix, uint64_t step,
                        uint64_t epoch, const char *const *names, const double *values,
                        size_t count);
+
+/** Add what changes when a generation of the job begins to TensorBoard's file. */
+void cddpi_metrics_add_generation(struct cddpi_metrics *metrics, uint64_t step, int generation,
+                                  int ranks);
 
 /** Add a line of any kind and release @p object, which has a "step". NULL means that there was no
  *  memory for it. */

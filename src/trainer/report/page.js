@@ -138,6 +138,40 @@ const CHARTS = [
   {title: 'norm of the gradient', column: 'grad_norm', zero: true},
 ];
 
+// The generations of the one run's job, if it was restarted or has gone on with other ranks: each is a part of the band
+// over the curves, coloured by its number of ranks.
+const isTold = ({generations}) => generations.some(({generation, ranks}) => generation > 0 || ranks !== generations[0].ranks);
+const generations = one && isTold(runs[0]) ? runs[0].generations : [];
+const numbersOfRanks = [...new Set(generations.map(({ranks}) => ranks))];
+const ranksText = (ranks) => (ranks === 1 ? '1 rank' : `${ranks} ranks`);
+const generationText = ({generation}) => (generation === null ? 'unknown' : String(generation));
+
+function putBand(svg, frame, x) {
+  generations.forEach((each, i) => {
+    const [from, to] = [each.step, generations[i + 1]?.step ?? frame.right].map((step) => (
+      x(Math.max(frame.left, Math.min(step, frame.right)))));
+    const text = `generation ${generationText(each)}: ${ranksText(each.ranks)} after step ${each.step}`;
+    const group = put(svg, 'g', {class: `generation c${numbersOfRanks.indexOf(each.ranks) % COLOURS}`,
+      'data-tip': each.reason === null ? text : `${text}\n${each.reason}`});
+    put(group, 'rect', {x: from, y: 1, width: Math.max(to - from - 1, 1), height: 14, rx: 2});
+    if (to - from > 60) {
+      put(group, 'text', {x: (from + to) / 2, y: 12, 'text-anchor': 'middle'}, ranksText(each.ranks));
+    }
+  });
+}
+
+function putGenerations(card) {
+  const table = put(card, 'table');
+  const top = put(table, 'tr');
+  [['generation', 'n'], ['ranks', 'n'], ['after step', 'n'], ['why', '']].forEach(([title, kind]) => put(top, 'th', {class: kind}, title));
+  for (const each of generations) {
+    const row = put(table, 'tr');
+    [generationText(each), each.ranks, each.step].forEach((value) => put(row, 'td', {class: 'n'}, value));
+    put(row, 'td', {}, each.reason ?? '');
+  }
+  return generations.length > 0;
+}
+
 function curvesOf({column, second}) {
   return runs.flatMap((run, index) => [
     {name: second && one ? heldBack : run.name, key: one ? heldBack : run.name, group: index, dashed: false,
@@ -188,13 +222,15 @@ function drawChart(chart) {
   const width = Math.max(svg.clientWidth, 260);
   const frame = frameOf(curves, chart);
   const yTicks = ticksOf(frame.low, frame.high, 6);
-  const size = {left: 14 + 7 * Math.max(...yTicks.map((tick) => brief(tick).length), 2), right: width - 14, top: 16, bottom: 206};
+  const size = {left: 14 + 7 * Math.max(...yTicks.map((tick) => brief(tick).length), 2), right: width - 14,
+    top: generations.length > 0 ? 32 : 16, bottom: 206};
   const x = (value) => size.left + (size.right - size.left) * (value - frame.left) / (frame.right - frame.left);
   const y = (value) => size.bottom
     - (size.bottom - size.top) * (Math.min(value, frame.high) - frame.low) / (frame.high - frame.low);
   svg.replaceChildren();
   svg.setAttribute('viewBox', `0 0 ${width} 246`);
   putAxes(svg, frame, size, x, y, yTicks);
+  putBand(svg, frame, x);
   chart.cross = put(svg, 'path', {class: 'axis cross', visibility: 'hidden'});
   chart.crossAt = (step) => `M${x(step)} ${size.top}V${size.bottom}`;
   chart.stepAt = (at) => frame.left + (at - size.left) / (size.right - size.left) * (frame.right - frame.left);
@@ -446,6 +482,7 @@ byId('sheets').hidden = !putSheets(byId('sheets'));
 byId('texts').hidden = !putTexts(byId('texts'));
 byId('parts').hidden = !putParts(byId('parts').lastElementChild);
 titleTimelines(byId('timelines'));
+byId('generations').hidden = !putGenerations(byId('generations').lastElementChild);
 byId('machine').hidden = !putMachine(byId('machine').lastElementChild);
 byId('configuration').hidden = !putConfigurations(byId('configuration'));
 addEventListener('pointermove', (event) => {

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { STEPS, EPOCH, WORLD_SIZE, UPDATED }; /* rows that are not from metrics.jsonl */
+enum { STEPS, EPOCH, WORLD_SIZE, GENERATION, UPDATED }; /* rows that are not from metrics.jsonl */
 
 static const struct {
     const char *metric; /* its name in metrics.jsonl; NULL: not in there */
@@ -24,6 +24,8 @@ static const struct {
     [STEPS] = {NULL, "cddp_train_steps_total", "counter", "Optimizer steps done.", 1},
     [EPOCH] = {NULL, "cddp_train_epoch", "gauge", "The epoch of the last step, counted from 1.", 1},
     [WORLD_SIZE] = {NULL, "cddp_train_world_size", "gauge", "Ranks of the job.", 1},
+    [GENERATION] = {NULL, "cddp_train_generation", "gauge",
+                    "How often the job was restarted, or went on with other ranks.", 1},
     [UPDATED] = {NULL, "cddp_train_last_update_timestamp_seconds", "gauge",
                  "When these numbers were new, in Unix time.", 1},
     {"loss", "cddp_train_loss", "gauge", "Mean training loss since the line before.", 1},
@@ -65,7 +67,7 @@ struct cddpi_prometheus {
     bool failed; /* the user was warned */
 };
 
-cddp_status cddpi_prometheus_open(const char *path, const char *run, int world_size,
+cddp_status cddpi_prometheus_open(const char *path, const char *run, int world_size, int generation,
                                   struct cddpi_prometheus **out)
 {
     struct cddpi_prometheus *made = cddpi_zalloc(sizeof *made);
@@ -82,6 +84,7 @@ cddp_status cddpi_prometheus_open(const char *path, const char *run, int world_s
         made->values[i] = NAN;
     }
     made->values[WORLD_SIZE] = world_size;
+    made->values[GENERATION] = generation;
     *out = made;
     return CDDP_OK;
 }

@@ -8,10 +8,10 @@
 struct cddpi_prometheus;
 
 /** Prepare to write @p path, which is replaced each time. Every line has the label run="@p run".
- *  Both texts are copied.
+ *  Both texts are copied. @p generation is that of the job, which has @p world_size ranks.
  *  @param out  Release with cddpi_prometheus_close(). */
 CDDP_CHECKED cddp_status cddpi_prometheus_open(const char *path, const char *run, int world_size,
-                                               struct cddpi_prometheus **out);
+                                               int generation, struct cddpi_prometheus **out);
 /** Write what is not in the file yet, and close. Accepts NULL. */
 void cddpi_prometheus_close(struct cddpi_prometheus *prometheus);
 

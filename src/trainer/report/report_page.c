@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "report/conf_keys.h"
 #include "report/metrics.h"
+#include "report/run_generations.h"
 #include "report/sheets.h"
 #include "report/timeline.h"
 
@@ -128,6 +129,7 @@ static cddp_status take_line(json_t *line, json_t *run, struct run_rows *rows)
     const char *kind = json_string_value(json_object_get(line, "kind"));
 
     if (kind != NULL && strcmp(kind, "run") == 0) {
+        cddpi_generation_collect(line, json_object_get(run, "generations"));
         spell_large_integers(line);
         (void)json_object_set(run, "begin", line);
         (void)json_object_set_new(run, "end", json_null());
@@ -260,6 +262,7 @@ static json_t *read_config(const char *dir)
  *    metrics     for each column that has a number: last; typical, the mean of the later half; x
  *                (steps) and y, at most a thousand points. If there are more steps, each point is
  *                the mean of several. Column "step" has only last.
+ *    generations where the job's generations begin, in order, as run_generations.h describes them
  *    texts       what a language model wrote last, at most MOST_TEXTS: step, prompt, text
  *    differs     in which keys of train.conf the runs differ: see compare_configs()
  *    sheets      sheets of generated images, as sheets.h describes them
@@ -277,8 +280,9 @@ static cddp_status read_run(const char *dir, json_t **out)
     for (name = end; name > 0 && dir[name - 1] != '/';) {
         name--;
     }
-    run = json_pack("{s:o, s:o, s:n, s:n, s:[]}", "dir", to_clean_string(dir, strlen(dir)), "name",
-                    to_clean_string(dir + name, end - name), "begin", "end", "texts");
+    run = json_pack("{s:o, s:o, s:n, s:n, s:[], s:[]}", "dir", to_clean_string(dir, strlen(dir)),
+                    "name", to_clean_string(dir + name, end - name), "begin", "end", "texts",
+                    "generations");
     CDDPI_TRY_MEMORY(run != NULL, "%s: no memory", dir);
     status = read_metrics(dir, run);
     status = status == CDDP_OK ? cddpi_sheets_read(dir, run) : status;

@@ -11,6 +11,7 @@
 #include "group/device/group_device.h"
 #include "group/watch/dump.h"
 #include "group/watch/group_trace.h"
+#include "report/run_generations.h"
 #include "train/batch_sizes.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
@@ -254,7 +255,7 @@ static cddp_status open_records(struct cddpi_trainer *trainer)
                                  config->train.tensorboard, &trainer->records.metrics));
     if (config->train.prometheus[0] != '\0') {
         CDDPI_TRY(cddpi_prometheus_open(config->train.prometheus, config->train.run_dir,
-                                        trainer->world_size, &prometheus));
+                                        trainer->world_size, cddpi_generation(), &prometheus));
     }
     cddpi_metrics_export(trainer->records.metrics, prometheus);
     return CDDP_OK;

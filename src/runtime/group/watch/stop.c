@@ -18,21 +18,31 @@
 #define SAME_REQUEST_NS (INT64_C(200) * 1000000)
 
 static _Atomic bool is_requested;
-static _Atomic int64_t signalled_ns; /* the first signal that asks for the end; 0: none */
+/* When each sender first sent a signal that asks for the end; 0: not yet. Signals of two senders
+ * are no second request: a user may ask a rank to leave while cddp-run asks all ranks to save,
+ * since members change. */
+static _Atomic int64_t signalled_ns[CDDPI_SENDERS];
 
-static void ask_to_stop(int number)
+static void ask_to_stop(int number, siginfo_t *info, void *context)
 {
+    enum cddpi_sender sender = cddpi_launcher_sender(info);
     int64_t first_ns = 0;
 
+    (void)context;
     cddp_stop_request();
+    if (sender != CDDPI_SENT_BY_LAUNCHER && (number == SIGTERM || number == SIGUSR1)) {
+        cddpi_launcher_report_leaves(sender);
+    }
     if (number == SIGUSR1) {
         cddpi_dump_request();
     }
     /* SIGUSR1 and SIGUSR2 only announce a time limit. SIGHUP never counts as a second request: when
-     * a terminal closes, the kernel and the shell both send one. */
+     * a terminal closes, the kernel and the shell both send one. Nor does what the parent of a rank
+     * passes on, by whomever it was sent: cddp-run kills ranks itself. */
     if (number != SIGUSR1 && number != SIGUSR2 &&
-        !atomic_compare_exchange_strong(&signalled_ns, &first_ns, cddpi_now_ns()) &&
-        number != SIGHUP && cddpi_now_ns() - first_ns >= SAME_REQUEST_NS) {
+        !atomic_compare_exchange_strong(&signalled_ns[sender], &first_ns, cddpi_now_ns()) &&
+        sender != CDDPI_SENT_BY_PARENT && number != SIGHUP &&
+        cddpi_now_ns() - first_ns >= SAME_REQUEST_NS) {
         (void)signal(number, SIG_DFL);
         (void)raise(number); /* takes effect after the handler has returned */
     }
@@ -63,7 +73,8 @@ cddp_status cddp_stop_on_signals(const int *signals, size_t count)
      * process. */
     static char own_stack[64 * 1024];
     stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof own_stack};
-    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART | SA_ONSTACK};
+    struct sigaction action = {.sa_sigaction = ask_to_stop,
+                               .sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK};
 
     if (signals == NULL && count == 0) {
         signals = usual;
@@ -83,6 +94,7 @@ cddp_status cddp_stop_on_signals(const int *signals, size_t count)
     if (sigismember(&action.sa_mask, SIGUSR1)) {
         cddpi_dump_expect_requests();
     }
+    cddpi_launcher_report_open();
     (void)sigaltstack(&stack, NULL);
     for (size_t i = 0; i < count; i++) {
         struct sigaction before;

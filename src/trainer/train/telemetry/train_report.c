@@ -9,6 +9,8 @@
 #include "group/group_info.h"
 #include "report/metrics.h"
 #include "report/report_page.h"
+#include "report/run_generations.h"
+#include "train/batch_sizes.h"
 #include "train/engines/engine.h"
 #include "train/telemetry/mfu.h"
 #include "train/telemetry/summary.h"
@@ -129,6 +131,20 @@ static void add_jobs(json_t *line)
     json_decref(all);
 }
 
+/* Say, once in a run, that its bits depend on the number of ranks, which has changed. */
+static void tell_ranks(struct cddpi_trainer *trainer)
+{
+    int before = cddpi_metrics_earlier_ranks(trainer->records.metrics);
+
+    if (before > 0 && before != trainer->world_size &&
+        !cddpi_trainer_by_position(trainer->config)) {
+        cddpi_progress_line(&trainer->records.progress,
+                            "the run goes on with %d rank%s instead of %d: without "
+                            "train.micro_batch, its bits depend on the number of ranks",
+                            trainer->world_size, trainer->world_size == 1 ? "" : "s", before);
+    }
+}
+
 void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
 {
     const struct cddpi_config *config = trainer->config;
@@ -153,6 +169,7 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
         (json_int_t)trainer->data.train.data.count, "test_samples",
         (json_int_t)trainer->data.test.data.count);
     add_jobs(line);
+    cddpi_generation_describe(line);
     if (config->train.micro_batch > 0) {
         (void)json_object_set_new(line, "micro_batch",
                                   json_integer((json_int_t)config->train.micro_batch));
@@ -162,6 +179,9 @@ void cddpi_trainer_report_begin(struct cddpi_trainer *trainer)
                                   json_real(trainer->records.peak_flops * 1e-12));
     }
     cddpi_metrics_add_object(trainer->records.metrics, line);
+    cddpi_metrics_add_generation(trainer->records.metrics, trainer->cursor.step, cddpi_generation(),
+                                 trainer->world_size);
+    tell_ranks(trainer);
     cddpi_trainer_show_start(trainer);
 }
 
