@@ -206,6 +206,16 @@ static void take_rank_leave(struct member_step *step)
     members->has_asked_leave = left == 0;
 }
 
+/* The user asks for an event, such as another number of ranks. */
+static void take_wish(struct member_step *step)
+{
+    const struct cddpi_node_event *wish = step->event->heard;
+    struct cddpi_node_event *event = cddpi_member_publish(step, wish->kind);
+
+    event->node = wish->node;
+    event->number = wish->number;
+}
+
 /* Nothing that this node could wait for can come any more. */
 static void end_alone(struct member_step *step)
 {
@@ -216,15 +226,19 @@ static void end_alone(struct member_step *step)
     }
 }
 
-/* A job that goes on without nodes goes on without this one, whose ranks end. */
+/* This node's cddp-run goes, and its ranks with it. A job that goes on without nodes loses only
+ * this node. */
 static void lose_parent(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
+    const struct cddpi_member *own = cddpi_member_own(members);
 
-    if (members->is_elastic && !members->is_alone && !cddpi_member_serves(members) &&
-        !members->is_cut && !members->has_asked_leave) {
-        members->has_asked_leave = true;
-        cddpi_member_publish(step, CDDPI_EVENT_LEAVE);
+    if (members->is_elastic && !members->is_alone && !cddpi_member_serves(members) && own != NULL &&
+        own->is_there) {
+        struct cddpi_node_event *lost = cddpi_member_publish(step, CDDPI_EVENT_LOST);
+
+        lost->exit_status = 1;
+        snprintf(lost->text, sizeof lost->text, "its cddp-run, or what started it, was killed");
     }
     if (members->phase == CDDPI_MEMBERS_LEAVE) {
         cddpi_member_finish(step, members->exit_status);
@@ -267,6 +281,9 @@ void cddpi_membership_step(struct cddpi_membership *members,
         break;
     case CDDPI_MEMBERS_RANK_LEAVES:
         take_rank_leave(&step);
+        break;
+    case CDDPI_MEMBERS_ASKED:
+        take_wish(&step);
         break;
     case CDDPI_MEMBERS_ORPHANED:
         lose_parent(&step);

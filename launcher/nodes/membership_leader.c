@@ -261,22 +261,13 @@ static bool has_lost_some(const struct cddpi_membership *members)
     return false;
 }
 
-/* Whether a node that leaves has ended its ranks at once, since its cddp-run's parent is gone. */
-static bool has_ended_some(const struct cddpi_membership *members)
-{
-    const struct cddpi_member *member = cddpi_membership_find(members, members->failure.node);
-
-    return members->failure.kind == CDDPI_EVENT_FAILURE && members->failure.rank < 0 &&
-           member != NULL && member->is_leaving;
-}
-
 /* The generation has ended on all nodes: go on with other members, restart, or end the job. */
 static void conclude(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
     int64_t pause_ms = 0;
     int64_t lived_ms = (step->event->now_ns - members->start_ns) / 1000000;
-    bool has_lost = has_lost_some(members) || has_ended_some(members);
+    bool has_lost = has_lost_some(members);
     enum cddpi_restart next;
 
     members->is_restart = false;
@@ -290,10 +281,9 @@ static void conclude(struct member_step *step)
         return;
     }
     /* members have changed, and that is no failure */
-    if (members->is_elastic &&
-        (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
-         (members->all.exit_status == CDDPI_STOPPED_EARLY &&
-          (members->leaving_rank >= 0 || is_other(members))))) {
+    if (members->is_elastic && (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
+                                (members->all.exit_status == CDDPI_STOPPED_EARLY &&
+                                 (members->leaving_rank >= 0 || is_other(members))))) {
         cddpi_newcomers_release(members);
         start_or_gather(step);
         return;

@@ -462,6 +462,112 @@ static void a_rank_that_is_asked_to_end_is_left_out(void **state)
     assert_runs(0, 1, 0, 1);
 }
 
+static void leave(int number, int rank)
+{
+    feed(&nodes[number],
+         (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_RANK_LEAVES, .number = rank});
+}
+
+/* Also before the first leave is heard, and while ranks save. */
+static void ranks_of_a_node_leave_one_after_the_other(void **state)
+{
+    (void)state;
+    begin(3, 2, 3);
+    leave(2, 4);
+    leave(2, 5);
+    settle();
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[1].told.number, 0); /* all ranks know */
+    leave(1, 3);
+    settle();
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(2, CDDPI_STOPPED_EARLY);
+    assert_runs(0, 1, 0, 3);
+    assert_runs(1, 1, 2, 3);
+}
+
+static void a_rank_that_the_job_needs_is_replaced(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    for (int rank = 0; rank < 2; rank++) { /* node 0 serves the store */
+        leave(0, rank);
+        settle();
+    }
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 3);
+    leave(0, 0);
+    settle();
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_non_null(strstr(nodes[0].members.change.text, "rank 0 leaves, and another"));
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 2, 0, 3);
+}
+
+/* The ranks of a node may have saved and ended before it hears that members change. */
+static void a_rank_leaves_and_all_end_before_the_change_is_heard(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    nodes[0].is_alive = false; /* it is slow */
+    leave(1, 2);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes[0].is_alive = true;
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 3);
+    assert_runs(1, 1, 2, 3);
+}
+
+static void a_rank_that_leaves_does_not_keep_a_job_that_ends(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    send_signal(0, SIGTERM);
+    leave(1, 3);
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_over(0, CDDPI_STOPPED_EARLY);
+    assert_over(1, CDDPI_STOPPED_EARLY);
+}
+
+/* Node 0's user asks for @p event. */
+static void wish(struct cddpi_node_event event)
+{
+    event.rank = -1;
+    feed(&nodes[0], (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_ASKED, .heard = &event});
+    settle();
+}
+
+static void what_a_user_asks_for_happens_on_all_nodes(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    wish((struct cddpi_node_event){.kind = CDDPI_EVENT_SIGNAL, .number = SIGURG});
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_SIGNALLED);
+    assert_int_equal(nodes[1].told.number, SIGURG);
+    assert_int_equal(nodes[1].members.asked_signal, 0); /* the job goes on */
+    wish((struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .node = 2, .number = 1});
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[2].told.number, SIGTERM); /* all ranks must hear of it */
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_runs(2, 1, 4, 5);
+    wish((struct cddpi_node_event){.kind = CDDPI_EVENT_LEAVE, .node = 1, .number = SIGTERM});
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(1, CDDPI_STOPPED_EARLY);
+    assert_runs(2, 2, 2, 3);
+}
+
 static void a_start_that_names_a_node_that_is_gone_is_void(void **state)
 {
     (void)state;
@@ -517,6 +623,19 @@ static void a_node_may_leave_while_others_are_waited_for(void **state)
     end_ranks(2, 1, false);
     send_signal(2, SIGTERM);
     assert_over(2, CDDPI_STOPPED_EARLY);
+}
+
+static void a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    feed(&nodes[1], (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_ORPHANED});
+    settle();
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_FAILED_THERE);
+    end_ranks(1, 137, false);
+    assert_over(1, 137);
+    end_ranks(0, 1, false);
+    assert_runs(0, 1, 0, 2);
 }
 
 static void the_next_node_leads_when_node_0_is_lost(void **state)
@@ -602,26 +721,6 @@ static void node_0_leaves_when_it_is_asked_if_the_store_is_outside(void **state)
     assert_runs(2, 1, 2, 4);
 }
 
-/* As when the process that the user started is killed: this node's ranks end at once. */
-static void the_rest_go_on_without_an_orphaned_node(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        int orphan = i == 0 ? 1 : 0;
-
-        begin_at(i == 0 ? NULL : "tcp://head:29500", 3, 1, 3);
-        feed(&nodes[orphan], (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_ORPHANED});
-        append(&(struct cddpi_node_event){
-            .kind = CDDPI_EVENT_FAILURE, .node = orphan, .rank = -1, .exit_status = 137});
-        settle();
-        end_ranks(orphan, 137, false);
-        end_ranks(1 - orphan, CDDPI_STOPPED_EARLY, true);
-        end_ranks(2, CDDPI_STOPPED_EARLY, true);
-        assert_runs(1 - orphan, 1, 0, 4);
-        assert_runs(2, 1, 2, 4);
-    }
-}
-
 static void a_leader_that_is_lost_after_its_ranks_have_ended_changes_nothing(void **state)
 {
     (void)state;
@@ -686,81 +785,6 @@ static void all_end_when_an_outside_store_is_lost(void **state)
     }
 }
 
-static void leave(int number, int rank)
-{
-    feed(&nodes[number],
-         (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_RANK_LEAVES, .number = rank});
-}
-
-/* Also before the first leave is heard, and while ranks save. */
-static void ranks_of_a_node_leave_one_after_the_other(void **state)
-{
-    (void)state;
-    begin(3, 2, 3);
-    leave(2, 4);
-    leave(2, 5);
-    settle();
-    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
-    assert_int_equal(nodes[1].told.number, 0); /* all ranks know */
-    leave(1, 3);
-    settle();
-    for (int i = 0; i < 3; i++) {
-        end_ranks(i, CDDPI_STOPPED_EARLY, true);
-    }
-    assert_over(2, CDDPI_STOPPED_EARLY);
-    assert_runs(0, 1, 0, 3);
-    assert_runs(1, 1, 2, 3);
-}
-
-static void a_rank_that_the_job_needs_is_replaced(void **state)
-{
-    (void)state;
-    begin(2, 1, 2);
-    for (int rank = 0; rank < 2; rank++) { /* node 0 serves the store */
-        leave(0, rank);
-        settle();
-    }
-    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
-    end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    end_ranks(1, CDDPI_STOPPED_EARLY, true);
-    assert_runs(0, 1, 0, 3);
-    leave(0, 0);
-    settle();
-    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
-    assert_non_null(strstr(nodes[0].members.change.text, "rank 0 leaves, and another"));
-    end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    end_ranks(1, CDDPI_STOPPED_EARLY, true);
-    assert_runs(0, 2, 0, 3);
-}
-
-/* The ranks of a node may have saved and ended before it hears that members change. */
-static void a_rank_leaves_and_all_end_before_the_change_is_heard(void **state)
-{
-    (void)state;
-    begin(2, 1, 2);
-    nodes[0].is_alive = false; /* it is slow */
-    leave(1, 2);
-    end_ranks(1, CDDPI_STOPPED_EARLY, true);
-    nodes[0].is_alive = true;
-    settle();
-    end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    assert_runs(0, 1, 0, 3);
-    assert_runs(1, 1, 2, 3);
-}
-
-static void a_rank_that_leaves_does_not_keep_a_job_that_ends(void **state)
-{
-    (void)state;
-    begin(2, 1, 2);
-    send_signal(0, SIGTERM);
-    leave(1, 3);
-    settle();
-    end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    end_ranks(1, CDDPI_STOPPED_EARLY, true);
-    assert_over(0, CDDPI_STOPPED_EARLY);
-    assert_over(1, CDDPI_STOPPED_EARLY);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -778,23 +802,24 @@ int main(void)
         cmocka_unit_test(what_an_expelled_node_says_changes_nothing),
         cmocka_unit_test(the_loss_of_a_node_that_was_never_let_in_is_no_failure),
         cmocka_unit_test(a_rank_that_is_asked_to_end_is_left_out),
-        cmocka_unit_test(a_start_that_names_a_node_that_is_gone_is_void),
-        cmocka_unit_test(nothing_begins_after_the_end_of_the_job),
-        cmocka_unit_test(only_restarts_after_failures_are_counted),
-        cmocka_unit_test(a_node_may_leave_while_others_are_waited_for),
-        cmocka_unit_test(the_next_node_leads_when_node_0_is_lost),
-        cmocka_unit_test(a_decision_behind_its_leaders_loss_is_ignored),
-        cmocka_unit_test(a_decision_before_its_leaders_loss_counts),
-        cmocka_unit_test(node_0_leaves_when_it_is_asked_if_the_store_is_outside),
-        cmocka_unit_test(the_rest_go_on_without_an_orphaned_node),
-        cmocka_unit_test(a_leader_that_is_lost_after_its_ranks_have_ended_changes_nothing),
-        cmocka_unit_test(a_node_that_waits_leads_if_no_other_is_left),
-        cmocka_unit_test(restarts_are_counted_across_leaders),
-        cmocka_unit_test(all_end_when_an_outside_store_is_lost),
         cmocka_unit_test(ranks_of_a_node_leave_one_after_the_other),
         cmocka_unit_test(a_rank_that_the_job_needs_is_replaced),
         cmocka_unit_test(a_rank_leaves_and_all_end_before_the_change_is_heard),
         cmocka_unit_test(a_rank_that_leaves_does_not_keep_a_job_that_ends),
+        cmocka_unit_test(what_a_user_asks_for_happens_on_all_nodes),
+        cmocka_unit_test(a_start_that_names_a_node_that_is_gone_is_void),
+        cmocka_unit_test(nothing_begins_after_the_end_of_the_job),
+        cmocka_unit_test(only_restarts_after_failures_are_counted),
+        cmocka_unit_test(a_node_may_leave_while_others_are_waited_for),
+        cmocka_unit_test(a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on),
+        cmocka_unit_test(the_next_node_leads_when_node_0_is_lost),
+        cmocka_unit_test(a_decision_behind_its_leaders_loss_is_ignored),
+        cmocka_unit_test(a_decision_before_its_leaders_loss_counts),
+        cmocka_unit_test(node_0_leaves_when_it_is_asked_if_the_store_is_outside),
+        cmocka_unit_test(a_leader_that_is_lost_after_its_ranks_have_ended_changes_nothing),
+        cmocka_unit_test(a_node_that_waits_leads_if_no_other_is_left),
+        cmocka_unit_test(restarts_are_counted_across_leaders),
+        cmocka_unit_test(all_end_when_an_outside_store_is_lost),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -312,6 +312,17 @@ static void disturb_node(const struct sim_disturbance *next, struct sim_node *no
     }
 }
 
+/* What may end an elastic job that needs one node only: its node 0 ends, a request, or the disk. */
+static bool may_end_job(enum sim_harm harm, const struct sim_node *node)
+{
+    bool is_leader = node != NULL && node->number == CDDPI_LEADER;
+
+    return harm == SIM_TERM_JOB || harm == SIM_FULL_DISK || harm == SIM_TERM_RANK ||
+           (is_leader && (harm == SIM_CRASH_NODE || harm == SIM_POWER_OFF || harm == SIM_ORPHAN ||
+                          harm == SIM_TERM_NODE || harm == SIM_USR1_NODE)) ||
+           (node != NULL && node->host == sim_leader()->host && harm == SIM_POWER_OFF);
+}
+
 void sim_disturb(const struct sim_disturbance *next)
 {
     struct sim_node *node = living_node(next->target);
@@ -324,6 +335,7 @@ void sim_disturb(const struct sim_disturbance *next)
         next->harm != SIM_CRASH_NODE) {
         return;
     }
+    sim.may_end = sim.may_end || may_end_job(next->harm, node);
     if (!is_polite(next->harm)) {
         note_harm(next);
     }

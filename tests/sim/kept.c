@@ -6,7 +6,7 @@
 /* An elastic job of up to four nodes that trains for some seconds. */
 #define JOB(first, fewest, grace)                                                                  \
     .is_elastic = true, .hosts = (first), .least = (fewest), .most = 4, .nproc = {1, 2, 2, 1},     \
-    .max_restarts = 3, .steps = 80, .save_every = 5, .step_ns = 100 * SIM_MS,                      \
+    .max_restarts = -1, .steps = 80, .save_every = 5, .step_ns = 100 * SIM_MS,                     \
     .save_ns = 50 * SIM_MS, .limit_ms = 3000, .grace_ms = (grace), .gather_ms = 20000,             \
     .group_ms = 15000, .refuses = -1
 
@@ -34,6 +34,9 @@ const struct sim_kept sim_kept[] = {
      "a node that was asked to leave while others were waited for stayed until --timeout",
      {JOB(3, 3, 1000), .count = 2,
       .list = {AT(2000, SIM_TERM_NODE, 1), AT(4000, SIM_TERM_NODE, 1)}}},
+    {"killed-launcher",
+     "kill -9 of a cddp-run whose supervisor lived ended the whole job, not only its node",
+     {JOB(3, 1, 1000), .count = 1, .list = {AT(2000, SIM_ORPHAN, 1)}}},
 };
 
 const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];

@@ -235,12 +235,11 @@ void sim_node_signal(struct sim_node *node, int number)
 void sim_node_orphan(struct sim_node *node)
 {
     node->orphaned = true;
+    FEED(node, .kind = CDDPI_MEMBERS_ORPHANED);
     if (node->runs) {
         sim_node_feed_job(node, &(const struct cddpi_job_event){.kind = CDDPI_JOB_ORPHANED,
                                                                 .rank = -1,
                                                                 .text = "the launcher was killed"});
-    } else {
-        FEED(node, .kind = CDDPI_MEMBERS_ORPHANED);
     }
     sim_node_settle(node);
 }

@@ -114,10 +114,26 @@ static void check_lost(const struct cddpi_node_event *lost)
     }
 }
 
+/* A job that needs one node only, and may restart, ends only after its last step. */
+static void check_survival(const struct cddpi_node_event *end)
+{
+    const struct cddpi_membership *members = &sim_leader()->members;
+
+    if (sim.plan.is_elastic && !sim.plan.is_alone && sim.plan.least == 1 &&
+        sim.plan.max_restarts < 0 && sim.plan.refuses < 0 && !sim.may_end &&
+        members->restarts.fruitless < CDDPI_MOST_FRUITLESS && end->exit_status != 0) {
+        sim_break(
+            "the job ends with status %d, though its node 0 lives, and it may restart without "
+            "limit",
+            end->exit_status);
+    }
+}
+
 static void check_end(const struct cddpi_node_event *end)
 {
     bool is_complete = sim.disk.step >= sim.plan.steps;
 
+    check_survival(end);
     if (has_to_go_on(end)) {
         sim_break("the job ends with status %d, though it could go on after the loss of %s %d",
                   end->exit_status, sim.cause.harm == SIM_KILL_RANK ? "rank" : "node",

@@ -261,6 +261,7 @@ struct sim {
     struct sim_cause cause;
     bool is_foggy;   /* something has happened that has no single cause */
     bool was_harmed; /* something other than a polite request has happened */
+    bool may_end;    /* something has happened that may end any job */
     bool was_asked;  /* a signal has asked a node, a rank or the job to end */
     int64_t harmed_until_ns;
     int starts_at[SIM_GENERATIONS]; /* place of START in the log */
