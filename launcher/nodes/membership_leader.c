@@ -273,9 +273,6 @@ static void conclude(struct member_step *step)
     members->is_restart = false;
     judge(members);
     cddpi_newcomers_prove(members, lived_ms);
-    if (members->is_elastic && !has_lost && members->failure.kind == CDDPI_EVENT_LOST) {
-        members->all.exit_status = members->other_status; /* its ranks had ended before */
-    }
     if (members->asked_signal != 0 || (members->all.exit_status == 0 && !has_lost)) {
         cddpi_leader_end(step, members->all.exit_status);
         return;

@@ -100,7 +100,10 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
     struct cddpi_member *member = cddpi_membership_find(members, event->node);
     bool is_first = members->failure.kind == CDDPI_EVENT_NONE;
     bool is_lost = event->kind == CDDPI_EVENT_LOST;
-    bool takes_part = member == NULL || member->ranks > 0;
+    /* all that its ranks had to do is done; without node 0 nothing goes on */
+    bool has_ended = members->is_elastic && member != NULL && event->node != CDDPI_LEADER &&
+                     member->ranks > 0 && member->is_done;
+    bool takes_part = member == NULL || (member->ranks > 0 && !has_ended);
 
     members->is_cut = members->is_cut || event->kind == CDDPI_EVENT_CUT;
     if (is_lost && member != NULL) {
@@ -114,8 +117,8 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
         return; /* the job is over: nodes leave at different times */
     }
     if (is_lost && !takes_part && members->generation >= 0 && event->node != members->self) {
-        cddpi_member_say(step, "%s, which waited, is gone",
-                         cddpi_member_name(members, event->node));
+        cddpi_member_say(step, "%s, which %s, is gone", cddpi_member_name(members, event->node),
+                         has_ended ? "has ended its ranks" : "waited");
         return; /* no rank of this generation is concerned */
     }
     if (is_first) {

@@ -785,6 +785,19 @@ static void all_end_when_an_outside_store_is_lost(void **state)
     }
 }
 
+static void the_loss_of_a_node_whose_ranks_have_ended_is_no_failure(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    end_ranks(1, 0, true);
+    lose(1);
+    assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
+    end_ranks(0, 0, true);
+    end_ranks(2, 0, true);
+    assert_over(0, 0);
+    assert_over(2, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -820,6 +833,7 @@ int main(void)
         cmocka_unit_test(a_node_that_waits_leads_if_no_other_is_left),
         cmocka_unit_test(restarts_are_counted_across_leaders),
         cmocka_unit_test(all_end_when_an_outside_store_is_lost),
+        cmocka_unit_test(the_loss_of_a_node_whose_ranks_have_ended_is_no_failure),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

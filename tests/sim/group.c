@@ -216,10 +216,12 @@ static void exit_all(int generation, int exit_status)
 {
     struct sim_group *group = &sim.groups[generation];
 
+    int64_t most_ms = sim_chance(20) ? 4000 : 300; /* some clear up for long */
+
     group->is_finished = true;
     for (int i = 0; i < group->world; i++) {
         if (sim.ranks[group->ids[i]].is_alive) {
-            sim_in(sim_between(1, 300) * SIM_MS, SIM_RANK_EXITS, group->ids[i], exit_status, 0);
+            sim_in(sim_between(1, most_ms) * SIM_MS, SIM_RANK_EXITS, group->ids[i], exit_status, 0);
         }
     }
 }

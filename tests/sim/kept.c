@@ -37,6 +37,9 @@ const struct sim_kept sim_kept[] = {
     {"killed-launcher",
      "kill -9 of a cddp-run whose supervisor lived ended the whole job, not only its node",
      {JOB(3, 1, 1000), .count = 1, .list = {AT(2000, SIM_ORPHAN, 1)}}},
+    {"lost-when-done",
+     "a node was lost after its ranks had ended with 0, and the job ended with 1 although all had",
+     {JOB(3, 1, 1000), .count = 1, .list = {AT(10000, SIM_CRASH_NODE, 1)}}},
 };
 
 const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];

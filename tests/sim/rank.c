@@ -62,6 +62,7 @@ void sim_rank_dies(int id, int exit_status, bool is_silent)
         return;
     }
     rank->is_alive = false;
+    rank->exit_status = exit_status;
     sim_say("rank %d of generation %d ends with status %d", rank->rank, rank->generation,
             exit_status);
     if (!is_silent) {

@@ -129,11 +129,39 @@ static void check_survival(const struct cddpi_node_event *end)
     }
 }
 
+/* Whether the job has ended well: all ranks of the last generation have ended with status 0, and
+ * all nodes have said so. */
+static bool have_all_ended_well(void)
+{
+    const struct sim_group *group = sim.last_formed >= 0 ? &sim.groups[sim.last_formed] : NULL;
+
+    if (group == NULL || sim_leader()->members.generation != sim.last_formed) {
+        return false;
+    }
+    for (int i = 0; i < sim_leader()->members.count; i++) {
+        const struct cddpi_member *member = &sim_leader()->list[i];
+
+        if (member->ranks > 0 && !member->is_done) {
+            return false;
+        }
+    }
+    for (int i = 0; i < group->world; i++) {
+        if (sim.ranks[group->ids[i]].is_alive || sim.ranks[group->ids[i]].exit_status != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static void check_end(const struct cddpi_node_event *end)
 {
     bool is_complete = sim.disk.step >= sim.plan.steps;
 
     check_survival(end);
+    if (end->exit_status != 0 && sim.plan.is_elastic && sim_leader()->members.asked_signal == 0 &&
+        have_all_ended_well()) {
+        sim_break("the job ends with status %d, and all its ranks ended with 0", end->exit_status);
+    }
     if (has_to_go_on(end)) {
         sim_break("the job ends with status %d, though it could go on after the loss of %s %d",
                   end->exit_status, sim.cause.harm == SIM_KILL_RANK ? "rank" : "node",

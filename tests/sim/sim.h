@@ -149,6 +149,7 @@ struct sim_rank {
     bool is_stuck; /* computes no more */
     int node, host;
     int generation, rank;
+    int exit_status;
 };
 
 struct sim_group {
