@@ -100,10 +100,12 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
     struct cddpi_member *member = cddpi_membership_find(members, event->node);
     bool is_first = members->failure.kind == CDDPI_EVENT_NONE;
     bool is_lost = event->kind == CDDPI_EVENT_LOST;
-    /* all that its ranks had to do is done; without node 0 nothing goes on */
-    bool has_ended = members->is_elastic && member != NULL && event->node != CDDPI_LEADER &&
-                     member->ranks > 0 && member->is_done;
+    bool serves = members->outside_store == NULL && event->node == CDDPI_LEADER;
+    /* all that its ranks had to do is done; without the store nothing goes on */
+    bool has_ended = members->is_elastic && member != NULL && !serves && member->ranks > 0 &&
+                     member->is_done;
     bool takes_part = member == NULL || (member->ranks > 0 && !has_ended);
+    bool is_harmless = is_lost && !takes_part && members->generation >= 0;
 
     members->is_cut = members->is_cut || event->kind == CDDPI_EVENT_CUT;
     if (is_lost && member != NULL) {
@@ -116,12 +118,12 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
     if (members->end.kind != CDDPI_EVENT_NONE) {
         return; /* the job is over: nodes leave at different times */
     }
-    if (is_lost && !takes_part && members->generation >= 0 && event->node != members->self) {
+    if (is_harmless && event->node != members->self) {
         cddpi_member_say(step, "%s, which %s, is gone", cddpi_member_name(members, event->node),
                          has_ended ? "has ended its ranks" : "waited");
         return; /* no rank of this generation is concerned */
     }
-    if (is_first) {
+    if (is_first && !is_harmless) {
         members->failure = *event;
     }
     if (may_be_gone(members, event) && (members->is_expelled || step->event->slept_ms > 0)) {
