@@ -22,15 +22,19 @@ static bool may_be_gone(const struct cddpi_membership *members,
 {
     return event->kind == CDDPI_EVENT_CUT ||
            (event->kind == CDDPI_EVENT_LOST &&
-            (event->node == members->self || members->self == CDDPI_LEADER ||
-             event->node == CDDPI_LEADER));
+            (event->node == members->self ||
+             (members->outside_store == NULL &&
+              (members->self == CDDPI_LEADER || event->node == CDDPI_LEADER))));
 }
 
 static void say_failure(struct member_step *step, const struct cddpi_node_event *event)
 {
     const struct cddpi_membership *members = step->members;
 
-    if (event->kind == CDDPI_EVENT_CUT) {
+    if (event->kind == CDDPI_EVENT_CUT && members->outside_store != NULL) {
+        cddpi_member_say(step, "the job's store at %s is lost: %s", members->outside_store,
+                         event->text);
+    } else if (event->kind == CDDPI_EVENT_CUT) {
         cddpi_member_say(step, "%s is lost: %s", cddpi_member_name(members, CDDPI_LEADER),
                          event->text);
     } else {
@@ -48,9 +52,9 @@ static void tell_ranks(struct member_step *step, const struct cddpi_node_event *
     if (members->phase != CDDPI_MEMBERS_RUN) {
         return;
     }
-    if (event->kind != CDDPI_EVENT_FAILURE && members->self == CDDPI_LEADER &&
-        event->node > CDDPI_LEADER) {
-        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so node 0
+    if (event->kind == CDDPI_EVENT_LOST && event->node != members->self &&
+        cddpi_member_leads(members)) {
+        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so the leader
          * does */
         struct cddpi_membership_action *action = cddpi_member_do(step, CDDPI_DO_TELL_LOSS);
 
@@ -96,10 +100,12 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
     struct cddpi_member *member = cddpi_membership_find(members, event->node);
     bool is_first = members->failure.kind == CDDPI_EVENT_NONE;
     bool is_lost = event->kind == CDDPI_EVENT_LOST;
-    /* all that its ranks had to do is done; without node 0 nothing goes on */
-    bool has_ended = members->is_elastic && member != NULL && event->node != CDDPI_LEADER &&
-                     member->ranks > 0 && member->is_done;
+    bool serves = members->outside_store == NULL && event->node == CDDPI_LEADER;
+    /* all that its ranks had to do is done; without the store nothing goes on */
+    bool has_ended = members->is_elastic && member != NULL && !serves && member->ranks > 0 &&
+                     member->is_done;
     bool takes_part = member == NULL || (member->ranks > 0 && !has_ended);
+    bool is_harmless = is_lost && !takes_part && members->generation >= 0;
 
     members->is_cut = members->is_cut || event->kind == CDDPI_EVENT_CUT;
     if (is_lost && member != NULL) {
@@ -112,17 +118,19 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
     if (members->end.kind != CDDPI_EVENT_NONE) {
         return; /* the job is over: nodes leave at different times */
     }
-    if (is_lost && !takes_part && members->generation >= 0 && event->node != members->self) {
+    if (is_harmless && event->node != members->self) {
         cddpi_member_say(step, "%s, which %s, is gone", cddpi_member_name(members, event->node),
                          has_ended ? "has ended its ranks" : "waited");
         return; /* no rank of this generation is concerned */
     }
-    if (is_first) {
+    if (is_first && !is_harmless) {
         members->failure = *event;
     }
     if (may_be_gone(members, event) && (members->is_expelled || step->event->slept_ms > 0)) {
         say_given_up(step);
-    } else if (!members->is_silent && event->node != members->self && (is_first || is_lost)) {
+    } else if (!members->is_silent && (is_first || is_lost) &&
+               (event->node != members->self ||
+                (event->kind == CDDPI_EVENT_CUT && members->outside_store != NULL))) {
         say_failure(step, event);
     } else if (is_lost && event->node == members->self) {
         cddpi_member_say(step, "the others go on without this node: %s", event->text);
@@ -228,7 +236,7 @@ static void take_change(struct member_step *step, const struct cddpi_node_event 
     struct cddpi_membership *members = step->members;
 
     members->change = *event;
-    if (!members->is_silent || members->self == CDDPI_LEADER) {
+    if (!members->is_silent || cddpi_member_leads(members)) {
         cddpi_member_say(step, "%s: ranks save, and go on with other members", event->text);
     }
     if (members->phase == CDDPI_MEMBERS_RUN) {
@@ -301,7 +309,7 @@ static void say_generation(struct member_step *step, bool is_change)
     const struct cddpi_membership *members = step->members;
     char nodes[48] = "";
 
-    if (members->is_silent && members->self != CDDPI_LEADER) {
+    if (members->is_silent && !cddpi_member_leads(members)) {
         return;
     }
     if (!members->is_alone) {
@@ -316,6 +324,21 @@ static void say_generation(struct member_step *step, bool is_change)
     } else {
         cddpi_member_say(step, "restarting (%d of %d) under generation %d", members->made,
                          members->max_restarts, members->generation);
+    }
+}
+
+/* Ranks start anew after a failure. The leader that decided it has counted it; another one may have
+ * to decide about the next. */
+static void note_restart(struct member_step *step, const struct cddpi_node_event *start)
+{
+    struct cddpi_membership *members = step->members;
+    const struct cddpi_generation_outcome outcome = {.has_saved = members->has_saved,
+                                                     .may_restart = true};
+    int64_t lived_ms = (step->event->now_ns - members->start_ns) / 1000000;
+    int64_t pause_ms;
+
+    if (members->outside_store != NULL && start->node != members->self) {
+        (void)cddpi_restarts_next(&members->restarts, -1, &outcome, lived_ms, &pause_ms);
     }
 }
 
@@ -362,11 +385,14 @@ static void take_start(struct member_step *step, const struct cddpi_node_event *
         return;
     }
     if (names_one_that_is_gone(members, event)) {
-        members->leader = CDDPI_LEADER_PAUSES; /* node 0 decides again, at once */
+        members->leader = CDDPI_LEADER_PAUSES; /* the leader decides again, at once */
         members->wait_ns = step->event->now_ns;
         return;
     }
-    members->made += event->may_restart;
+    if (event->may_restart) {
+        members->made++;
+        note_restart(step, event);
+    }
     word_reason(members);
     forget_generation(members);
     members->generation = event->generation;
@@ -408,7 +434,8 @@ void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_eve
     struct cddpi_membership *members = step->members;
 
     members->end = *event;
-    if (members->self > CDDPI_LEADER && members->phase != CDDPI_MEMBERS_RUN) {
+    if (members->self >= 0 && !cddpi_member_serves(members) &&
+        members->phase != CDDPI_MEMBERS_RUN) {
         cddpi_member_publish(step, CDDPI_EVENT_BYE)->exit_status = event->exit_status;
         cddpi_member_finish(step, event->exit_status);
     } else if (members->phase == CDDPI_MEMBERS_RUN) {
@@ -430,7 +457,11 @@ static bool is_stale(const struct cddpi_membership *members, const struct cddpi_
     case CDDPI_EVENT_LOST:
         return event->node >= 0 && member == NULL;
     case CDDPI_EVENT_CHANGE:
-        return event->generation != members->generation;
+        return event->generation != members->generation ||
+               !cddpi_member_may_decide(members, event->node);
+    case CDDPI_EVENT_START:
+    case CDDPI_EVENT_END:
+        return !cddpi_member_may_decide(members, event->node);
     case CDDPI_EVENT_SIGNAL:
     case CDDPI_EVENT_LEAVE:
     case CDDPI_EVENT_SIZE:
@@ -492,7 +523,7 @@ void cddpi_member_hear(struct member_step *step)
         take_change(step, event);
         break;
     case CDDPI_EVENT_REFUSED:
-        if (members->self == CDDPI_LEADER) {
+        if (cddpi_member_leads(members)) {
             cddpi_member_say(step, "not let in: %s", event->text);
         }
         break;
@@ -518,7 +549,7 @@ void cddpi_membership_catch_up(const struct cddpi_membership *members,
     }
     if (members->change.kind != CDDPI_EVENT_NONE) {
         copy.is_silent = true;
-        copy.self = copy.self == CDDPI_LEADER ? -1 : copy.self;
+        copy.self = cddpi_member_leads(&copy) ? -1 : copy.self;
         take_change(&step, &members->change);
     }
     if (members->asked_signal != 0) {
