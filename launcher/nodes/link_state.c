@@ -18,6 +18,7 @@ cddp_status cddpi_link_init(const struct cddpi_link_options *options,
 {
     *out = (struct cddpi_link_state){
         .self = options->self,
+        .has_outside_store = options->has_outside_store,
         .limit_ms = options->limit_ms,
         .look_ms = options->look_ms,
         .answer_ms = options->answer_ms,

@@ -76,7 +76,9 @@ struct cddpi_link_options {
     const int *nodes; /* the numbers of the nodes that are there already; borrowed for the call;
                          NULL: 0 to count - 1 */
     int count;
-    uint32_t limit_ms;  /* how long a node or the store may be silent */
+    bool has_outside_store; /* no node serves the store: the process that does (self: -1) watches
+                               all nodes, and they do not watch each other */
+    uint32_t limit_ms;      /* how long a node or the store may be silent */
     uint32_t look_ms;   /* between two looks at them, and between two signs of life of this node */
     uint32_t answer_ms; /* timeout of a request */
     bool can_mend; /* a connection that has ended is made anew; false: the store is lost then (it
@@ -140,6 +142,7 @@ struct cddpi_link_hearer {
 struct cddpi_link_state {
     char job[40];
     int self;
+    bool has_outside_store;
     uint32_t limit_ms, look_ms, answer_ms;
     bool can_mend;
     struct cddpi_link_teller teller;

@@ -117,7 +117,7 @@ static bool have_ended(const struct sim_node *node)
 
 void sim_node_settle(struct sim_node *node)
 {
-    while (node->pending != 0) {
+    while (node->pending != 0) { /* without the node that was refused, it may be refused again */
         int status = node->pending;
 
         node->pending = 0;
