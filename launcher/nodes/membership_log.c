@@ -63,7 +63,11 @@ static void tell_ranks(struct member_step *step, const struct cddpi_node_event *
     }
     if (event->kind != CDDPI_EVENT_FAILURE || event->node != members->self) {
         job = &cddpi_member_do(step, CDDPI_DO_TELL)->job;
-        job->kind = CDDPI_JOB_FAILED_THERE;
+        /* the others go on without this node: its ranks must not save any more, and are killed */
+        job->kind = members->is_elastic && event->kind == CDDPI_EVENT_LOST &&
+                            event->node == members->self
+                        ? CDDPI_JOB_ORPHANED
+                        : CDDPI_JOB_FAILED_THERE;
         job->exit_status = event->exit_status;
         job->may_restart = event->may_restart;
     }

@@ -798,6 +798,19 @@ static void the_loss_of_a_node_whose_ranks_have_ended_is_no_failure(void **state
     assert_over(2, 0);
 }
 
+/* Else they would save, after a later generation may have begun. */
+static void the_ranks_of_an_expelled_node_are_killed(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 1, .rank = -1});
+    settle();
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_FAILED_THERE);
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_ORPHANED);
+    end_ranks(1, 137, false);
+    assert_over(1, 137);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -834,6 +847,7 @@ int main(void)
         cmocka_unit_test(restarts_are_counted_across_leaders),
         cmocka_unit_test(all_end_when_an_outside_store_is_lost),
         cmocka_unit_test(the_loss_of_a_node_whose_ranks_have_ended_is_no_failure),
+        cmocka_unit_test(the_ranks_of_an_expelled_node_are_killed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -171,7 +171,7 @@ void sim_group_step(int generation)
         return;
     }
     group->stalled_ns = 0;
-    sim_rule_progress(generation, "completes a step");
+    (void)sim_rule_progress(generation, "completes a step");
     group->step++;
     if (group->step >= sim.plan.steps || group->is_asked) {
         save(generation, true);
@@ -187,7 +187,7 @@ static void to_first(int generation, enum cddpi_job_event_kind kind)
     const struct sim_rank *rank = rank_of(generation, 0);
     struct sim_node *node = &sim.nodes[rank->node];
 
-    if (node->is_alive && node->runs && node->members.generation == generation) {
+    if (node->is_alive && node->runs && node->run_generation == generation) {
         sim_node_job(node, &(const struct cddpi_job_event){.kind = kind, .rank = -1, .node = -1});
     }
 }
@@ -203,8 +203,8 @@ void sim_group_saving(int generation)
         const struct sim_rank *rank = rank_of(generation, i);
         struct sim_node *node = &sim.nodes[rank->node];
 
-        if (rank->is_alive && node->is_alive && node->runs &&
-            node->members.generation == generation && !sim_is_frozen(node->host)) {
+        if (rank->is_alive && node->is_alive && node->runs && node->run_generation == generation &&
+            !sim_is_frozen(node->host)) {
             sim_node_job(node, &(const struct cddpi_job_event){
                                    .kind = CDDPI_JOB_SAVING, .rank = -1, .node = -1});
         }
@@ -250,10 +250,11 @@ void sim_group_saved(int generation, int number)
         sim_say("generation %d: the disk is full, so step %d is not saved", generation,
                 group->step);
     } else {
-        sim_rule_progress(generation, "writes a checkpoint");
-        sim_rule_checkpoint(generation, group->step);
-        sim.disk.step = group->step;
-        sim.disk.generation = generation;
+        if (sim_rule_progress(generation, "writes a checkpoint")) {
+            sim_rule_checkpoint(generation, group->step);
+            sim.disk.step = group->step;
+            sim.disk.generation = generation;
+        }
         sim_say("generation %d has saved step %d", generation, group->step);
         to_first(generation, CDDPI_JOB_SAVED);
     }
@@ -263,7 +264,7 @@ void sim_group_saved(int generation, int number)
     }
     if (!group->is_last_save) {
         sim_in(sim.plan.step_ns, SIM_STEP, generation, 0, 0);
-    } else if (sim.disk.step != group->step) {
+    } else if (sim.disk.step < group->step) {
         exit_all(generation, 1);
     } else if (group->step >= sim.plan.steps) {
         exit_all(generation, 0);

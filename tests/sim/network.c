@@ -32,6 +32,16 @@ int64_t sim_arrival(int from, int to)
     return sim.now_ns + delay_ns;
 }
 
+int sim_store_host(void)
+{
+    return sim.plan.has_outside_store ? SIM_STORE_HOST : sim.nodes[CDDPI_LEADER].host;
+}
+
+static bool is_served(void)
+{
+    return sim.plan.has_outside_store || sim.nodes[CDDPI_LEADER].is_alive;
+}
+
 bool sim_can_reach(int from, int to)
 {
     return sim.blocked_until_ns[from][to] <= sim.now_ns &&
@@ -65,7 +75,7 @@ static void carry(struct sim_message *message, int way)
 {
     struct sim_node *node = &sim.nodes[message->node];
     struct sim_side *side = &node->link.sides[message->side];
-    int there = sim.nodes[CDDPI_LEADER].host;
+    int there = sim_store_host();
     int64_t at_ns = way == 0 ? sim_arrival(node->host, there) : sim_arrival(there, node->host);
 
     if (at_ns == SIM_NEVER || sim.hosts[way == 0 ? there : node->host].is_off) {
@@ -159,13 +169,11 @@ static void perform(struct sim_message *message, enum cddpi_store_op op)
 
 void sim_store_take(struct sim_message *message)
 {
-    const struct sim_node *server = &sim.nodes[CDDPI_LEADER];
-
-    if (sim.hosts[server->host].is_off) {
+    if (sim.hosts[sim_store_host()].is_off) {
         sim_message_release(message); /* nothing answers */
         return;
     }
-    if (!server->is_alive) {
+    if (!is_served()) {
         answer(message, CDDP_ERR_IO);
         return;
     }
@@ -202,7 +210,7 @@ void sim_store_gone(const struct sim_node *node)
 {
     struct sim_message *message;
 
-    if (!sim_leader()->is_alive) {
+    if (!is_served()) {
         return;
     }
     message = sim_message_create();
@@ -227,7 +235,7 @@ static void drop_waiters(void)
 
 void sim_store_end(bool is_silent)
 {
-    int there = sim.nodes[CDDPI_LEADER].host;
+    int there = sim_store_host();
 
     drop_waiters();
     for (int i = 1; !is_silent && i < sim.node_count; i++) {

@@ -7,6 +7,11 @@
 
 struct sim_node *sim_leader(void)
 {
+    for (int i = 0; i < sim.node_count && sim.plan.has_outside_store; i++) {
+        if (sim.nodes[i].is_alive && sim.nodes[i].members.leads) {
+            return &sim.nodes[i];
+        }
+    }
     return &sim.nodes[CDDPI_LEADER];
 }
 
@@ -202,7 +207,7 @@ static void hear(struct sim_node *node, const struct cddpi_node_event *event)
 
 void sim_node_hear(struct sim_node *node, const struct cddpi_node_event *event, bool is_in_log)
 {
-    if (node->is_over) {
+    if (node->is_over || node->number == SIM_NODES) {
         return;
     }
     if (is_in_log && sim_planted(SIM_PLANT_SWAP_EVENTS) && !sim.plan.is_alone &&
@@ -250,12 +255,17 @@ void sim_node_ranks_leave(struct sim_node *node, int rank)
     sim_node_settle(node);
 }
 
+static bool has_store(void)
+{
+    return sim.plan.has_outside_store || sim.nodes[CDDPI_LEADER].is_alive;
+}
+
 void sim_node_come(int host, int nproc, bool is_first)
 {
     struct sim_node *node = &sim.nodes[sim.node_count];
     struct cddpi_membership *members = &node->members;
 
-    if (sim.node_count == SIM_NODES || (!is_first && (sim.is_ended || !sim_leader()->is_alive))) {
+    if (sim.node_count == SIM_NODES || (!is_first && (sim.is_ended || !has_store()))) {
         return;
     }
     *node = (struct sim_node){
@@ -268,6 +278,7 @@ void sim_node_come(int host, int nproc, bool is_first)
     members->most = sim.plan.most;
     members->is_elastic = sim.plan.is_elastic;
     members->is_alone = sim.plan.is_alone;
+    members->outside_store = sim.plan.has_outside_store ? "tcp://store" : NULL;
     members->least_ranks = members->most_ranks = 0;
     if (sim.plan.is_alone && sim.plan.is_elastic) {
         members->least_ranks = 1;
@@ -322,9 +333,19 @@ void sim_node_gone(struct sim_node *node, bool is_silent)
             }
         }
     }
-    if (node->number == CDDPI_LEADER) {
+    if (node->number == CDDPI_LEADER && !sim.plan.has_outside_store) {
         sim_store_end(is_silent);
     } else if (!is_silent) {
-        sim_at(sim_arrival(node->host, sim_leader()->host), SIM_GONE, node->number, 0, 0);
+        sim_at(sim_arrival(node->host, sim_store_host()), SIM_GONE, node->number, 0, 0);
+    }
+}
+
+void sim_node_serve(void)
+{
+    struct sim_node *node = &sim.nodes[SIM_NODES];
+
+    if (sim.plan.has_outside_store) {
+        *node = (struct sim_node){.is_alive = true, .host = SIM_STORE_HOST, .number = SIM_NODES};
+        sim_link_open(node);
     }
 }

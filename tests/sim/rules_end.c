@@ -10,8 +10,9 @@ void sim_rule_exit(const struct sim_node *node)
     const struct cddpi_membership *members = &node->members;
     bool has_reason = members->end.kind != CDDPI_EVENT_NONE || members->has_left ||
                       members->is_cut || node->lost_at >= 0 || node->is_apart || node->orphaned ||
-                      node->number == CDDPI_LEADER;
+                      node->number == CDDPI_LEADER || members->leads;
 
+    sim_rule_ends(node);
     for (int i = 0; i < sim.rank_count; i++) {
         if (sim.ranks[i].is_alive && sim.ranks[i].node == node->number) {
             sim_break("node %d ends, and its rank %d of generation %d lives", node->number,
@@ -21,7 +22,8 @@ void sim_rule_exit(const struct sim_node *node)
     if (members->is_cut && !sim.was_harmed && !sim.is_ended) {
         sim_break("node %d is cut off, and nothing has happened to it", node->number);
     }
-    if (members->is_expelled && node->number == CDDPI_LEADER && sim.plan.is_elastic) {
+    if (members->is_expelled && node->number == CDDPI_LEADER && sim.plan.is_elastic &&
+        !sim.plan.has_outside_store) {
         sim_break("node %d has said that the others went on without it, and they did not",
                   node->number);
     }
@@ -56,7 +58,7 @@ static void check_waiting(const struct sim_node *node)
     const struct cddpi_membership *members = &node->members;
     bool is_kept;
 
-    if (node->number != CDDPI_LEADER) {
+    if (node != sim_leader() || sim.plan.has_outside_store) {
         return;
     }
     is_kept = members->phase == CDDPI_MEMBERS_RUN && members->is_elastic &&
@@ -80,7 +82,7 @@ void sim_rule_waits(const struct sim_node *node)
 {
     const struct cddpi_membership *members = &node->members;
     bool counts_time = members->phase == CDDPI_MEMBERS_LEAVE ||
-                       (node->number == CDDPI_LEADER && members->phase != CDDPI_MEMBERS_RUN &&
+                       (members->leads && members->phase != CDDPI_MEMBERS_RUN &&
                         (members->leader == CDDPI_LEADER_PAUSES ||
                          members->leader == CDDPI_LEADER_GATHERS));
 
@@ -161,7 +163,7 @@ void sim_rule_finally(void)
     if (living[0] != '\0') {
         sim_break("nothing happens any more:%s", living);
     }
-    if (!sim.is_ended && !sim.was_harmed) {
+    if (!sim.is_ended && !sim.was_harmed && !sim.plan.has_outside_store) {
         sim_break("the job has no end");
     }
 }

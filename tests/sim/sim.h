@@ -19,6 +19,7 @@
 
 enum {
     SIM_HOSTS = 8,
+    SIM_STORE_HOST = SIM_HOSTS,
     SIM_NODES = 24, /* cddp-run processes of one history */
     SIM_LOCAL = 3,  /* most ranks of a node */
     SIM_WORLD = 24, /* most ranks of a generation */
@@ -125,7 +126,8 @@ struct sim_node {
     struct cddpi_job_state job;
     struct cddpi_job_rank ranks[SIM_LOCAL];
     int rank_ids[SIM_LOCAL];
-    bool runs; /* its ranks are started, and its job state machine is in use */
+    bool runs;          /* its ranks are started, and its job state machine is in use */
+    int run_generation; /* of these ranks */
     struct sim_link link;
     int64_t busy_until_ns;
     int64_t asked_ns, ended_ns; /* when it was asked to leave, and its ranks have ended */
@@ -209,7 +211,8 @@ struct sim_disturbance {
 
 struct sim_plan {
     bool is_alone, is_elastic;
-    int hosts; /* at the beginning */
+    bool has_outside_store; /* cddp-run --store serves it, on a host of its own that never fails */
+    int hosts;              /* at the beginning */
     int least, most;
     int nproc[SIM_HOSTS];
     int max_restarts;
@@ -243,8 +246,8 @@ struct sim {
 
     struct sim_plan plan;
     int64_t quiet_ns; /* from then on nothing is disturbed */
-    struct sim_host hosts[SIM_HOSTS];
-    int64_t blocked_until_ns[SIM_HOSTS][SIM_HOSTS];
+    struct sim_host hosts[SIM_HOSTS + 1];
+    int64_t blocked_until_ns[SIM_HOSTS + 1][SIM_HOSTS + 1];
 
     int event_count;
     int log_count;
@@ -254,7 +257,7 @@ struct sim {
     int64_t requests;
     struct cddpi_table *table; /* of the store */
 
-    struct sim_node nodes[SIM_NODES];
+    struct sim_node nodes[SIM_NODES + 1]; /* the last one is that of an outside store */
     int node_count;
     struct sim_rank ranks[SIM_GENERATIONS * SIM_WORLD];
     int rank_count;
@@ -306,6 +309,8 @@ const char *sim_harm_name(enum sim_harm harm);
 /** When what is sent now arrives; SIM_NEVER. */
 int64_t sim_arrival(int from, int to);
 bool sim_can_reach(int from, int to);
+/** Where the job's store is. */
+int sim_store_host(void);
 void sim_send(struct sim_message *message);
 struct sim_message *sim_message_create(void);
 void sim_message_release(struct sim_message *message);
@@ -333,6 +338,8 @@ void sim_link_fini(struct sim_node *node);
 /* node.c */
 void sim_node_come(int host, int nproc, bool is_first);
 void sim_node_begin(struct sim_node *node);
+/** The process of an outside store, which watches all nodes. */
+void sim_node_serve(void);
 void sim_node_hear(struct sim_node *node, const struct cddpi_node_event *event, bool is_in_log);
 void sim_node_time(struct sim_node *node);
 void sim_node_signal(struct sim_node *node, int number);
@@ -342,6 +349,7 @@ void sim_node_ranks_leave(struct sim_node *node, int rank);
 void sim_node_settle(struct sim_node *node);
 /** The process is gone: killed, or since it has finished. */
 void sim_node_gone(struct sim_node *node, bool is_silent);
+/** The node that leads. */
 struct sim_node *sim_leader(void);
 int64_t sim_slept_ms(const struct sim_node *node);
 
@@ -374,8 +382,11 @@ void sim_rule_appended(const struct cddpi_node_event *event);
 void sim_rule_view(const struct sim_node *node);
 void sim_rule_fork(const struct sim_node *node, int generation, int rank);
 void sim_rule_formed(int generation);
-void sim_rule_progress(int generation, const char *what);
+/** Returns whether that counts: see README.md for what an outside store does not prevent. */
+bool sim_rule_progress(int generation, const char *what);
 void sim_rule_checkpoint(int generation, int step);
+/** This node may be the first that has heard END. */
+void sim_rule_ends(const struct sim_node *node);
 void sim_rule_exit(const struct sim_node *node);
 /** A machine that waits has a deadline. */
 void sim_rule_waits(const struct sim_node *node);

@@ -128,7 +128,7 @@ static int host_of(const struct sim_event *event)
     case SIM_WAITED:
     case SIM_GONE:
     case SIM_TOLD:
-        return sim.nodes[CDDPI_LEADER].host;
+        return sim_store_host();
     case SIM_SAVING:
     case SIM_SAVED:
         return sim.ranks[sim.groups[event->a].ids[0]].host;
@@ -282,6 +282,7 @@ bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells)
     for (int i = 0; i < sim.plan.hosts; i++) {
         sim_node_come(i, sim.plan.nproc[i], true);
     }
+    sim_node_serve();
     for (int i = 0; i < sim.plan.hosts; i++) {
         sim_node_begin(&sim.nodes[i]);
     }
@@ -310,6 +311,9 @@ bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells)
     sim_store_fini();
     for (int i = 0; i < sim.node_count; i++) {
         sim_link_fini(&sim.nodes[i]);
+    }
+    if (sim.plan.has_outside_store) {
+        sim_link_fini(&sim.nodes[SIM_NODES]);
     }
     return sim.broken[0] == '\0';
 }
