@@ -26,7 +26,7 @@ void sim_cause_is(enum sim_harm harm, int node, int rank, int exit_status)
 
     if (members->phase != CDDPI_MEMBERS_RUN || group->is_asked || group->is_finished ||
         group->is_saving || group->is_broken || member == NULL || member->ranks == 0 ||
-        member->is_done || node == CDDPI_LEADER) {
+        member->is_done || node == CDDPI_LEADER || sim.plan.has_store) {
         sim.cause.count = 10; /* its consequences depend on more */
         return;
     }
@@ -189,6 +189,9 @@ static void check_end(const struct cddpi_node_event *end)
 
 void sim_rule_appended(const struct cddpi_node_event *event)
 {
+    if (!sim_outside_counts(event)) {
+        return;
+    }
     switch (event->kind) {
     case CDDPI_EVENT_START:
         check_start(event);
