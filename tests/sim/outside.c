@@ -8,7 +8,7 @@
 #include <string.h>
 
 static struct cddpi_membership shadow;
-static struct cddpi_member shadow_list[SIM_NODES];
+static struct cddpi_job_member shadow_list[SIM_NODES];
 
 int sim_store_host(void)
 {
