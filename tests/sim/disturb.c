@@ -305,6 +305,9 @@ static void disturb_node(const struct sim_disturbance *next, struct sim_node *no
         break;
     default:
         sim.was_asked = true;
+        if (node->members.has_asked_leave) { /* a second signal kills its ranks */
+            note_harm(next);
+        }
         sim_node_signal(node, next->harm == SIM_TERM_NODE   ? SIGTERM
                               : next->harm == SIM_USR1_NODE ? SIGUSR1
                                                             : SIGINT);
