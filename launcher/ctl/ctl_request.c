@@ -208,9 +208,9 @@ bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
                             char out_text[CDDPI_CTL_TEXT_BYTES])
 {
     const struct cddpi_job_member *member = request->command == CDDPI_CTL_REMOVE_NODE &&
-                                                request->number >= 0
-                                            ? cddpi_membership_find(members, request->number)
-                                            : NULL;
+                                                    request->number >= 0
+                                                ? cddpi_membership_find(members, request->number)
+                                                : NULL;
     /* a spare is gone at once, and between generations the next one says how the job goes on */
     bool is_gone = member != NULL && !member->is_there && members->phase == CDDPI_MEMBERS_RUN;
 
