@@ -251,9 +251,9 @@ static void block(int from, int to, int64_t lasts_ns)
 /* Mostly between a host and node 0's, sometimes between it and all others. */
 static void cut_links(const struct sim_disturbance *next, const struct sim_node *node)
 {
-    int other = next->target % 10 < 6 ? sim_leader()->host : next->target % SIM_HOSTS;
+    int other = next->target % 10 < 6 ? sim_store_host() : next->target % SIM_HOSTS;
 
-    for (int i = 0; i < SIM_HOSTS; i++) {
+    for (int i = 0; i <= SIM_HOSTS; i++) {
         if (next->target % 10 == 9 || i == other) {
             block(node->host, i, next->lasts_ns);
             if (next->harm == SIM_CUT_LINK) {
@@ -268,7 +268,7 @@ static void break_connection(const struct sim_disturbance *next, struct sim_node
     enum cddpi_link_side side = next->target % 2 == 0 ? CDDPI_LINK_TELLER : CDDPI_LINK_HEARER;
     int connection = node->link.sides[side].connection;
 
-    if (node->number == CDDPI_LEADER) { /* its store is in its own process */
+    if (node->number == CDDPI_LEADER && !sim.plan.has_store) { /* it serves the store itself */
         return;
     }
     for (int i = 0; i < SIM_MESSAGES; i++) { /* what is under way may or may not arrive */
@@ -306,6 +306,9 @@ static void disturb_node(const struct sim_disturbance *next, struct sim_node *no
         break;
     default:
         sim.was_asked = true;
+        if (node->members.has_asked_leave) { /* a second signal kills its ranks */
+            note_harm(next);
+        }
         sim_node_signal(node, next->harm == SIM_TERM_NODE   ? SIGTERM
                               : next->harm == SIM_USR1_NODE ? SIGUSR1
                                                             : SIGINT);
@@ -318,6 +321,9 @@ static bool may_end_job(enum sim_harm harm, const struct sim_node *node)
 {
     bool is_leader = node != NULL && node->number == CDDPI_LEADER;
 
+    if (sim.plan.has_store) { /* also a node that was cut off ends, and those that follow it */
+        return harm != SIM_KILL_RANK;
+    }
     return harm == SIM_TERM_JOB || harm == SIM_FULL_DISK || harm == SIM_TERM_RANK ||
            (is_leader && (harm == SIM_CRASH_NODE || harm == SIM_POWER_OFF || harm == SIM_ORPHAN ||
                           harm == SIM_TERM_NODE || harm == SIM_USR1_NODE)) ||
@@ -329,7 +335,8 @@ void sim_disturb(const struct sim_disturbance *next)
     struct sim_node *node = living_node(next->target);
     bool ends = next->harm == SIM_CRASH_NODE || next->harm == SIM_POWER_OFF;
 
-    if (node != NULL && node->number == CDDPI_LEADER && ends && next->target % 7 < 5) {
+    if (node != NULL && node->number == CDDPI_LEADER && ends && !sim.plan.has_store &&
+        next->target % 7 < 5) {
         node = living_node(next->target + 1); /* the job seldom ends with node 0 */
     }
     if (sim.is_ended && next->harm != SIM_FREEZE && next->harm != SIM_CUT_LINK &&

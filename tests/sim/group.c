@@ -20,6 +20,18 @@ static int first_dead(const struct sim_group *group)
     return -1;
 }
 
+/* Without node 0's store, a node that was frozen, and given up, may wake with rank 0, or with all
+ * ranks of its generation. What it writes then is swept away by the next generation (snapshot.h),
+ * but for what its ranks begin before their supervisor, which wakes with them, hears of its loss.
+ * Nothing can prevent that (doc/reliability.md); here its ranks wait for their end. */
+static bool is_given_up(int generation)
+{
+    const struct sim_group *group = &sim.groups[generation];
+
+    return sim.plan.has_store && generation < sim.last_formed &&
+           sim.nodes[sim.ranks[group->ids[0]].node].lost_at >= 0;
+}
+
 void sim_group_joined(int generation)
 {
     struct sim_group *group = &sim.groups[generation];
@@ -29,6 +41,11 @@ void sim_group_joined(int generation)
     }
     if (group->is_broken) { /* one has died since it came */
         sim_group_fail(generation, first_dead(group), false);
+        return;
+    }
+    if (is_given_up(generation)) {
+        sim_say("generation %d would begin: its node was frozen, and hears that it is given up",
+                generation);
         return;
     }
     group->is_formed = true;
@@ -170,6 +187,11 @@ void sim_group_step(int generation)
         stall(generation, obstacle);
         return;
     }
+    if (is_given_up(generation)) {
+        sim_say("generation %d computes: its node was frozen, and hears that it is given up",
+                generation);
+        return;
+    }
     group->stalled_ns = 0;
     sim_rule_progress(generation, "completes a step");
     group->step++;
@@ -249,6 +271,8 @@ void sim_group_saved(int generation, int number)
         }
         sim_say("generation %d: the disk is full, so step %d is not saved", generation,
                 group->step);
+    } else if (is_given_up(generation)) {
+        sim_say("generation %d finds its checkpoint swept away by the next one", generation);
     } else {
         sim_rule_progress(generation, "writes a checkpoint");
         sim_rule_checkpoint(generation, group->step);

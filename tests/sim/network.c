@@ -65,7 +65,7 @@ static void carry(struct sim_message *message, int way)
 {
     struct sim_node *node = &sim.nodes[message->node];
     struct sim_side *side = &node->link.sides[message->side];
-    int there = sim.nodes[CDDPI_LEADER].host;
+    int there = sim_store_host();
     int64_t at_ns = way == 0 ? sim_arrival(node->host, there) : sim_arrival(there, node->host);
 
     if (at_ns == SIM_NEVER || sim.hosts[way == 0 ? there : node->host].is_off) {
@@ -159,13 +159,11 @@ static void perform(struct sim_message *message, enum cddpi_store_op op)
 
 void sim_store_take(struct sim_message *message)
 {
-    const struct sim_node *server = &sim.nodes[CDDPI_LEADER];
-
-    if (sim.hosts[server->host].is_off) {
+    if (sim.hosts[sim_store_host()].is_off) {
         sim_message_release(message); /* nothing answers */
         return;
     }
-    if (!server->is_alive) {
+    if (!sim_store_is_served()) {
         answer(message, CDDP_ERR_IO);
         return;
     }
@@ -202,7 +200,7 @@ void sim_store_gone(const struct sim_node *node)
 {
     struct sim_message *message;
 
-    if (!sim_leader()->is_alive) {
+    if (!sim_store_is_served()) {
         return;
     }
     message = sim_message_create();

@@ -5,11 +5,6 @@
 #include <signal.h>
 #include <string.h>
 
-struct sim_node *sim_leader(void)
-{
-    return &sim.nodes[CDDPI_LEADER];
-}
-
 /* --- actions of the members' machine --- */
 
 static void start_generation(struct sim_node *node, const struct cddpi_membership_action *action)
@@ -202,7 +197,7 @@ static void hear(struct sim_node *node, const struct cddpi_node_event *event)
 
 void sim_node_hear(struct sim_node *node, const struct cddpi_node_event *event, bool is_in_log)
 {
-    if (node->is_over) {
+    if (node->is_over || node->number == SIM_WATCHER) {
         return;
     }
     if (is_in_log && sim_planted(SIM_PLANT_SWAP_EVENTS) && !sim.plan.is_alone &&
@@ -255,7 +250,7 @@ void sim_node_come(int host, int nproc, bool is_first)
     struct sim_node *node = &sim.nodes[sim.node_count];
     struct cddpi_membership *members = &node->members;
 
-    if (sim.node_count == SIM_NODES || (!is_first && (sim.is_ended || !sim_leader()->is_alive))) {
+    if (sim.node_count == SIM_NODES || (!is_first && (sim.is_ended || !sim_store_is_served()))) {
         return;
     }
     *node = (struct sim_node){
@@ -268,6 +263,7 @@ void sim_node_come(int host, int nproc, bool is_first)
     members->most = sim.plan.most;
     members->is_elastic = sim.plan.is_elastic;
     members->is_alone = sim.plan.is_alone;
+    members->outside_store = sim.plan.has_store ? SIM_STORE : NULL;
     members->least_ranks = members->most_ranks = 0;
     if (sim.plan.is_alone && sim.plan.is_elastic) {
         members->least_ranks = 1;
@@ -322,9 +318,9 @@ void sim_node_gone(struct sim_node *node, bool is_silent)
             }
         }
     }
-    if (node->number == CDDPI_LEADER) {
+    if (node->number == CDDPI_LEADER && !sim.plan.has_store) {
         sim_store_end(is_silent);
     } else if (!is_silent) {
-        sim_at(sim_arrival(node->host, sim_leader()->host), SIM_GONE, node->number, 0, 0);
+        sim_at(sim_arrival(node->host, sim_store_host()), SIM_GONE, node->number, 0, 0);
     }
 }

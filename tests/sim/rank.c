@@ -109,7 +109,7 @@ static void join(int id)
 
     if (group->is_told) {
         fail(id, -1);
-    } else if (!sim_can_reach(rank->host, sim_leader()->host)) {
+    } else if (!sim_can_reach(rank->host, sim_store_host())) {
         sim_in(200 * SIM_MS, SIM_RANK_JOINS, id, 0, 0);
     } else {
         rank->has_joined = true;

@@ -26,7 +26,7 @@ void sim_cause_is(enum sim_harm harm, int node, int rank, int exit_status)
 
     if (members->phase != CDDPI_MEMBERS_RUN || group->is_asked || group->is_finished ||
         group->is_saving || group->is_broken || member == NULL || member->ranks == 0 ||
-        member->is_done || node == CDDPI_LEADER) {
+        member->is_done || node == CDDPI_LEADER || sim.plan.has_store) {
         sim.cause.count = 10; /* its consequences depend on more */
         return;
     }
@@ -207,6 +207,9 @@ static void check_once(const struct cddpi_node_event *event)
 
 void sim_rule_appended(const struct cddpi_node_event *event)
 {
+    if (!sim_outside_counts(event)) {
+        return;
+    }
     check_once(event);
     switch (event->kind) {
     case CDDPI_EVENT_START:

@@ -56,7 +56,7 @@ static void check_waiting(const struct sim_node *node)
     const struct cddpi_membership *members = &node->members;
     bool is_kept;
 
-    if (node->number != CDDPI_LEADER) {
+    if (node != sim_leader() || sim.plan.has_store) {
         return;
     }
     is_kept = members->phase == CDDPI_MEMBERS_RUN && members->is_elastic &&
@@ -80,7 +80,7 @@ void sim_rule_waits(const struct sim_node *node)
 {
     const struct cddpi_membership *members = &node->members;
     bool counts_time = members->phase == CDDPI_MEMBERS_LEAVE ||
-                       (node->number == CDDPI_LEADER && members->phase != CDDPI_MEMBERS_RUN &&
+                       (members->leads && members->phase != CDDPI_MEMBERS_RUN &&
                         (members->leader == CDDPI_LEADER_PAUSES ||
                          members->leader == CDDPI_LEADER_GATHERS));
 
@@ -161,7 +161,7 @@ void sim_rule_finally(void)
     if (living[0] != '\0') {
         sim_break("nothing happens any more:%s", living);
     }
-    if (!sim.is_ended && !sim.was_harmed) {
+    if (!sim.is_ended && !sim.was_harmed && !(sim.plan.has_store && sim.was_asked)) {
         sim_break("the job has no end");
     }
 }

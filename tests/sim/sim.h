@@ -25,8 +25,12 @@ enum {
     SIM_GENERATIONS = 48,
     SIM_EVENTS = 1024,  /* of the job's log and on their way to it */
     SIM_MESSAGES = 512, /* under way */
-    SIM_DISTURBANCES = 12
+    SIM_DISTURBANCES = 12,
+    SIM_STORE_HOST = SIM_HOSTS, /* of a store that no node serves */
+    SIM_WATCHER = SIM_NODES     /* the process that serves it */
 };
+
+#define SIM_STORE "tcp://store:29500"
 
 #define SIM_MS INT64_C(1000000)
 #define SIM_S INT64_C(1000000000)
@@ -209,7 +213,8 @@ struct sim_disturbance {
 
 struct sim_plan {
     bool is_alone, is_elastic;
-    int hosts; /* at the beginning */
+    bool has_store; /* the store is in a process of its own */
+    int hosts;      /* at the beginning */
     int least, most;
     int nproc[SIM_HOSTS];
     int max_restarts;
@@ -243,8 +248,8 @@ struct sim {
 
     struct sim_plan plan;
     int64_t quiet_ns; /* from then on nothing is disturbed */
-    struct sim_host hosts[SIM_HOSTS];
-    int64_t blocked_until_ns[SIM_HOSTS][SIM_HOSTS];
+    struct sim_host hosts[SIM_HOSTS + 1];
+    int64_t blocked_until_ns[SIM_HOSTS + 1][SIM_HOSTS + 1];
 
     int event_count;
     int log_count;
@@ -254,7 +259,7 @@ struct sim {
     int64_t requests;
     struct cddpi_table *table; /* of the store */
 
-    struct sim_node nodes[SIM_NODES];
+    struct sim_node nodes[SIM_NODES + 1];
     int node_count;
     struct sim_rank ranks[SIM_GENERATIONS * SIM_WORLD];
     int rank_count;
@@ -293,7 +298,7 @@ int64_t sim_when(int host, int64_t clock_ns);
 bool sim_is_frozen(int host);
 /** One history, of @p plan or (NULL) of one that is drawn. Returns whether all rules hold; else
  * sim.broken says which does not. */
-bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells);
+bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool is_outside, bool tells);
 
 /* disturb.c: what kind of job this is, and what happens to it */
 void sim_draw_plan(void);
@@ -316,6 +321,18 @@ void sim_store_gone(const struct sim_node *node);
 /** The process of node 0 has ended, or (@p is_silent) its host. */
 void sim_store_end(bool is_silent);
 void sim_store_fini(void);
+
+/* outside.c */
+/** Where the store is served, and whether it still is. */
+int sim_store_host(void);
+bool sim_store_is_served(void);
+/** The node that leads at the end of the log. */
+struct sim_node *sim_leader(void);
+/** If the store is outside: start the process that serves it. */
+void sim_outside_begin(void);
+/** @p event is in the log. Returns whether it counts: a decision of a node that does not lead does
+ *  not. */
+bool sim_outside_counts(const struct cddpi_node_event *event);
 
 /* link.c */
 void sim_link_open(struct sim_node *node);
@@ -342,7 +359,6 @@ void sim_node_ranks_leave(struct sim_node *node, int rank);
 void sim_node_settle(struct sim_node *node);
 /** The process is gone: killed, or since it has finished. */
 void sim_node_gone(struct sim_node *node, bool is_silent);
-struct sim_node *sim_leader(void);
 int64_t sim_slept_ms(const struct sim_node *node);
 
 /* supervise.c: a node's ranks */

@@ -128,7 +128,7 @@ static int host_of(const struct sim_event *event)
     case SIM_WAITED:
     case SIM_GONE:
     case SIM_TOLD:
-        return sim.nodes[CDDPI_LEADER].host;
+        return sim_store_host();
     case SIM_SAVING:
     case SIM_SAVED:
         return sim.ranks[sim.groups[event->a].ids[0]].host;
@@ -270,7 +270,7 @@ static void set_up(uint64_t seed, int plant, bool tells)
     }
 }
 
-bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells)
+bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool is_outside, bool tells)
 {
     set_up(seed, plant, tells);
     if (plan != NULL) {
@@ -278,6 +278,7 @@ bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells)
     } else {
         sim_draw_plan();
     }
+    sim.plan.has_store = sim.plan.has_store || (is_outside && !sim.plan.is_alone);
     sim_begin_plan();
     for (int i = 0; i < sim.plan.hosts; i++) {
         sim_node_come(i, sim.plan.nproc[i], true);
@@ -285,6 +286,7 @@ bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells)
     for (int i = 0; i < sim.plan.hosts; i++) {
         sim_node_begin(&sim.nodes[i]);
     }
+    sim_outside_begin();
     while (sim.heap_count > 0 && sim.broken[0] == '\0' && !is_quiet()) {
         struct sim_event event = pop();
         int host = host_of(&event);
@@ -310,6 +312,9 @@ bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells)
     sim_store_fini();
     for (int i = 0; i < sim.node_count; i++) {
         sim_link_fini(&sim.nodes[i]);
+    }
+    if (sim.plan.has_store) {
+        sim_link_fini(&sim.nodes[SIM_WATCHER]);
     }
     return sim.broken[0] == '\0';
 }
