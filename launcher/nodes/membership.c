@@ -1,5 +1,5 @@
-/* membership.c - owns what a node knows of the job's members: it follows the job's log. Node 0 also
- * decides (membership_leader.c). */
+/* membership.c - owns what a node knows of the job's members: it follows the job's log. The node
+ * that leads also decides (membership_leader.c). */
 #include "launcher/nodes/membership_own.h"
 
 #include <assert.h>
@@ -114,11 +114,12 @@ struct cddpi_member *cddpi_member_own(const struct cddpi_membership *members)
 
 bool cddpi_member_is_alone(const struct cddpi_membership *members)
 {
-    const struct cddpi_member *leader = cddpi_membership_find(members, CDDPI_LEADER);
+    const struct cddpi_member *server = cddpi_membership_find(members, CDDPI_LEADER);
+    const struct cddpi_member *own = cddpi_member_own(members);
+    bool needs_server = members->outside_store == NULL && members->self > CDDPI_LEADER;
 
-    return members->is_cut || (members->self > CDDPI_LEADER && leader != NULL && leader->is_lost) ||
-           (members->self >= 0 && members->self != CDDPI_LEADER &&
-            cddpi_member_own(members) != NULL && cddpi_member_own(members)->is_lost);
+    return members->is_cut || (needs_server && server != NULL && server->is_lost) ||
+           (own != NULL && own->is_lost && !cddpi_member_serves(members));
 }
 
 bool cddpi_member_all_done(const struct cddpi_membership *members)
@@ -152,7 +153,7 @@ static void take_ranks_end(struct member_step *step)
     done->exit_status = members->own.exit_status & 255;
     done->has_saved = members->own.has_saved;
     done->may_restart = members->own.may_restart;
-    if (members->end.kind != CDDPI_EVENT_NONE && members->self > CDDPI_LEADER) {
+    if (members->end.kind != CDDPI_EVENT_NONE && !cddpi_member_serves(members)) {
         const struct cddpi_node_event end = members->end;
 
         cddpi_member_take_end(step, &end);
@@ -165,7 +166,7 @@ static void take_own_signal(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
     int number = step->event->number;
-    bool leaves = members->is_elastic && !members->is_alone && members->self > CDDPI_LEADER &&
+    bool leaves = members->is_elastic && !members->is_alone && !cddpi_member_serves(members) &&
                   (number == SIGTERM || number == SIGUSR1);
 
     if (members->is_cut) {
@@ -189,7 +190,7 @@ static void take_rank_leave(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
     /* node 0 serves the store, so it keeps a rank */
-    int least = members->is_alone ? members->least_ranks : members->self == CDDPI_LEADER ? 1 : 0;
+    int least = members->is_alone ? members->least_ranks : cddpi_member_serves(members) ? 1 : 0;
     int ranks = members->own_size > 0 ? members->own_size : cddpi_member_own(members)->nproc;
     int left = ranks > least ? ranks - 1 : ranks;
     struct cddpi_node_event *event;
@@ -205,6 +206,16 @@ static void take_rank_leave(struct member_step *step)
     members->has_asked_leave = left == 0;
 }
 
+/* The user asks for an event, such as another number of ranks. */
+static void take_wish(struct member_step *step)
+{
+    const struct cddpi_node_event *wish = step->event->heard;
+    struct cddpi_node_event *event = cddpi_member_publish(step, wish->kind);
+
+    event->node = wish->node;
+    event->number = wish->number;
+}
+
 /* Nothing that this node could wait for can come any more. */
 static void end_alone(struct member_step *step)
 {
@@ -215,13 +226,23 @@ static void end_alone(struct member_step *step)
     }
 }
 
+/* This node's cddp-run goes, and its ranks with it. A job that goes on without nodes loses only
+ * this node. */
 static void lose_parent(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
+    const struct cddpi_member *own = cddpi_member_own(members);
 
+    if (members->is_elastic && !members->is_alone && !cddpi_member_serves(members) && own != NULL &&
+        own->is_there) {
+        struct cddpi_node_event *lost = cddpi_member_publish(step, CDDPI_EVENT_LOST);
+
+        lost->exit_status = 1;
+        snprintf(lost->text, sizeof lost->text, "its cddp-run, or what started it, was killed");
+    }
     if (members->phase == CDDPI_MEMBERS_LEAVE) {
         cddpi_member_finish(step, members->exit_status);
-    } else if (members->self == CDDPI_LEADER && members->phase != CDDPI_MEMBERS_RUN) {
+    } else if (cddpi_member_serves(members) && members->phase != CDDPI_MEMBERS_RUN) {
         cddpi_leader_end(step, members->own.exit_status != 0 ? members->own.exit_status : 1);
     } else {
         end_alone(step);
@@ -261,15 +282,25 @@ void cddpi_membership_step(struct cddpi_membership *members,
     case CDDPI_MEMBERS_RANK_LEAVES:
         take_rank_leave(&step);
         break;
+    case CDDPI_MEMBERS_ASKED:
+        take_wish(&step);
+        break;
     case CDDPI_MEMBERS_ORPHANED:
         lose_parent(&step);
         break;
     case CDDPI_MEMBERS_TIME:
         break;
     }
-    if (members->self == CDDPI_LEADER && members->phase != CDDPI_MEMBERS_OVER) {
+    cddpi_member_note_leader(members);
+    if (members->phase == CDDPI_MEMBERS_OVER) {
+        return;
+    }
+    if (members->leads) {
         cddpi_leader_consider(&step);
-    } else if (members->self > CDDPI_LEADER && cddpi_member_is_alone(members)) {
-        end_alone(&step);
+    } else {
+        members->deadline_ns = CDDPI_JOB_NEVER;
+        if (members->self >= 0 && cddpi_member_is_alone(members)) {
+            end_alone(&step);
+        }
     }
 }

@@ -22,15 +22,19 @@ static bool may_be_gone(const struct cddpi_membership *members,
 {
     return event->kind == CDDPI_EVENT_CUT ||
            (event->kind == CDDPI_EVENT_LOST &&
-            (event->node == members->self || members->self == CDDPI_LEADER ||
-             event->node == CDDPI_LEADER));
+            (event->node == members->self ||
+             (members->outside_store == NULL &&
+              (members->self == CDDPI_LEADER || event->node == CDDPI_LEADER))));
 }
 
 static void say_failure(struct member_step *step, const struct cddpi_node_event *event)
 {
     const struct cddpi_membership *members = step->members;
 
-    if (event->kind == CDDPI_EVENT_CUT) {
+    if (event->kind == CDDPI_EVENT_CUT && members->outside_store != NULL) {
+        cddpi_member_say(step, "the job's store at %s is lost: %s", members->outside_store,
+                         event->text);
+    } else if (event->kind == CDDPI_EVENT_CUT) {
         cddpi_member_say(step, "%s is lost: %s", cddpi_member_name(members, CDDPI_LEADER),
                          event->text);
     } else {
@@ -48,9 +52,9 @@ static void tell_ranks(struct member_step *step, const struct cddpi_node_event *
     if (members->phase != CDDPI_MEMBERS_RUN) {
         return;
     }
-    if (event->kind != CDDPI_EVENT_FAILURE && members->self == CDDPI_LEADER &&
-        event->node > CDDPI_LEADER) {
-        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so node 0
+    if (event->kind == CDDPI_EVENT_LOST && event->node != members->self &&
+        cddpi_member_leads(members)) {
+        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so the leader
          * does */
         struct cddpi_membership_action *action = cddpi_member_do(step, CDDPI_DO_TELL_LOSS);
 
@@ -96,7 +100,12 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
     struct cddpi_member *member = cddpi_membership_find(members, event->node);
     bool is_first = members->failure.kind == CDDPI_EVENT_NONE;
     bool is_lost = event->kind == CDDPI_EVENT_LOST;
-    bool takes_part = member == NULL || member->ranks > 0;
+    bool serves = members->outside_store == NULL && event->node == CDDPI_LEADER;
+    /* all that its ranks had to do is done; without the store nothing goes on */
+    bool has_ended = members->is_elastic && member != NULL && !serves && member->ranks > 0 &&
+                     member->is_done;
+    bool takes_part = member == NULL || (member->ranks > 0 && !has_ended);
+    bool is_harmless = is_lost && !takes_part && members->generation >= 0;
 
     members->is_cut = members->is_cut || event->kind == CDDPI_EVENT_CUT;
     if (is_lost && member != NULL) {
@@ -109,17 +118,19 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
     if (members->end.kind != CDDPI_EVENT_NONE) {
         return; /* the job is over: nodes leave at different times */
     }
-    if (is_lost && !takes_part && members->generation >= 0 && event->node != members->self) {
-        cddpi_member_say(step, "%s, which waited, is gone",
-                         cddpi_member_name(members, event->node));
+    if (is_harmless && event->node != members->self) {
+        cddpi_member_say(step, "%s, which %s, is gone", cddpi_member_name(members, event->node),
+                         has_ended ? "has ended its ranks" : "waited");
         return; /* no rank of this generation is concerned */
     }
-    if (is_first) {
+    if (is_first && !is_harmless) {
         members->failure = *event;
     }
     if (may_be_gone(members, event) && (members->is_expelled || step->event->slept_ms > 0)) {
         say_given_up(step);
-    } else if (!members->is_silent && event->node != members->self && (is_first || is_lost)) {
+    } else if (!members->is_silent && (is_first || is_lost) &&
+               (event->node != members->self ||
+                (event->kind == CDDPI_EVENT_CUT && members->outside_store != NULL))) {
         say_failure(step, event);
     } else if (is_lost && event->node == members->self) {
         cddpi_member_say(step, "the others go on without this node: %s", event->text);
@@ -199,7 +210,8 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
     }
 }
 
-/* @p member is asked to leave. If it takes no part in this generation, it is gone at once. */
+/* @p member is asked to leave. If it takes no part in this generation, or that has ended on all
+ * nodes, it is gone at once. */
 static void take_leave(struct member_step *step, struct cddpi_member *member)
 {
     struct cddpi_membership *members = step->members;
@@ -211,7 +223,7 @@ static void take_leave(struct member_step *step, struct cddpi_member *member)
     if (!members->is_silent && member->node != members->self) {
         cddpi_member_say(step, "%s leaves the job", cddpi_member_name(members, member->node));
     }
-    if (member->ranks == 0) {
+    if (member->ranks == 0 || cddpi_member_all_done(members)) {
         member->is_there = false;
     }
     if (member->node == members->self && !member->is_there) {
@@ -224,7 +236,7 @@ static void take_change(struct member_step *step, const struct cddpi_node_event 
     struct cddpi_membership *members = step->members;
 
     members->change = *event;
-    if (!members->is_silent || members->self == CDDPI_LEADER) {
+    if (!members->is_silent || cddpi_member_leads(members)) {
         cddpi_member_say(step, "%s: ranks save, and go on with other members", event->text);
     }
     if (members->phase == CDDPI_MEMBERS_RUN) {
@@ -297,7 +309,7 @@ static void say_generation(struct member_step *step, bool is_change)
     const struct cddpi_membership *members = step->members;
     char nodes[48] = "";
 
-    if (members->is_silent && members->self != CDDPI_LEADER) {
+    if (members->is_silent && !cddpi_member_leads(members)) {
         return;
     }
     if (!members->is_alone) {
@@ -312,6 +324,21 @@ static void say_generation(struct member_step *step, bool is_change)
     } else {
         cddpi_member_say(step, "restarting (%d of %d) under generation %d", members->made,
                          members->max_restarts, members->generation);
+    }
+}
+
+/* Ranks start anew after a failure. The leader that decided it has counted it; another one may have
+ * to decide about the next. */
+static void note_restart(struct member_step *step, const struct cddpi_node_event *start)
+{
+    struct cddpi_membership *members = step->members;
+    const struct cddpi_generation_outcome outcome = {.has_saved = members->has_saved,
+                                                     .may_restart = true};
+    int64_t lived_ms = (step->event->now_ns - members->start_ns) / 1000000;
+    int64_t pause_ms;
+
+    if (members->outside_store != NULL && start->node != members->self) {
+        (void)cddpi_restarts_next(&members->restarts, -1, &outcome, lived_ms, &pause_ms);
     }
 }
 
@@ -335,19 +362,37 @@ static void word_reason(struct cddpi_membership *members)
     }
 }
 
+/* Whether START names a node that was lost, or left, after node 0 had decided to start: its ranks
+ * would never come. Such a START is void on all nodes. */
+static bool names_one_that_is_gone(const struct cddpi_membership *members,
+                                   const struct cddpi_node_event *event)
+{
+    for (int i = 0; i < members->count; i++) {
+        if (!members->list[i].is_there && is_listed(event->text, members->list[i].node)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void take_start(struct member_step *step, const struct cddpi_node_event *event)
 {
     struct cddpi_membership *members = step->members;
-    /* whether the last generation ended for another reason than a failure of ranks */
-    bool is_change = members->change.kind != CDDPI_EVENT_NONE ||
-                     members->failure.kind == CDDPI_EVENT_LOST;
     bool was_running = members->generation >= 0;
     const struct cddpi_member *own;
 
-    if (event->generation <= members->generation) {
+    if (event->generation <= members->generation || members->phase == CDDPI_MEMBERS_LEAVE) {
         return;
     }
-    members->made += was_running && !is_change;
+    if (names_one_that_is_gone(members, event)) {
+        members->leader = CDDPI_LEADER_PAUSES; /* the leader decides again, at once */
+        members->wait_ns = step->event->now_ns;
+        return;
+    }
+    if (event->may_restart) {
+        members->made++;
+        note_restart(step, event);
+    }
     word_reason(members);
     forget_generation(members);
     members->generation = event->generation;
@@ -356,7 +401,7 @@ static void take_start(struct member_step *step, const struct cddpi_node_event *
     members->leader = CDDPI_LEADER_IDLE;
     give_ranks(members);
     if (was_running) {
-        say_generation(step, is_change);
+        say_generation(step, !event->may_restart);
     }
     own = cddpi_member_own(members);
     if (members->phase == CDDPI_MEMBERS_RUN) {
@@ -375,14 +420,26 @@ static void take_start(struct member_step *step, const struct cddpi_node_event *
     }
 }
 
+/* The job is over, so its ranks end, too. */
+static void tell_end(struct member_step *step)
+{
+    struct cddpi_job_event *job = &cddpi_member_do(step, CDDPI_DO_TELL)->job;
+
+    job->kind = CDDPI_JOB_FAILED_THERE;
+    job->exit_status = step->members->end.exit_status;
+}
+
 void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_event *event)
 {
     struct cddpi_membership *members = step->members;
 
     members->end = *event;
-    if (members->self > CDDPI_LEADER && members->phase != CDDPI_MEMBERS_RUN) {
+    if (members->self >= 0 && !cddpi_member_serves(members) &&
+        members->phase != CDDPI_MEMBERS_RUN) {
         cddpi_member_publish(step, CDDPI_EVENT_BYE)->exit_status = event->exit_status;
         cddpi_member_finish(step, event->exit_status);
+    } else if (members->phase == CDDPI_MEMBERS_RUN) {
+        tell_end(step); /* node 0 does not wait for its ranks */
     }
 }
 
@@ -400,7 +457,11 @@ static bool is_stale(const struct cddpi_membership *members, const struct cddpi_
     case CDDPI_EVENT_LOST:
         return event->node >= 0 && member == NULL;
     case CDDPI_EVENT_CHANGE:
-        return event->generation != members->generation;
+        return event->generation != members->generation ||
+               !cddpi_member_may_decide(members, event->node);
+    case CDDPI_EVENT_START:
+    case CDDPI_EVENT_END:
+        return !cddpi_member_may_decide(members, event->node);
     case CDDPI_EVENT_SIGNAL:
     case CDDPI_EVENT_LEAVE:
     case CDDPI_EVENT_SIZE:
@@ -462,7 +523,7 @@ void cddpi_member_hear(struct member_step *step)
         take_change(step, event);
         break;
     case CDDPI_EVENT_REFUSED:
-        if (members->self == CDDPI_LEADER) {
+        if (cddpi_member_leads(members)) {
             cddpi_member_say(step, "not let in: %s", event->text);
         }
         break;
@@ -488,10 +549,13 @@ void cddpi_membership_catch_up(const struct cddpi_membership *members,
     }
     if (members->change.kind != CDDPI_EVENT_NONE) {
         copy.is_silent = true;
-        copy.self = copy.self == CDDPI_LEADER ? -1 : copy.self;
+        copy.self = cddpi_member_leads(&copy) ? -1 : copy.self;
         take_change(&step, &members->change);
     }
     if (members->asked_signal != 0) {
         cddpi_member_tell_signal(&step, members->asked_signal, -1);
+    }
+    if (members->end.kind != CDDPI_EVENT_NONE) {
+        tell_end(&step);
     }
 }

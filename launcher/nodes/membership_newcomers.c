@@ -7,7 +7,7 @@ enum { MOST_EXPELLED = 2 }; /* at once: an event leads to few actions */
 
 bool cddpi_member_is_next(const struct cddpi_member *member)
 {
-    return member->is_there && !member->is_leaving && !member->is_held;
+    return member->is_there && !member->is_leaving && !member->is_held && !member->is_out;
 }
 
 bool cddpi_newcomers_hold(struct member_step *step)
@@ -77,8 +77,7 @@ static void expel(struct member_step *step, struct cddpi_member *member)
     lost->node = member->node;
     lost->exit_status = 1;
     snprintf(lost->text, sizeof lost->text, "the job failed as soon as it took part");
-    member->is_there = false;
-    member->is_lost = true;
+    member->is_out = true;
     cddpi_member_say(step, "going on without %s, which came late: %s",
                      cddpi_member_name(step->members, member->node), lost->text);
 }
@@ -95,8 +94,8 @@ bool cddpi_newcomers_expel(struct member_step *step)
         struct cddpi_member *member = &members->list[i];
         bool has_failed = failure->kind == CDDPI_EVENT_FAILURE && failure->node == member->node;
 
-        if (member->is_new && member->is_there && member->ranks > 0 && expelled < MOST_EXPELLED &&
-            (expels_all || has_failed)) {
+        if (member->is_new && cddpi_member_is_next(member) && member->ranks > 0 &&
+            expelled < MOST_EXPELLED && (expels_all || has_failed)) {
             expel(step, member);
             expelled++;
         }

@@ -11,6 +11,7 @@
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/monitor.h"
 
+struct cddpi_ctl;
 struct cddpi_supervision;
 
 struct cddpi_nodes {
@@ -20,6 +21,7 @@ struct cddpi_nodes {
     struct cddpi_job *job;
     struct cddpi_wait *wait;
     struct cddpi_supervision *run;    /* NULL: no ranks run */
+    struct cddpi_ctl *ctl;            /* serves cddp-ctl; NULL: not on this node */
     bool is_due;                      /* the ranks of the next generation are to be started */
     bool is_hearing;                  /* one machine: what was published is being heard */
     struct cddpi_node_event queue[8]; /* one machine: published, and not heard yet */

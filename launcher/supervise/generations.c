@@ -3,6 +3,7 @@
  */
 #include "launcher/supervise/generations.h"
 
+#include "launcher/ctl/ctl.h"
 #include "launcher/nodes/node_link.h"
 #include "launcher/nodes/nodes.h"
 #include "launcher/supervise/supervision.h"
@@ -42,8 +43,9 @@ static void wait_once(struct cddpi_nodes *nodes)
     int left_ms = nodes->members.deadline_ns == CDDPI_JOB_NEVER
                       ? LOOK_MS
                       : cddpi_left_ms(nodes->members.deadline_ns);
-    bool goes_on = cddpi_wait_for(wait, nodes->link != NULL ? cddpi_node_link_fd(nodes->link) : -1,
-                                  left_ms < LOOK_MS ? left_ms : LOOK_MS);
+    bool goes_on = cddpi_wait_for_two(
+        wait, nodes->link != NULL ? cddpi_node_link_fd(nodes->link) : -1, cddpi_ctl_fd(nodes->ctl),
+        left_ms < LOOK_MS ? left_ms : LOOK_MS);
     int number = wait->number;
 
     if (number != 0) {
@@ -53,14 +55,17 @@ static void wait_once(struct cddpi_nodes *nodes)
     } else if (!goes_on) {
         CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_ORPHANED);
     }
+    cddpi_ctl_serve(nodes->ctl);
     cddpi_nodes_hear(nodes);
     CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_TIME);
+    cddpi_ctl_look(nodes->ctl);
 }
 
 int cddpi_generations_run(struct cddpi_nodes *nodes)
 {
     struct cddpi_wait *wait = nodes->wait;
 
+    nodes->ctl = cddpi_ctl_begin(nodes);
     CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_BEGIN);
     while (nodes->members.phase != CDDPI_MEMBERS_OVER) {
         struct cddpi_generation_outcome outcome = {.exit_status = 0};
@@ -73,7 +78,10 @@ int cddpi_generations_run(struct cddpi_nodes *nodes)
         if (is_valid(nodes, &outcome)) {
             outcome = cddpi_supervise(nodes->job, wait->monitor, wait->signal_fd, wait->output);
         }
+        cddpi_ctl_take_ranks_end(nodes->ctl, &outcome);
         CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_RANKS_ENDED, .outcome = outcome);
     }
+    cddpi_ctl_end(nodes->ctl, nodes->members.exit_status);
+    nodes->ctl = NULL;
     return nodes->members.exit_status;
 }

@@ -1,6 +1,8 @@
 /* job_input.c - owns what an event means to cddp-run's decisions. */
 #include "launcher/supervise/job_input.h"
 
+#include "base/launcher_report.h"
+
 #include <assert.h>
 #include <signal.h>
 
@@ -67,6 +69,7 @@ static enum job_input classify_signal(struct job_step *step)
     const struct cddpi_job_event *event = step->event;
 
     switch (event->number) {
+    case CDDPI_SAVE_SIGNAL:
     case SIGUSR1:
     case SIGUSR2: /* only to the ranks: processes that they started may not handle it and would
                      die */

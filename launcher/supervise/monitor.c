@@ -288,14 +288,20 @@ static void take_signal(struct cddpi_wait *wait)
 
 bool cddpi_wait_for(struct cddpi_wait *wait, int fd, int milliseconds)
 {
+    return cddpi_wait_for_two(wait, fd, -1, milliseconds);
+}
+
+bool cddpi_wait_for_two(struct cddpi_wait *wait, int fd, int other, int milliseconds)
+{
     int64_t deadline_ns = cddpi_deadline_ns((uint32_t)milliseconds);
 
     while (!wait->is_over) {
         struct pollfd events[] = {{wait->signal_fd, POLLIN, 0},
                                   {wait->monitor->lifeline, POLLIN, 0},
                                   {wait->head_fd, POLLIN, 0},
-                                  {fd, POLLIN, 0}};
-        int ready = poll(events, 4, cddpi_left_ms(deadline_ns));
+                                  {fd, POLLIN, 0},
+                                  {other, POLLIN, 0}};
+        int ready = poll(events, 5, cddpi_left_ms(deadline_ns));
 
         if (ready > 0 && events[0].revents != 0) {
             take_signal(wait);
@@ -304,7 +310,8 @@ bool cddpi_wait_for(struct cddpi_wait *wait, int fd, int milliseconds)
                           (events[2].revents != 0 && cddpi_head_is_gone(wait->head_fd)))) {
             wait->is_over = true;
         }
-        if ((ready > 0 && events[3].revents != 0) || cddpi_left_ms(deadline_ns) == 0) {
+        if ((ready > 0 && (events[3].revents != 0 || events[4].revents != 0)) ||
+            cddpi_left_ms(deadline_ns) == 0) {
             break;
         }
     }

@@ -52,6 +52,8 @@ struct cddpi_wait {
 /** Wait until @p fd (-1: none) is readable, @p milliseconds have passed or the job has to end.
  *  Returns false if the job has to end. */
 bool cddpi_wait_for(struct cddpi_wait *wait, int fd, int milliseconds);
+/** The same for two descriptors. */
+bool cddpi_wait_for_two(struct cddpi_wait *wait, int fd, int other, int milliseconds);
 
 /** Fail with a message that says why the job has to end. */
 cddp_status cddpi_wait_fail(const struct cddpi_wait *wait);

@@ -3,6 +3,7 @@
  * the rank that died first is seen first. */
 #include "launcher/supervise/supervision.h"
 
+#include "launcher/ctl/ctl.h"
 #include "launcher/nodes/nodes.h"
 #include "launcher/supervise/monitor.h"
 
@@ -12,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
@@ -51,6 +53,10 @@ static size_t report_length(const struct cddpi_supervision *run)
         return run->report_bytes < CDDPI_REPORT_FAILURE_BYTES
                    ? CDDPI_REPORT_FAILURE_BYTES
                    : CDDPI_REPORT_FAILURE_BYTES + (size_t)number_at(run, 5);
+    case CDDPI_REPORT_FOLDER:
+        return run->report_bytes < CDDPI_REPORT_FOLDER_BYTES
+                   ? CDDPI_REPORT_FOLDER_BYTES
+                   : CDDPI_REPORT_FOLDER_BYTES + (size_t)number_at(run, 1);
     default:
         return 1;
     }
@@ -67,6 +73,29 @@ static void take_leave(struct cddpi_supervision *run, struct cddpi_worker *worke
     }
 }
 
+/* Process a report about the run's folder and checkpoints: cddp-ctl shows them. */
+static void take_report_of_run(struct cddpi_supervision *run)
+{
+    struct cddpi_ctl *ctl = run->job->nodes->ctl;
+
+    switch (run->report[0]) {
+    case CDDPI_REPORT_SAVED:
+    case CDDPI_REPORT_UNSAVED:
+        cddpi_ctl_take_saved(ctl, run->report[0] == CDDPI_REPORT_SAVED);
+        break;
+    case CDDPI_REPORT_FOLDER: {
+        char dir[CDDPI_REPORT_BYTES];
+
+        snprintf(dir, sizeof dir, "%.*s", number_at(run, 1),
+                 (const char *)run->report + CDDPI_REPORT_FOLDER_BYTES);
+        cddpi_ctl_take_folder(ctl, dir);
+        break;
+    }
+    default:
+        break;
+    }
+}
+
 /* Process a complete report. Any program may write to the pipe, so nothing in the report is
  * trusted. */
 static void take_report(struct cddpi_supervision *run)
@@ -77,6 +106,7 @@ static void take_report(struct cddpi_supervision *run)
     if (run->report[0] == CDDPI_REPORT_SAVED) {
         CDDPI_FEED(run, .kind = CDDPI_JOB_SAVED);
     }
+    take_report_of_run(run);
     if (cddpi_supervision_worker(run, rank) == NULL) {
         return;
     }
@@ -197,6 +227,7 @@ static void lose_parent(struct cddpi_supervision *run, int fd, const char *what)
 {
     cddpi_output_say(run->output, "%s: ending all ranks", what);
     epoll_ctl(run->epoll, EPOLL_CTL_DEL, fd, NULL);
+    CDDPI_MEMBERS_FEED(run->job->nodes, .kind = CDDPI_MEMBERS_ORPHANED);
     CDDPI_FEED(run, .kind = CDDPI_JOB_ORPHANED, .text = what);
 }
 
@@ -219,6 +250,9 @@ static void handle_event(struct cddpi_supervision *run, uint64_t number)
         break;
     case CDDPI_FROM_NODES:
         cddpi_nodes_hear(run->job->nodes);
+        break;
+    case CDDPI_FROM_CTL:
+        cddpi_ctl_serve(run->job->nodes->ctl);
         break;
     case CDDPI_FROM_REPORTS:
         read_reports(run);
@@ -302,6 +336,7 @@ static void turn_once(struct cddpi_supervision *run)
     }
     CDDPI_FEED(run, .kind = CDDPI_JOB_TIME);
     CDDPI_MEMBERS_FEED(run->job->nodes, .kind = CDDPI_MEMBERS_TIME);
+    cddpi_ctl_look(run->job->nodes->ctl);
     follow_readers(run);
 }
 
@@ -342,11 +377,15 @@ static void open_reports(struct cddpi_supervision *run)
     }
 }
 
-/* With several machines, watch for events from the other nodes. */
+/* Watch for requests of cddp-ctl and, with several machines, for events from the other nodes. */
 static bool watch_nodes(struct cddpi_supervision *run)
 {
     const struct cddpi_job *job = run->job;
+    int ctl = cddpi_ctl_fd(job->nodes->ctl);
 
+    if (ctl >= 0 && !cddpi_supervision_watch(run, ctl, EPOLLIN, CDDPI_FROM_CTL, 0)) {
+        return false;
+    }
     return job->nodes->link == NULL ||
            (cddpi_supervision_watch(run, cddpi_node_link_fd(job->nodes->link), EPOLLIN,
                                     CDDPI_FROM_NODES, 0) &&

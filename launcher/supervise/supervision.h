@@ -20,6 +20,7 @@ enum cddpi_event_source {
     CDDPI_FROM_SIGNALS,
     CDDPI_FROM_MONITOR,
     CDDPI_FROM_HEAD,    /* the cddp-run on another machine that started this one is gone */
+    CDDPI_FROM_CTL,     /* cddp-ctl asks for something */
     CDDPI_FROM_NODES,   /* an event of some node has arrived */
     CDDPI_FROM_REPORTS, /* ranks report that they are still saving, or why they fail */
     CDDPI_FROM_SINK,

@@ -84,6 +84,7 @@ _cddp() {
     _cddp_files "$current"
     case $program in
     *cddp-bench) COMPREPLY+=($(compgen -W "$(sed -nE 's/^  ([a-z_]+)  .*/\1/p' <<<"$help")" -- "$current")) ;;
+    *cddp-ctl) [ "$COMP_CWORD" -eq 1 ] || _cddp_words "$current" status top checkpoint stop add remove ;;
     *cddp-run | *cddp-train)
       values=$("$program" --keys 2>/dev/null | sed -nE 's/^([a-z_0-9]+\.[a-z_0-9.]+)$/\1=/p')
       COMPREPLY+=($(compgen -W "$values" -- "$current"))
@@ -94,4 +95,4 @@ _cddp() {
   esac
 }
 
-complete -F _cddp cddp-run cddp-train cddp-bench cddp-convert cddp-tokenize cddp-trace cddp-report
+complete -F _cddp cddp-run cddp-ctl cddp-train cddp-bench cddp-convert cddp-tokenize cddp-trace cddp-report

@@ -250,6 +250,19 @@ def members():
             size, 0x00c0ffee00c0ffee, len(runs), *(number for run in runs for number in run))))
 
 
+def ctl():
+    put("ctl", "status", b"\0" + told(14, numbers(0, -1) + words("")))
+    put("ctl", "remove-rank", b"\0" + told(14, numbers(4, 5) + words("")))
+    put("ctl", "remove-node", b"\0" + told(14, numbers(5, 2) + words("")))
+    put("ctl", "remove-host", b"\0" + told(14, numbers(5, -1) + words("alpha")))
+    put("ctl", "other-version", b"\0" + told(14, numbers(0, -1) + words(""), version=2))
+    put("ctl", "answer", b"\1" + told(15, numbers(1, 0, 0) + words("") + words("0123456789abcdef") + words("beta has come") + words("") +
+                                          numbers(1, 12, 4711, 3, 2, 0, 2, 1, 0, 1, 3, 0, 2) +
+                                          numbers(0, 2, 0, 2, 0) + words("alpha") + numbers(1, 1, 2, 1, 2) + words("be\x1bta")))
+    put("ctl", "end", b"\1" + told(15, numbers(1, 1, 3) + words("the job has ended") + words("") + words("") + words("SIGTERM") +
+                                       numbers(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)))
+
+
 def csv():
     put("csv", "classes", b"\1x,c,y\r\n1.5,\"red, \"\"dark\"\"\",dog\r\n-2e3,blue,cat\r\n")
     put("csv", "real", b"\0\xef\xbb\xbfx,y\n1,2.5\n\n3,4\n")
@@ -271,6 +284,7 @@ def image():
 
 
 members()
+ctl()
 csv()
 hostfile()
 image()

@@ -169,7 +169,7 @@ def subproject(folder):
     targets = json.loads(run("meson", "introspect", build, "--targets").stdout)
     names = {target["name"] for target in targets}
     programs = {target["name"] for target in targets if target["type"] == "executable"}
-    expect("no programs but cddp-run are built", programs == {"cddp-run", "program", "program_static"}, programs)
+    expect("no programs but the launcher's are built", programs == {"cddp-run", "cddp-ctl", "program", "program_static"}, programs)
     expect("no tests are built", "cddp-test-support" not in names, names)
     expect("no modules either", not names & {"cddp-cuda", "cddp-mpi"}, names)
     asked = os.path.join(folder, "asked")
@@ -220,7 +220,7 @@ def library_alone(folder):
     run("meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", os.path.join(folder, "installed"))
     prefix = os.path.join(folder, "installed", "usr")
     lib = os.path.join(prefix, "lib")
-    expect("the programs", set(os.listdir(os.path.join(prefix, "bin"))) == {"cddp-run", "cddp-bench", "cddp-trace"})
+    expect("the programs", set(os.listdir(os.path.join(prefix, "bin"))) == {"cddp-run", "cddp-ctl", "cddp-bench", "cddp-trace"})
     expect("no page of a tool", not os.path.exists(os.path.join(prefix, "share", "man", "man1", "cddp-train.1")))
     program = os.path.join(folder, "program")
     run(CC, "-std=c11", os.path.join(HERE, "program.c"), "-o", program, f"-I{prefix}/include", f"-L{lib}", "-lcddp", f"-Wl,-rpath,{lib}")

@@ -7,7 +7,7 @@ SHELL, BUILD, SOURCE = sys.argv[1:4]
 PREFIX = sys.argv[4] if len(sys.argv) > 4 else None
 ZSH_FOLDER = os.path.join(PREFIX, "share", "zsh", "site-functions") if PREFIX else os.path.join(SOURCE, "scripts", "completions")
 PROGRAMS = {name: os.path.join(PREFIX, "bin", name) if PREFIX else os.path.join(BUILD, folder, name) for folder, names in {
-    "launcher": ["cddp-run"], "src": ["cddp-train", "cddp-bench", "cddp-convert", "cddp-tokenize", "cddp-trace",
+    "launcher": ["cddp-run", "cddp-ctl"], "src": ["cddp-train", "cddp-bench", "cddp-convert", "cddp-tokenize", "cddp-trace",
             "cddp-report"]}.items() for name in names}
 COLLECTIVES = {"all_reduce", "all_gather", "all_to_all"}
 
@@ -95,6 +95,7 @@ with tempfile.TemporaryDirectory(prefix="cddp-completions-") as temporary:
     check("an option's words", complete("cddp-run", "--bind", ""), {"auto", "core", "none"}, exact=is_bash)
     check("words beside a number", complete("cddp-run", "-n", ""), {"auto", "gpu"}, exact=is_bash)
     check("collectives", complete("cddp-bench", "all_"), COLLECTIVES, exact=is_bash)
+    check("commands of cddp-ctl", complete("cddp-ctl", "folder", "s"), {"status", "stop"}, exact=is_bash)
     check("keys of train.conf", complete("cddp-train", "train."), keys() if is_bash else {k[:-1] for k in keys()}, exact=False)
     check("keys for cddp-run", complete("cddp-run", "mine.conf", "train."), keys() if is_bash else {k[:-1] for k in keys()}, exact=False)
     check("files", complete("cddp-run", "mi"), {"mine.conf"}, exact=False)

@@ -50,6 +50,28 @@ static void start_and_term_rank(struct launched *job, const char *run_dir, const
     kill(pid, SIGTERM);
 }
 
+static void a_signal_asks_for_a_checkpoint_and_the_run_goes_on(void **state)
+{
+    struct launched job = {0};
+    unsigned long long step = 0;
+    char *latest;
+    pid_t pid;
+
+    (void)state;
+    JOB_START(&job, "--nproc", "2", LONG_RUN, "train.checkpoint_seconds=0",
+              run_dir_argument("goes_on"));
+    launcher_await_text(in_work("goes_on"), "metrics.jsonl", "\"step\":1,");
+    pid = find_rank("goes_on", 0);
+    assert_true(pid > 0);
+    kill(pid, SIGURG);
+    launcher_await_text(in_work("goes_on/checkpoints"), "latest", "step-");
+    latest = launcher_read(in_work("goes_on/checkpoints"), "latest");
+    assert_int_equal(sscanf(latest, "step-%llu", &step), 1);
+    free(latest);
+    assert_true(stop(&job, "goes_on", SIGTERM) > step);
+    launcher_end(&job);
+}
+
 static void a_signal_to_one_rank_alone_is_no_success(void **state)
 {
     struct launched job = {0};
@@ -215,6 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_terminal_that_is_closed_costs_no_step),
+        cmocka_unit_test(a_signal_asks_for_a_checkpoint_and_the_run_goes_on),
         cmocka_unit_test(a_signal_to_one_rank_alone_is_no_success),
         cmocka_unit_test(a_signal_to_one_rank_alone_is_a_reason_to_restart),
         cmocka_unit_test(a_rank_that_was_asked_alone_still_saves_when_all_are_asked),

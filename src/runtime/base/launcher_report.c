@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -84,6 +86,11 @@ void cddpi_launcher_report_saved(void)
     tell(CDDPI_REPORT_SAVED);
 }
 
+void cddpi_launcher_report_unsaved(void)
+{
+    tell(CDDPI_REPORT_UNSAVED);
+}
+
 void cddpi_launcher_report_culprit(int rank, int culprit)
 {
     const char report[CDDPI_REPORT_CULPRIT_BYTES] = {CDDPI_REPORT_CULPRIT, (char)(rank & 255),
@@ -108,6 +115,24 @@ void cddpi_launcher_report_leaves(enum cddpi_sender sender)
         report[3] = sender == CDDPI_SENT_BY_PARENT;
         tell_all(report, sizeof report);
     }
+}
+
+void cddpi_launcher_report_folder(const char *path)
+{
+    char report[CDDPI_REPORT_BYTES] = {CDDPI_REPORT_FOLDER};
+    char real[PATH_MAX];
+    size_t bytes;
+
+    if (realpath(path, real) == NULL) {
+        return;
+    }
+    bytes = strlen(real);
+    if (bytes > sizeof report - CDDPI_REPORT_FOLDER_BYTES) {
+        return;
+    }
+    put_number(report + 1, bytes);
+    memcpy(report + CDDPI_REPORT_FOLDER_BYTES, real, bytes);
+    tell_all(report, CDDPI_REPORT_FOLDER_BYTES + bytes);
 }
 
 void cddpi_launcher_report_failure(int rank, const char *text, size_t named)

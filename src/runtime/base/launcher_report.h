@@ -10,9 +10,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What asks a rank of cddp-train for a checkpoint, after which the run goes on. A program that does
+ * not handle this signal ignores it. */
+enum { CDDPI_SAVE_SIGNAL = SIGURG };
+
 enum {
     CDDPI_REPORT_ALIVE = 'w',
     CDDPI_REPORT_SAVED = 's',
+    CDDPI_REPORT_UNSAVED = 'u',
+    /* Followed by one number: the length of the path; then the path of the run folder. */
+    CDDPI_REPORT_FOLDER = 'd',
+    CDDPI_REPORT_FOLDER_BYTES = 3, /* before the path */
     /* Followed by two numbers: the failing rank, and the rank that caused the failure. Each number
      * is 2 bytes, little-endian. */
     CDDPI_REPORT_CULPRIT = 'b',
@@ -39,6 +47,13 @@ void cddpi_launcher_report_begin(void);
 
 /** Report that a checkpoint was written. Any thread. */
 void cddpi_launcher_report_saved(void);
+
+/** Report that a checkpoint could not be written, and that the run goes on without it. */
+void cddpi_launcher_report_unsaved(void);
+
+/** Report that this rank writes the run's files into the folder @p path, and that it writes a
+ *  checkpoint when it gets CDDPI_SAVE_SIGNAL. A path that is too long is not reported. */
+void cddpi_launcher_report_folder(const char *path);
 
 /** Report that this rank, @p rank, fails because @p culprit failed. The launcher then names
  *  @p culprit, whichever of the two ends first. */

@@ -30,7 +30,9 @@ enum cddpi_message_kind {
     CDDPI_MESSAGE_MEMBER_HOSTS, /* group/join/members.h */
     CDDPI_MESSAGE_SHARED_BLOCK, /* group/shm/handshake.c */
     CDDPI_MESSAGE_ARRIVAL,      /* group/join/bootstrap.c */
-    CDDPI_MESSAGE_OFFER         /* group/join/bootstrap.c */
+    CDDPI_MESSAGE_OFFER,        /* group/join/bootstrap.c */
+    CDDPI_MESSAGE_CTL_REQUEST,  /* launcher/ctl/ctl_message.h */
+    CDDPI_MESSAGE_CTL_ANSWER    /* launcher/ctl/ctl_message.h */
 };
 
 enum cddpi_field_type {

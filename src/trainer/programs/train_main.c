@@ -17,6 +17,7 @@
 #include "train/config/schema.h"
 #include "train/dry_run.h"
 #include "train/engines/engine.h"
+#include "train/save_request.h"
 #include "train/train_setup.h"
 #include "train/weights_sizes.h"
 
@@ -206,9 +207,11 @@ static cddp_status stop_on_signals(void)
 static int train(struct cddpi_config *config, char *const *words, int count)
 {
     struct cddpi_trainer *trainer = NULL;
-    cddp_status status = cddpi_trainer_create(config, &trainer);
+    cddp_status status;
     int result = 0;
 
+    cddpi_save_request_expect(); /* before the launcher is told that there is a run */
+    status = cddpi_trainer_create(config, &trainer);
     if (status == CDDP_OK) {
         status = stop_on_signals();
     }

@@ -3,6 +3,7 @@
 #include "train/train_setup.h"
 
 #include "base/error.h"
+#include "base/launcher_report.h"
 #include "group/watch/group_trace.h"
 #include "train/checkpoint.h"
 #include "train/engines/engine.h"
@@ -43,6 +44,7 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
     CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, false));
     if (trainer->rank == 0 && cddpi_trainer_save(trainer, false, &why_again) != CDDP_OK) {
         cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
+        cddpi_launcher_report_unsaved();
     }
     status = cddpi_engine_call(trainer->engine->end_save, trainer);
 end:

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/launcher_report.h"
 #include "base/replace.h"
 #include "train/earlier_run.h"
 #include "train/telemetry/train_report.h"
@@ -89,6 +90,7 @@ cddp_status cddpi_run_dir_hold(const char *dir, DIR **held)
             dir);
     }
     *held = folder;
+    cddpi_launcher_report_folder(dir);
     return CDDP_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "group/watch/group_trace.h"
 #include "train/device/step_graphs.h"
 #include "train/engines/engine.h"
+#include "train/save_request.h"
 #include "train/setup_model.h"
 #include "train/telemetry/train_report.h"
 
@@ -61,7 +62,7 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
     if (cddp_stop_requested()) {
         request = CDDPI_REQUEST_STOP;
     } else if (trainer->rank == 0 &&
-               (folder->lost ||
+               (cddpi_save_request_take() || folder->lost ||
                 (pause > 0 && (double)(cddpi_now_ns() - folder->saved_ns) * 1e-9 >= pause))) {
         request = CDDPI_REQUEST_SAVE;
     }

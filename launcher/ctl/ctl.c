@@ -1,0 +1,293 @@
+/* ctl.c - owns what cddp-run knows of its run folder and of why generations begin, and carries out
+ * requests of cddp-ctl. ctl_clients.c owns the connections. */
+#include "launcher/ctl/ctl.h"
+
+#include "launcher/ctl/ctl_clients.h"
+#include "launcher/ctl/ctl_request.h"
+#include "launcher/nodes/nodes.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/launcher_report.h"
+#include "base/log.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct cddpi_ctl {
+    struct cddpi_nodes *nodes;
+    struct cddpi_ctl_clients clients;
+    struct cddpi_ctl_answer answer; /* being written; large */
+    int generation;                 /* the last that was seen */
+    char reason[CDDPI_CTL_TEXT_BYTES];
+    char next_reason[CDDPI_CTL_TEXT_BYTES]; /* why the next one will begin; "": not known yet */
+    bool can_save;                          /* rank 0 of this generation handles the signal */
+    bool is_late;                           /* a checkpoint was asked for before that */
+};
+
+static void open_in(struct cddpi_ctl *ctl, const char *dir, bool is_locked)
+{
+    if (cddpi_ctl_clients_listen(&ctl->clients, dir, is_locked) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_INFO, "cddp-ctl cannot reach this job: %s", cddp_last_error());
+    }
+}
+
+static void take_request(void *context, struct cddpi_ctl_client *client);
+
+struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes)
+{
+    const struct cddpi_launch_options *options = &nodes->job->options;
+    struct cddpi_ctl *ctl;
+
+    if (nodes->members.self != CDDPI_LEADER) {
+        return NULL;
+    }
+    ctl = cddpi_zalloc(sizeof *ctl);
+    if (ctl == NULL || !cddpi_ctl_clients_init(&ctl->clients, take_request, ctl)) {
+        cddpi_log(CDDPI_LOG_WARN, "cddp-ctl cannot reach this job: no memory or descriptors");
+        cddpi_free(ctl);
+        return NULL;
+    }
+    ctl->nodes = nodes;
+    ctl->generation = -1;
+    if (options->config == NULL && options->run_dir != NULL) {
+        open_in(ctl, options->run_dir, false); /* the program does not report a folder */
+    }
+    return ctl;
+}
+
+static void begin_answer(struct cddpi_ctl *ctl, bool is_done)
+{
+    const struct cddpi_job *job = ctl->nodes->job;
+    struct cddpi_ctl_answer *answer = &ctl->answer;
+
+    memset(answer, 0, sizeof *answer);
+    answer->is_done = is_done;
+    answer->pid = getpid();
+    snprintf(answer->job, sizeof answer->job, "%s", job->rendezvous.job);
+    snprintf(answer->reason, sizeof answer->reason, "%s", ctl->reason);
+    cddpi_ctl_describe(&ctl->nodes->members, cddpi_now_ns(), answer);
+    if (answer->is_alone && answer->count == 1) { /* one machine has no name among nodes */
+        (void)gethostname(answer->rows[0].host, sizeof answer->rows[0].host - 1);
+    }
+}
+
+/* Publish what was asked for. */
+static void publish(struct cddpi_ctl *ctl, const struct cddpi_node_event *event)
+{
+    bool saves = event->kind == CDDPI_EVENT_SIGNAL && event->number == CDDPI_SAVE_SIGNAL;
+
+    if (saves && !ctl->can_save) {
+        ctl->is_late = true;
+        return;
+    }
+    if (event->kind != CDDPI_EVENT_NONE) {
+        CDDPI_MEMBERS_FEED(ctl->nodes, .kind = CDDPI_MEMBERS_ASKED, .heard = event);
+    }
+}
+
+/* How many ranks the next generation has after @p event. */
+static int count_ranks(const struct cddpi_membership *members, const struct cddpi_node_event *event)
+{
+    int left = members->most;
+    int ranks = 0;
+
+    for (int i = 0; i < members->count && left > 0; i++) {
+        const struct cddpi_member *member = &members->list[i];
+        bool is_named = member->node == event->node;
+
+        if (member->is_there && !member->is_leaving &&
+            !(is_named && event->kind == CDDPI_EVENT_LEAVE)) {
+            left--;
+            ranks += is_named ? event->number : member->nproc;
+        }
+    }
+    return ranks;
+}
+
+/* Whether the configuration allows the @p ranks to which @p event leads. If it did not, the next
+ * generation could not begin, which would end the job. */
+static bool is_valid(const struct cddpi_ctl *ctl, const struct cddpi_node_event *event, int ranks)
+{
+    const struct cddpi_job *job = ctl->nodes->job;
+
+    return (event->kind != CDDPI_EVENT_SIZE && event->kind != CDDPI_EVENT_LEAVE) ||
+           job->options.config == NULL || cddpi_command_validate(&job->command, ranks) == 0;
+}
+
+/* A host is named: from now on its node's number counts. */
+static void name_node(struct cddpi_ctl_client *client, const struct cddpi_node_event *event)
+{
+    if (client->request.command == CDDPI_CTL_REMOVE_NODE && event->kind == CDDPI_EVENT_LEAVE) {
+        client->request.number = event->node;
+    }
+}
+
+static void take_request(void *context, struct cddpi_ctl_client *client)
+{
+    struct cddpi_ctl *ctl = context;
+    struct cddpi_node_event event = {.kind = CDDPI_EVENT_NONE};
+    char text[CDDPI_CTL_TEXT_BYTES] = "";
+    bool is_done = client->request.command == CDDPI_CTL_STATUS ||
+                   cddpi_ctl_decide(&ctl->nodes->members, &client->request,
+                                    ctl->nodes->job->options.config != NULL, &event, text);
+
+    if (is_done && !is_valid(ctl, &event, count_ranks(&ctl->nodes->members, &event))) {
+        is_done = false;
+        snprintf(text, sizeof text,
+                 "the configuration does not allow %d ranks: cddp-run has printed why",
+                 count_ranks(&ctl->nodes->members, &event));
+    }
+    if (!is_done || client->request.command == CDDPI_CTL_STATUS) {
+        begin_answer(ctl, is_done);
+        snprintf(ctl->answer.text, sizeof ctl->answer.text, "%s", text);
+        cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+        return;
+    }
+    name_node(client, &event);
+    client->generation = ctl->nodes->members.generation;
+    if (!cddpi_ctl_client_await(&ctl->clients, client)) {
+        begin_answer(ctl, false);
+        snprintf(ctl->answer.text, sizeof ctl->answer.text, "too many clients wait already");
+        cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+        return;
+    }
+    publish(ctl, &event);
+}
+
+/* Answer all clients that wait for @p command. */
+static void answer_waiting(struct cddpi_ctl *ctl, enum cddpi_ctl_command command, bool is_done,
+                           const char *text)
+{
+    for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) {
+        struct cddpi_ctl_client *client = &ctl->clients.list[i];
+
+        if (client->fd >= 0 && client->waits && client->request.command == command) {
+            begin_answer(ctl, is_done);
+            snprintf(ctl->answer.text, sizeof ctl->answer.text, "%s", text);
+            cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+        }
+    }
+}
+
+void cddpi_ctl_end(struct cddpi_ctl *ctl, int exit_status)
+{
+    if (ctl == NULL) {
+        return;
+    }
+    for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) {
+        struct cddpi_ctl_client *client = &ctl->clients.list[i];
+
+        if (client->fd >= 0 && client->waits) {
+            begin_answer(ctl, client->request.command == CDDPI_CTL_STOP);
+            ctl->answer.is_over = true;
+            ctl->answer.exit_status = exit_status & 255;
+            snprintf(ctl->answer.text, sizeof ctl->answer.text, "the job has ended");
+            cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+        }
+    }
+    cddpi_ctl_clients_fini(&ctl->clients);
+    cddpi_free(ctl);
+}
+
+int cddpi_ctl_fd(const struct cddpi_ctl *ctl)
+{
+    return ctl != NULL ? ctl->clients.epoll : -1;
+}
+
+void cddpi_ctl_serve(struct cddpi_ctl *ctl)
+{
+    if (ctl != NULL) {
+        cddpi_ctl_clients_serve(&ctl->clients);
+    }
+}
+
+/* Keep why the members change, since they forget it when the next generation begins. */
+static void note_reason(struct cddpi_ctl *ctl)
+{
+    const struct cddpi_membership *members = &ctl->nodes->members;
+
+    if (members->generation != ctl->generation) {
+        snprintf(ctl->reason, sizeof ctl->reason, "%s",
+                 members->generation == 0 ? "the job began" : ctl->next_reason);
+        ctl->next_reason[0] = '\0';
+        ctl->generation = members->generation;
+    }
+    if (members->change.kind != CDDPI_EVENT_NONE) {
+        snprintf(ctl->next_reason, sizeof ctl->next_reason, "%.*s", CDDPI_CTL_TEXT_BYTES - 1,
+                 members->change.text);
+    } else if (members->failure.kind != CDDPI_EVENT_NONE) {
+        snprintf(ctl->next_reason, sizeof ctl->next_reason, "%s: %.*s",
+                 cddpi_member_name(members, members->failure.node), CDDPI_CTL_TEXT_BYTES / 2,
+                 members->failure.text);
+    }
+}
+
+void cddpi_ctl_look(struct cddpi_ctl *ctl)
+{
+    char text[CDDPI_CTL_TEXT_BYTES];
+
+    if (ctl == NULL) {
+        return;
+    }
+    note_reason(ctl);
+    for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) {
+        struct cddpi_ctl_client *client = &ctl->clients.list[i];
+
+        if (client->fd >= 0 && client->waits &&
+            cddpi_ctl_has_happened(&ctl->nodes->members, &client->request, client->generation,
+                                   text)) {
+            begin_answer(ctl, true);
+            snprintf(ctl->answer.text, sizeof ctl->answer.text, "%s", text);
+            cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+        }
+    }
+}
+
+void cddpi_ctl_take_folder(struct cddpi_ctl *ctl, const char *dir)
+{
+    static const struct cddpi_node_event save = {
+        .kind = CDDPI_EVENT_SIGNAL, .node = CDDPI_LEADER, .rank = -1, .number = CDDPI_SAVE_SIGNAL};
+
+    if (ctl == NULL) {
+        return;
+    }
+    if (!cddpi_ctl_socket_is_in(&ctl->clients.socket, dir)) {
+        open_in(ctl, dir, true);
+    }
+    ctl->can_save = true;
+    if (ctl->is_late) {
+        ctl->is_late = false;
+        publish(ctl, &save);
+    }
+}
+
+void cddpi_ctl_take_saved(struct cddpi_ctl *ctl, bool has_saved)
+{
+    if (ctl != NULL) {
+        answer_waiting(ctl, CDDPI_CTL_CHECKPOINT, has_saved,
+                       has_saved ? ""
+                                 : "the checkpoint could not be written: the job has printed why, "
+                                   "and goes on");
+    }
+}
+
+void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl, const struct cddpi_generation_outcome *outcome)
+{
+    if (ctl == NULL) {
+        return;
+    }
+    note_reason(ctl);
+    ctl->can_save = false;
+    for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) { /* who still waits asks the next generation */
+        const struct cddpi_ctl_client *client = &ctl->clients.list[i];
+
+        ctl->is_late = ctl->is_late || (client->fd >= 0 && client->waits &&
+                                        client->request.command == CDDPI_CTL_CHECKPOINT);
+    }
+    if (outcome->exit_status != 0 && ctl->next_reason[0] == '\0') {
+        snprintf(ctl->next_reason, sizeof ctl->next_reason, "ranks failed with status %d",
+                 outcome->exit_status);
+    }
+}

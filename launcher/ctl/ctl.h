@@ -1,0 +1,41 @@
+/* ctl.h - serves cddp-ctl within cddp-run: a socket in the run folder takes requests about the job.
+ * It never waits: descriptors do not block, lengths are bounded, and a client that does not send
+ * its request in time is dropped. The supervising thread calls it whenever the descriptor is
+ * readable. All functions accept NULL: a cddp-run that serves none. */
+#ifndef CDDPI_LAUNCHER_CTL_H
+#define CDDPI_LAUNCHER_CTL_H
+
+#include <stdbool.h>
+
+struct cddpi_ctl;
+struct cddpi_nodes;
+struct cddpi_generation_outcome;
+
+/** Serve requests about the job of @p nodes, once the run folder is known. Only node 0 does, since
+ *  rank 0 is there. NULL: not here, or there is no memory for it, which is logged.
+ *  Release with cddpi_ctl_end(). */
+struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes);
+
+/** The job ends with @p exit_status: tell the clients that wait for that. */
+void cddpi_ctl_end(struct cddpi_ctl *ctl, int exit_status);
+
+/** A descriptor that is readable while there is something to do; -1: none. */
+int cddpi_ctl_fd(const struct cddpi_ctl *ctl);
+
+/** Do what is due. */
+void cddpi_ctl_serve(struct cddpi_ctl *ctl);
+
+/** Something may have changed for the members: answer those that have waited for it. */
+void cddpi_ctl_look(struct cddpi_ctl *ctl);
+
+/** Rank 0 reports the run folder, and can write checkpoints from now on. */
+void cddpi_ctl_take_folder(struct cddpi_ctl *ctl, const char *dir);
+
+/** Rank 0 reports that a checkpoint is written, or (@p has_saved false) could not be written. */
+void cddpi_ctl_take_saved(struct cddpi_ctl *ctl, bool has_saved);
+
+/** The ranks of this machine have ended. */
+void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl,
+                              const struct cddpi_generation_outcome *outcome);
+
+#endif

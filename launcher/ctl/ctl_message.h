@@ -1,0 +1,77 @@
+/* ctl_message.h - what cddp-ctl asks a cddp-run, and what that answers. A connection carries one
+ * request and one answer, each as one message (store/message.h) in one packet. */
+#ifndef CDDPI_LAUNCHER_CTL_MESSAGE_H
+#define CDDPI_LAUNCHER_CTL_MESSAGE_H
+
+#include "launcher/hosts/host_list.h"
+#include "store/message.h"
+
+enum cddpi_ctl_command {
+    CDDPI_CTL_STATUS,
+    CDDPI_CTL_CHECKPOINT, /* answered once a checkpoint is written */
+    CDDPI_CTL_STOP,       /* answered at the job's end, as are the next ones once it is done */
+    CDDPI_CTL_ADD,        /* `number` ranks on this machine */
+    CDDPI_CTL_REMOVE_RANK,
+    CDDPI_CTL_REMOVE_NODE, /* the node `number`, or (-1) the one on the host `host` */
+    CDDPI_CTL_COMMANDS
+};
+
+struct cddpi_ctl_request {
+    enum cddpi_ctl_command command;
+    int number;
+    char host[CDDPI_HOST_BYTES];
+};
+
+extern const struct cddpi_message_form cddpi_ctl_request_form;
+
+enum cddpi_ctl_state {
+    CDDPI_CTL_RUNS,  /* its ranks run, or are being started */
+    CDDPI_CTL_ENDED, /* its ranks of this generation have ended */
+    CDDPI_CTL_LEAVES,
+    CDDPI_CTL_SPARE, /* it waits until another node leaves */
+    CDDPI_CTL_LOST,
+    CDDPI_CTL_GONE,
+    CDDPI_CTL_STATES
+};
+
+/* A node. */
+struct cddpi_ctl_row {
+    int node;
+    int ranks, first_rank; /* of this generation */
+    int nproc;             /* ranks of the next one */
+    enum cddpi_ctl_state state;
+    char host[64];
+};
+
+enum {
+    CDDPI_CTL_ROWS = 1024,
+    CDDPI_CTL_TEXT_BYTES = 1024,
+    CDDPI_CTL_REQUEST_BYTES = 512,      /* of a request's message, at most */
+    CDDPI_CTL_ANSWER_BYTES = 192 * 1024 /* less than what a socket takes at once */
+};
+
+struct cddpi_ctl_answer {
+    bool is_done;                    /* the request was carried out */
+    bool is_over;                    /* the job has ended, with `exit_status` */
+    int exit_status;                 /* of cddp-run */
+    char text[CDDPI_CTL_TEXT_BYTES]; /* what was done, or why it was not, as a sentence without its
+                                        full stop; "": nothing to say */
+    /* The job's status. */
+    char job[40];
+    char reason[CDDPI_CTL_TEXT_BYTES]; /* why this generation began */
+    char ending[CDDPI_CTL_TEXT_BYTES]; /* why it is to end; "": it is not */
+    int generation;                    /* -1: none has begun */
+    int64_t seconds;                   /* since it began */
+    int64_t pid;                       /* of cddp-run's supervising process */
+    int world_size, nodes;
+    int restarts, max_restarts; /* -1: without limit */
+    bool is_elastic, is_alone;
+    int least, most; /* nodes; of a job on one machine: ranks */
+    int left_out;    /* nodes that are not listed */
+    int count;
+    struct cddpi_ctl_row rows[CDDPI_CTL_ROWS];
+};
+
+extern const struct cddpi_message_form cddpi_ctl_answer_form;
+
+#endif

@@ -1,0 +1,28 @@
+/* ctl_request.h - decides whether a request of cddp-ctl is possible, and words the job's status.
+ * Without I/O. */
+#ifndef CDDPI_LAUNCHER_CTL_REQUEST_H
+#define CDDPI_LAUNCHER_CTL_REQUEST_H
+
+#include "launcher/ctl/ctl_message.h"
+#include "launcher/nodes/membership.h"
+
+/** What @p request asks the members of the job for.
+ *  @param trains     The ranks are cddp-train, which can write a checkpoint on the way.
+ *  @param out        The event to publish; kind NONE: there is none, and the request only waits.
+ *  @param out_text   If false: the reason.
+ *  @return false: it is not possible. */
+bool cddpi_ctl_decide(const struct cddpi_membership *members,
+                      const struct cddpi_ctl_request *request, bool trains,
+                      struct cddpi_node_event *out, char out_text[CDDPI_CTL_TEXT_BYTES]);
+
+/** Whether what @p request asked for, when @p generation ran, has happened; if so, @p out_text says
+ *  it. */
+bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
+                            const struct cddpi_ctl_request *request, int generation,
+                            char out_text[CDDPI_CTL_TEXT_BYTES]);
+
+/** Put what @p members says into @p out, of which the caller sets the rest. */
+void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
+                        struct cddpi_ctl_answer *out);
+
+#endif

@@ -1,0 +1,469 @@
+/* test_ctl.c - cddp-ctl and the socket of a job that trains: each command, and clients that are not
+ * cddp-ctl. */
+#include "launcher/ctl/ctl_message.h"
+#include "launcher/ctl/ctl_socket.h"
+#include "support/fleet.h"
+#include "support/job.h"
+
+#include <pty.h>
+#include <sys/socket.h>
+
+enum { CROWD = 20, LIMIT_MS = 1000 * SUPPORT_LIMIT_S };
+
+/* Run cddp-ctl to its end. */
+#define CTL(ctl, ...)                                                                              \
+    do {                                                                                           \
+        launcher_start_program((ctl), launcher_path("launcher/cddp-ctl"),                          \
+                               (const char *const[]){__VA_ARGS__, NULL});                          \
+        launcher_wait((ctl));                                                                      \
+    } while (0)
+
+/* The same; assert its exit status. */
+#define CTL_GIVES(ctl, status, ...)                                                                \
+    do {                                                                                           \
+        CTL(ctl, __VA_ARGS__);                                                                     \
+        if ((ctl)->exit_status != (status)) {                                                      \
+            fail_msg("exit status %d: %s%s", (ctl)->exit_status, (ctl)->out, (ctl)->err);          \
+        }                                                                                          \
+    } while (0)
+
+/* Start a long job, and wait until it trains. */
+#define START_TRAINING(job, run_dir, ...)                                                          \
+    do {                                                                                           \
+        JOB_START(job, __VA_ARGS__, LONG_RUN, "train.checkpoint_seconds=0",                        \
+                  run_dir_argument(run_dir));                                                      \
+        launcher_await_text(in_work("%s", run_dir), "metrics.jsonl", "\"step\":1,");               \
+    } while (0)
+
+static json_t *read_status(const char *run_dir)
+{
+    struct launched ctl = {0};
+    json_t *status;
+
+    CTL_GIVES(&ctl, 0, "--json", in_work("%s", run_dir), "status");
+    status = json_loads(ctl.out, 0, NULL);
+    assert_non_null(status);
+    launcher_end(&ctl);
+    return status;
+}
+
+static int status_number(const char *run_dir, const char *name)
+{
+    json_t *status = read_status(run_dir);
+    int number = (int)json_integer_value(json_object_get(status, name));
+
+    json_decref(status);
+    return number;
+}
+
+static int connect_to(const char *run_dir)
+{
+    int fd = -1;
+
+    assert_int_equal(cddpi_ctl_socket_connect(in_work("%s", run_dir), LIMIT_MS, &fd), CDDP_OK);
+    return fd;
+}
+
+/* Read the answer to what was sent to @p fd, and close it. Returns whether there was one. */
+static bool read_answer(int fd, struct cddpi_ctl_answer *out)
+{
+    static uint8_t data[CDDPI_CTL_ANSWER_BYTES];
+    ssize_t got = recv(fd, data, sizeof data, 0);
+
+    close(fd);
+    assert_true(got >= 0); /* no client waits for ever */
+    return got > 0 &&
+           cddpi_message_decode(&cddpi_ctl_answer_form, data, (size_t)got, out) == CDDP_OK;
+}
+
+static void a_user_sees_and_stops_a_job(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+    struct stat info;
+    json_t *status;
+
+    (void)state;
+    START_TRAINING(&job, "seen", "--nproc", "2");
+    assert_int_equal(stat(in_work("seen/ctl.sock"), &info), 0);
+    assert_true(S_ISSOCK(info.st_mode));
+    assert_int_equal(info.st_mode & 0777, 0600);
+    CTL_GIVES(&ctl, 0, in_work("seen"), "status");
+    assert_out(&ctl, "generation 0  2 ranks on 1 node");
+    assert_out(&ctl, "ranks 0 to 1");
+    assert_out(&ctl, "step ");
+    assert_out(&ctl, "checkpoint: none yet");
+    launcher_end(&ctl);
+    status = read_status("seen");
+    assert_int_equal(json_integer_value(json_object_get(status, "world_size")), 2);
+    assert_true(json_is_number(json_object_get(json_object_get(status, "metrics"), "loss")));
+    assert_true(json_is_null(json_object_get(status, "checkpoint")));
+    json_decref(status);
+    CTL_GIVES(&ctl, 1, in_work("seen"), "add", "1");
+    assert_err(&ctl, "is fixed");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("seen"), "stop");
+    assert_out(&ctl, "status 3");
+    assert_out(&ctl, "/checkpoints/step-");
+    launcher_end(&ctl);
+    assert_true(await_stop(&job, "seen") >= 1);
+    launcher_end(&job);
+    assert_int_equal(access(in_work("seen/ctl.sock"), F_OK), -1);
+    CTL_GIVES(&ctl, 3, in_work("seen"), "status");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 3, in_work("no_such_run"), "stop");
+    launcher_end(&ctl);
+}
+
+static void a_checkpoint_is_written_and_the_run_goes_on(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+    unsigned long long steps[2] = {0, 0};
+
+    (void)state;
+    START_TRAINING(&job, "saved", "--nproc", "3");
+    for (int i = 0; i < 2; i++) {
+        char *name;
+
+        CTL_GIVES(&ctl, 0, in_work("saved"), "checkpoint");
+        name = strstr(ctl.out, "/checkpoints/step-");
+        assert_non_null(name);
+        assert_int_equal(sscanf(name, "/checkpoints/step-%llu", &steps[i]), 1);
+        ctl.out[strcspn(ctl.out, "\n")] = '\0';
+        assert_int_equal(access(argument("%s/state.json", ctl.out), F_OK), 0);
+        launcher_end(&ctl);
+    }
+    assert_true(steps[1] > steps[0]);
+    assert_true(stop(&job, "saved", SIGTERM) > steps[1]);
+    launcher_end(&job);
+}
+
+static void a_full_disk_is_told_to_who_asks_for_a_checkpoint(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+
+    (void)state;
+    START_TRAINING(&job, "full", "--nproc", "1", "--max-restarts", "0");
+    support_write_file(in_work("full/checkpoints"), "a file, so no folder", 20);
+    CTL_GIVES(&ctl, 1, in_work("full"), "checkpoint");
+    assert_err(&ctl, "could not be written");
+    launcher_end(&ctl);
+    assert_int_equal(unlink(in_work("full/checkpoints")), 0);
+    CTL_GIVES(&ctl, 0, in_work("full"), "checkpoint");
+    launcher_end(&ctl);
+    (void)stop(&job, "full", SIGTERM);
+    launcher_end(&job);
+}
+
+static void other_clients_do_no_harm(void **state)
+{
+    static struct cddpi_ctl_answer answer;
+    struct cddpi_ctl_request request = {.command = CDDPI_CTL_STATUS, .number = -1};
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    struct launched job = {0};
+    struct launched ctl[CROWD] = {0};
+    int silent[CROWD];
+    char garbage[4000];
+
+    (void)state;
+    memset(garbage, 'x', sizeof garbage);
+    START_TRAINING(&job, "odd", "--nproc", "2");
+    assert_int_equal(cddpi_message_encode(&cddpi_ctl_request_form, &request, &message), CDDP_OK);
+    for (size_t bytes = 1; bytes <= message.bytes; bytes++) {
+        int fd = connect_to("odd");
+
+        assert_true(send(fd, message.data, bytes, 0) == (ssize_t)bytes);
+        assert_true(read_answer(fd, &answer));
+        assert_int_equal(answer.is_done, bytes == message.bytes);
+    }
+    for (size_t bytes = 1; bytes <= sizeof garbage; bytes += 111) {
+        int fd = connect_to("odd");
+
+        assert_true(send(fd, garbage, bytes, 0) == (ssize_t)bytes);
+        assert_true(read_answer(fd, &answer));
+        assert_false(answer.is_done);
+    }
+    for (int i = 0; i < CROWD; i++) { /* more than it serves at once, with the next ones */
+        silent[i] = connect_to("odd");
+    }
+    for (int i = 0; i < CROWD; i++) {
+        launcher_start_program(&ctl[i], launcher_path("launcher/cddp-ctl"),
+                               (const char *const[]){in_work("odd"), "status", NULL});
+    }
+    for (int i = 0; i < CROWD; i++) {
+        launcher_wait(&ctl[i]);
+        assert_int_equal(ctl[i].exit_status, 0);
+        launcher_end(&ctl[i]);
+    }
+    for (int i = 0; i < CROWD; i++) {
+        assert_false(read_answer(silent[i], &answer)); /* dropped at their deadline */
+    }
+    cddpi_buffer_fini(&message);
+    (void)stop(&job, "odd", SIGTERM);
+    launcher_end(&job);
+}
+
+static void what_a_killed_job_has_left_is_replaced(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+    pid_t pid;
+
+    (void)state;
+    START_TRAINING(&job, "killed", "--nproc", "2");
+    pid = (pid_t)status_number("killed", "pid");
+    assert_true(pid > 0);
+    kill(pid, SIGKILL); /* the supervising process, which has the socket */
+    launcher_wait(&job);
+    launcher_end(&job);
+    assert_no_orphan("killed");
+    assert_int_equal(access(in_work("killed/ctl.sock"), F_OK), 0);
+    CTL_GIVES(&ctl, 3, in_work("killed"), "status");
+    launcher_end(&ctl);
+    JOB_START(&job, "--nproc", "1", LONG_RUN, run_dir_argument("killed"));
+    for (int waited = 0; waited < LIMIT_MS; waited += 20) {
+        CTL(&ctl, in_work("killed"), "status");
+        if (ctl.exit_status == 0) {
+            break;
+        }
+        assert_int_equal(ctl.exit_status, 3);
+        launcher_end(&ctl);
+        usleep(20000);
+    }
+    assert_out(&ctl, "rank 0");
+    launcher_end(&ctl);
+    kill(job.pid, SIGTERM); /* perhaps before there is something to save */
+    launcher_wait(&job);
+    launcher_end(&job);
+}
+
+static void a_folder_may_have_any_length(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+    char name[211];
+
+    (void)state;
+    memset(name, 'd', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    START_TRAINING(&job, name, "--nproc", "2");
+    CTL_GIVES(&ctl, 0, in_work("%s", name), "checkpoint");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("%s", name), "stop");
+    launcher_end(&ctl);
+    (void)await_stop(&job, name);
+    launcher_end(&job);
+}
+
+static void a_view_leaves_the_terminal_as_it_was(void **state)
+{
+    const struct winsize size = {.ws_row = 24, .ws_col = 80};
+    struct launched job = {0};
+    struct launched ctl = {0};
+    char *text = calloc(1, 1 << 20);
+    size_t used = 0;
+    ssize_t got;
+    bool has_asked = false;
+    int status;
+    int fd;
+    pid_t pid;
+
+    (void)state;
+    START_TRAINING(&job, "view", "--nproc", "2");
+    fflush(NULL);
+    pid = forkpty(&fd, NULL, NULL, &size);
+    if (pid == 0) {
+        alarm(SUPPORT_LIMIT_S);
+        setenv("TERM", "xterm", 1);
+        execl(launcher_path("launcher/cddp-ctl"), "cddp-ctl", in_work("view"), "top", (char *)NULL);
+        _exit(98);
+    }
+    while (used < (1 << 20) - 1 && (got = read(fd, text + used, (1 << 20) - 1 - used)) > 0) {
+        used += (size_t)got;
+        if (!has_asked && strstr(text, "generation 0") != NULL) {
+            assert_int_equal(write(fd, "q", 1), 1);
+            has_asked = true;
+        }
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    close(fd);
+    launcher_need_text(text, "\033[?1049h", "the terminal");
+    launcher_need_text(text, "\033[?1049l", "the terminal");
+    launcher_need_text(text, "\033[?25h", "the terminal");
+    free(text);
+    CTL_GIVES(&ctl, 0, in_work("view"), "stop");
+    launcher_end(&ctl);
+    (void)await_stop(&job, "view");
+    launcher_end(&job);
+}
+
+static void a_programs_job_has_no_checkpoints(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+
+    (void)state;
+    assert_int_equal(mkdir(in_work("program"), 0755), 0);
+    JOB_START(&job, "--nproc", "2", "--run-dir", in_work("program"), "--", "sleep", "1000");
+    for (int waited = 0; access(in_work("program/ctl.sock"), F_OK) != 0; waited += 20) {
+        assert_true(waited < LIMIT_MS);
+        usleep(20000);
+    }
+    CTL_GIVES(&ctl, 1, in_work("program"), "checkpoint");
+    assert_err(&ctl, "another program than cddp-train");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 1, in_work("program"), "stop"); /* it has not saved */
+    assert_out(&ctl, "status 143");
+    launcher_end(&ctl);
+    launcher_wait(&job);
+    launcher_end(&job);
+}
+
+static void wrong_words_are_refused(void **state)
+{
+    struct launched ctl = {0};
+
+    (void)state;
+    CTL_GIVES(&ctl, 2, in_work("seen"));
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 2, in_work("seen"), "statsu");
+    assert_err(&ctl, "statsu");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 2, in_work("seen"), "add");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 2, in_work("seen"), "add", "0");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 2, in_work("seen"), "stop", "now");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 2, in_work("seen"), "remove", "node:x");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 2, "--json", in_work("seen"), "stop");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 2, "--timeout", "0", in_work("seen"), "stop");
+    launcher_end(&ctl);
+}
+
+static void the_number_of_ranks_changes(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+    json_t *status;
+
+    (void)state;
+    START_TRAINING(&job, "elastic", "--nproc", "2", "--elastic", "1:3");
+    CTL_GIVES(&ctl, 0, in_work("elastic"), "add", "1");
+    assert_out(&ctl, "generation 1: 3 ranks");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 1, in_work("elastic"), "add", "1");
+    assert_err(&ctl, "1 to 3");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("elastic"), "remove", "2");
+    assert_out(&ctl, "generation 2: 2 ranks");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 1, in_work("elastic"), "remove", "2");
+    assert_err(&ctl, "no rank 2");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("elastic"), "remove", "0");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 1, in_work("elastic"), "remove", "0");
+    launcher_end(&ctl);
+    status = read_status("elastic");
+    assert_int_equal(json_integer_value(json_object_get(status, "world_size")), 1);
+    assert_int_equal(json_integer_value(json_object_get(status, "restarts")), 0);
+    assert_string_equal(json_string_value(json_object_get(status, "reason")), "from 2 to 1 ranks");
+    json_decref(status);
+    CTL_GIVES(&ctl, 0, in_work("elastic"), "checkpoint");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("elastic"), "stop");
+    launcher_end(&ctl);
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 3);
+    launcher_end(&job);
+}
+
+static void a_configuration_that_cannot_have_more_ranks_keeps_its_job(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+
+    (void)state;
+    JOB_START(&job, "--nproc", "2", "--elastic", "1:3", LONG_RUN, "train.batch_size=2",
+              "optimizer.lr=0.00001", run_dir_argument("narrow"));
+    launcher_await_text(in_work("narrow"), "metrics.jsonl", "\"step\":1,");
+    CTL_GIVES(&ctl, 1, in_work("narrow"), "add", "1");
+    assert_err(&ctl, "does not allow 3 ranks");
+    launcher_end(&ctl);
+    assert_int_equal(status_number("narrow", "generation"), 0);
+    (void)stop(&job, "narrow", SIGTERM);
+    launcher_end(&job);
+}
+
+static void nodes_leave_when_they_are_asked_to(void **state)
+{
+    struct launched ctl = {0};
+    struct fleet fleet;
+    json_t *status;
+
+    (void)state;
+    fleet_begin_tcp(&fleet);
+    for (int i = 0; i < 3; i++) {
+        const char *const ranks[] = {"1", "1", "2"};
+
+        START(&fleet, i, "2:3", argument("%d", i), "--nproc", ranks[i], LONG_RUN,
+              run_dir_argument("nodes"));
+    }
+    launcher_await_text(in_work("nodes"), "metrics.jsonl", "\"world_size\":4");
+    launcher_await_text(in_work("nodes"), "metrics.jsonl", "\"step\":1,");
+    status = read_status("nodes");
+    assert_int_equal(json_array_size(json_object_get(status, "members")), 3);
+    json_decref(status);
+    CTL_GIVES(&ctl, 1, in_work("nodes"), "add", "1");
+    assert_err(&ctl, "start cddp-run on another one");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 1, in_work("nodes"), "remove", "node:0");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("nodes"), "remove", "3"); /* one of node 2's two ranks */
+    assert_out(&ctl, ": 3 ranks on 3 nodes");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("nodes"), "remove", "node:1");
+    assert_out(&ctl, ": 2 ranks on 2 nodes");
+    launcher_end(&ctl);
+    launcher_wait(&fleet.nodes[1]);
+    assert_int_equal(fleet.nodes[1].exit_status, 3);
+    CTL_GIVES(&ctl, 1, in_work("nodes"), "remove", "node:2");
+    assert_err(&ctl, "needs 2 nodes");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("nodes"), "checkpoint");
+    launcher_end(&ctl);
+    assert_int_equal(status_number("nodes", "restarts"), 0);
+    CTL_GIVES(&ctl, 0, in_work("nodes"), "stop");
+    launcher_end(&ctl);
+    for (int i = 0; i < 3; i += 2) {
+        launcher_wait(&fleet.nodes[i]);
+        assert_int_equal(fleet.nodes[i].exit_status, 3);
+    }
+    fleet_end(&fleet);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_user_sees_and_stops_a_job),
+        cmocka_unit_test(a_checkpoint_is_written_and_the_run_goes_on),
+        cmocka_unit_test(a_full_disk_is_told_to_who_asks_for_a_checkpoint),
+        cmocka_unit_test(other_clients_do_no_harm),
+        cmocka_unit_test(what_a_killed_job_has_left_is_replaced),
+        cmocka_unit_test(a_folder_may_have_any_length),
+        cmocka_unit_test(a_view_leaves_the_terminal_as_it_was),
+        cmocka_unit_test(a_programs_job_has_no_checkpoints),
+        cmocka_unit_test(wrong_words_are_refused),
+        cmocka_unit_test(the_number_of_ranks_changes),
+        cmocka_unit_test(a_configuration_that_cannot_have_more_ranks_keeps_its_job),
+        cmocka_unit_test(nodes_leave_when_they_are_asked_to),
+    };
+
+    return cmocka_run_group_tests(tests, make_work, remove_work);
+}
