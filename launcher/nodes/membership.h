@@ -25,7 +25,7 @@ enum {
 /* One cddp-run that has come. Its number belongs to this process: a cddp-run that comes again, also
  * on the same host, gets another number. So nothing that a lost node says is taken for its
  * successor's. */
-struct cddpi_member {
+struct cddpi_job_member {
     char host[CDDPI_HOST_BYTES];
     int node;       /* its number */
     int nproc;      /* ranks that it starts in the next generation */
@@ -63,8 +63,8 @@ enum cddpi_leader_phase {
 
 struct cddpi_membership {
     /* Set by the caller. */
-    struct cddpi_member *list; /* by number; borrowed, with room for `room` */
-    int count;                 /* of those that have ever come */
+    struct cddpi_job_member *list; /* by number; borrowed, with room for `room` */
+    int count;                     /* of those that have ever come */
     int room;
     const char *outside_store; /* URL of a store that no node serves, so that any node may be lost;
                                   borrowed; NULL: node 0 serves the store, and leads */
@@ -176,7 +176,7 @@ void cddpi_membership_catch_up(const struct cddpi_membership *members,
                                struct cddpi_membership_actions *out);
 
 /** The member with number @p node; NULL: there is none. */
-struct cddpi_member *cddpi_membership_find(const struct cddpi_membership *members, int node);
+struct cddpi_job_member *cddpi_membership_find(const struct cddpi_membership *members, int node);
 
 /** The member's name for messages, such as "node 1 (alpha)". Valid until the next call. */
 const char *cddpi_member_name(const struct cddpi_membership *members, int node);
@@ -185,7 +185,7 @@ const char *cddpi_member_name(const struct cddpi_membership *members, int node);
 int cddpi_membership_index(const struct cddpi_membership *members);
 
 /** Add a node that has come. Returns NULL if there is no room. */
-struct cddpi_member *cddpi_membership_add(struct cddpi_membership *members, int node,
-                                          const char *host, int nproc);
+struct cddpi_job_member *cddpi_membership_add(struct cddpi_membership *members, int node,
+                                              const char *host, int nproc);
 
 #endif

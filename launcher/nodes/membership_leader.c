@@ -20,7 +20,7 @@ static int64_t after(const struct member_step *step, int64_t milliseconds)
 static bool have_all_left(const struct cddpi_membership *members)
 {
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         if (member->node != members->self && member->is_there && !member->has_left) {
             return false;
@@ -60,7 +60,7 @@ static bool is_other(const struct cddpi_membership *members)
     int left = members->most;
 
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
         int ranks = cddpi_member_is_next(member) && left > 0 ? member->nproc : 0;
 
         left -= ranks > 0;
@@ -75,7 +75,7 @@ static bool is_other(const struct cddpi_membership *members)
 static bool is_asked(const struct cddpi_membership *members)
 {
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         if (member->ranks > 0 && member->is_there &&
             (member->is_leaving || member->nproc != member->ranks)) {
@@ -89,11 +89,11 @@ static bool is_asked(const struct cddpi_membership *members)
 static void word_change(const struct cddpi_membership *members, char *out, size_t bytes)
 {
     const char *verb = NULL;
-    const struct cddpi_member *named = NULL;
+    const struct cddpi_job_member *named = NULL;
     int others = -1;
 
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
         const char *does = !member->is_there                                    ? NULL
                            : member->ranks > 0 && member->is_leaving            ? "leaves"
                            : member->ranks == 0 && cddpi_member_is_next(member) ? "has come"
@@ -163,7 +163,7 @@ static void list_next(const struct cddpi_membership *members, char *out, size_t 
     *out_ranks = 0;
     out[0] = '\0';
     for (int i = 0; i <= members->count; i++) {
-        const struct cddpi_member *member = i < members->count ? &members->list[i] : NULL;
+        const struct cddpi_job_member *member = i < members->count ? &members->list[i] : NULL;
         bool is_taken = member != NULL && cddpi_member_is_next(member) && left > 0;
 
         if (member != NULL && !is_taken) {
@@ -252,7 +252,7 @@ static void judge(struct cddpi_membership *members)
 static bool has_lost_some(const struct cddpi_membership *members)
 {
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         if (member->ranks > 0 && member->is_lost && !member->is_done) {
             return true;
@@ -294,17 +294,17 @@ static void conclude(struct member_step *step)
     next = cddpi_restarts_next(&members->restarts,
                                members->max_restarts < 0 ? -1 : members->max_restarts,
                                &members->all, lived_ms, &pause_ms);
-    if (next == CDDPI_RESTART_GIVE_UP) {
-        char left[64] = "";
-
-        if (members->max_restarts >= 0) {
-            snprintf(left, sizeof left, ", with %d restarts left",
-                     members->max_restarts - members->restarts.made);
-        }
+    if (next == CDDPI_RESTART_GIVE_UP && members->max_restarts >= 0) {
         cddpi_member_say(step,
-                         "giving up%s: %d times in a row the job failed within %d s and without a "
+                         "giving up, with %d restarts left: %d times in a row the job failed "
+                         "within %d s and without a checkpoint",
+                         members->max_restarts - members->restarts.made, CDDPI_MOST_FRUITLESS,
+                         CDDPI_SHORT_LIFE_MS / 1000);
+    } else if (next == CDDPI_RESTART_GIVE_UP) {
+        cddpi_member_say(step,
+                         "giving up: %d times in a row the job failed within %d s and without a "
                          "checkpoint",
-                         left, CDDPI_MOST_FRUITLESS, CDDPI_SHORT_LIFE_MS / 1000);
+                         CDDPI_MOST_FRUITLESS, CDDPI_SHORT_LIFE_MS / 1000);
     }
     if (next != CDDPI_RESTART_NOW) {
         cddpi_leader_end(step, members->all.exit_status);

@@ -9,13 +9,13 @@
 
 int cddpi_member_leader(const struct cddpi_membership *members)
 {
-    const struct cddpi_member *leader = NULL;
+    const struct cddpi_job_member *leader = NULL;
 
     if (members->outside_store == NULL) {
         return CDDPI_LEADER;
     }
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         if (member->is_there &&
             (leader == NULL || (leader->is_leaving && !member->is_leaving) ||

@@ -5,7 +5,7 @@
 
 enum { MOST_EXPELLED = 2 }; /* at once: an event leads to few actions */
 
-bool cddpi_member_is_next(const struct cddpi_member *member)
+bool cddpi_member_is_next(const struct cddpi_job_member *member)
 {
     return member->is_there && !member->is_leaving && !member->is_held && !member->is_out;
 }
@@ -13,12 +13,12 @@ bool cddpi_member_is_next(const struct cddpi_member *member)
 bool cddpi_newcomers_hold(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
-    struct cddpi_member *newcomer = NULL;
+    struct cddpi_job_member *newcomer = NULL;
     struct cddpi_node_event *size;
     int left = members->most;
 
     for (int i = 0; i < members->count && left > 0; i++) {
-        struct cddpi_member *member = &members->list[i];
+        struct cddpi_job_member *member = &members->list[i];
 
         left -= cddpi_member_is_next(member);
         if (cddpi_member_is_next(member) && member->nproc > member->ranks) {
@@ -48,7 +48,7 @@ void cddpi_newcomers_release(struct cddpi_membership *members)
     bool has_room = false;
 
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         has_room = has_room || (member->ranks > 0 &&
                                 (!cddpi_member_is_next(member) || member->nproc < member->ranks));
@@ -70,7 +70,7 @@ void cddpi_newcomers_prove(struct cddpi_membership *members, int64_t lived_ms)
 }
 
 /* The others go on without @p member, which hears that and ends. */
-static void expel(struct member_step *step, struct cddpi_member *member)
+static void expel(struct member_step *step, struct cddpi_job_member *member)
 {
     struct cddpi_node_event *lost = cddpi_member_publish(step, CDDPI_EVENT_LOST);
 
@@ -91,7 +91,7 @@ bool cddpi_newcomers_expel(struct member_step *step)
     int expelled = 0;
 
     for (int i = 0; i < members->count && members->is_elastic; i++) {
-        struct cddpi_member *member = &members->list[i];
+        struct cddpi_job_member *member = &members->list[i];
         bool has_failed = failure->kind == CDDPI_EVENT_FAILURE && failure->node == member->node;
 
         if (member->is_new && cddpi_member_is_next(member) && member->ranks > 0 &&

@@ -1,6 +1,6 @@
-/* membership_own.h - one step of the machine, and what its two parts call of each other:
- * membership.c follows the log, membership_leader.c decides on the node that leads. Private to
- * these. */
+/* membership_own.h - one step of the machine, and what its parts call of each other:
+ * membership_log.c and membership_start.c follow the log, membership_leader.c, membership_leads.c
+ * and membership_newcomers.c decide. Private to these. */
 #ifndef CDDPI_LAUNCHER_MEMBERSHIP_OWN_H
 #define CDDPI_LAUNCHER_MEMBERSHIP_OWN_H
 
@@ -12,7 +12,7 @@ struct member_step {
     struct cddpi_membership_actions *actions;
 };
 
-/* membership.c */
+/* membership_list.c */
 /** Append an action. */
 struct cddpi_membership_action *cddpi_member_do(struct member_step *step,
                                                 enum cddpi_membership_action_kind kind);
@@ -30,7 +30,7 @@ bool cddpi_member_is_alone(const struct cddpi_membership *members);
 bool cddpi_member_all_done(const struct cddpi_membership *members);
 
 /** This node; NULL: it is not in the list yet, or is the cddp-run that started the nodes. */
-struct cddpi_member *cddpi_member_own(const struct cddpi_membership *members);
+struct cddpi_job_member *cddpi_member_own(const struct cddpi_membership *members);
 /** Append CDDPI_DO_TELL of a signal that was sent to @p node (-1: unknown). */
 void cddpi_member_tell_signal(struct member_step *step, int number, int node);
 
@@ -46,6 +46,10 @@ bool cddpi_member_may_decide(const struct cddpi_membership *members, int node);
 /** If this node has become the leader, or has ceased to be it, begin afresh. */
 void cddpi_member_note_leader(struct cddpi_membership *members);
 
+/* membership_start.c */
+/** START has arrived: its generation begins. */
+void cddpi_member_take_start(struct member_step *step, const struct cddpi_node_event *event);
+
 /* membership_log.c */
 /** Process the event of the log that has been heard. */
 void cddpi_member_hear(struct member_step *step);
@@ -54,7 +58,7 @@ void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_eve
 
 /* membership_newcomers.c */
 /** Whether @p member takes part in the next generation, as one of the first `most`. */
-bool cddpi_member_is_next(const struct cddpi_member *member);
+bool cddpi_member_is_next(const struct cddpi_job_member *member);
 /** Node 0: the configuration does not allow so many ranks. Leave out the last node that has come
  *  since the generation before, or the ranks that a node got. Returns false if nothing is new. */
 bool cddpi_newcomers_hold(struct member_step *step);

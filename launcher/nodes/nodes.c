@@ -164,7 +164,7 @@ static void take_master_host(struct cddpi_job_rendezvous *rendezvous, const char
 static void take_place(struct cddpi_nodes *nodes)
 {
     const struct cddpi_membership *members = &nodes->members;
-    const struct cddpi_member *own = cddpi_membership_find(members, members->self);
+    const struct cddpi_job_member *own = cddpi_membership_find(members, members->self);
     struct cddpi_job *job = nodes->job;
 
     job->generation = members->generation;

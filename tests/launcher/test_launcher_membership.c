@@ -11,7 +11,7 @@ enum { NODES = 6, ROOM = 12, EVENTS = 128 };
 
 struct node {
     struct cddpi_membership members;
-    struct cddpi_member list[ROOM];
+    struct cddpi_job_member list[ROOM];
     int heard; /* events of the log */
     bool is_alive;
     bool runs;                   /* its ranks run */

@@ -21,7 +21,7 @@ void sim_break(const char *format, ...)
 void sim_cause_is(enum sim_harm harm, int node, int rank, int exit_status)
 {
     const struct cddpi_membership *members = &sim_leader()->members;
-    const struct cddpi_member *member = cddpi_membership_find(members, node);
+    const struct cddpi_job_member *member = cddpi_membership_find(members, node);
     const struct sim_group *group = &sim.groups[members->generation < 0 ? 0 : members->generation];
 
     if (members->phase != CDDPI_MEMBERS_RUN || group->is_asked || group->is_finished ||
@@ -139,7 +139,7 @@ static bool have_all_ended_well(void)
         return false;
     }
     for (int i = 0; i < sim_leader()->members.count; i++) {
-        const struct cddpi_member *member = &sim_leader()->list[i];
+        const struct cddpi_job_member *member = &sim_leader()->list[i];
 
         if (member->ranks > 0 && !member->is_done) {
             return false;
@@ -232,7 +232,7 @@ static uint64_t view_of(const struct cddpi_membership *members)
         mix(&digest, events[i]->exit_status);
     }
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         mix(&digest, member->node);
         mix(&digest, member->nproc * 64 + member->ranks);
@@ -272,7 +272,7 @@ void sim_rule_fork(const struct sim_node *node, int generation, int rank)
         sim_break("node %d starts ranks after the end of the job", node->number);
     }
     for (int i = 0; i < node->members.count; i++) {
-        const struct cddpi_member *member = &node->list[i];
+        const struct cddpi_job_member *member = &node->list[i];
         const struct sim_node *other = &sim.nodes[member->node];
 
         if (member->ranks > 0 && other->lost_at >= 0 &&

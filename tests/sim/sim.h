@@ -121,7 +121,7 @@ struct sim_node {
     int host;
     int number; /* in the job */
     struct cddpi_membership members;
-    struct cddpi_member list[SIM_NODES];
+    struct cddpi_job_member list[SIM_NODES];
     struct cddpi_job_state job;
     struct cddpi_job_rank ranks[SIM_LOCAL];
     int rank_ids[SIM_LOCAL];

@@ -131,7 +131,7 @@ static void catch_up(struct sim_node *node)
 
 void sim_node_start_ranks(struct sim_node *node, int generation)
 {
-    const struct cddpi_member *own = cddpi_membership_find(&node->members, node->number);
+    const struct cddpi_job_member *own = cddpi_membership_find(&node->members, node->number);
 
     if (node->is_over || node->members.phase != CDDPI_MEMBERS_RUN) {
         return;
