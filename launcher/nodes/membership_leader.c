@@ -421,7 +421,9 @@ void cddpi_leader_take_refusal(struct member_step *step)
         return;
     }
     members->leader = CDDPI_LEADER_IDLE;
-    if (members->is_elastic && members->generation >= 0 && cddpi_newcomers_hold(step)) {
+    if (members->is_elastic && members->generation >= 0 &&
+        (cddpi_newcomers_hold(step) ||
+         (step->event->number == CDDPI_REFUSED_CONFIG && cddpi_newcomers_shrink(step)))) {
         start_or_gather(step);
     } else {
         cddpi_leader_end(step, step->event->number);

@@ -201,6 +201,9 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
         return;
     }
     cddpi_membership_find(members, event->node)->is_new = true;
+    for (int i = 0; i < members->count; i++) {
+        members->list[i].is_held = false; /* together with the new one it may be useful */
+    }
     members->joined_ns = step->event->now_ns;
     if (!members->is_silent && event->node != members->self) {
         cddpi_member_say(step, "%s has come", cddpi_member_name(members, event->node));
