@@ -858,6 +858,22 @@ static void a_configuration_that_no_number_of_ranks_pleases_ends_the_job(void **
     assert_over(1, 2);
 }
 
+/* Ranks that start handle no signals yet, but what the job has done before is saved. */
+static void a_job_that_is_asked_to_end_as_a_generation_starts_has_its_checkpoint(void **state)
+{
+    (void)state;
+    for (int has_saved = 0; has_saved < 2; has_saved++) {
+        begin(1, 1, 2);
+        leave(0, 1);
+        settle();
+        end_ranks(0, CDDPI_STOPPED_EARLY, has_saved);
+        assert_runs(0, 1, 0, 1);
+        send_signal(0, SIGTERM);
+        end_ranks(0, 128 + SIGTERM, false);
+        assert_over(0, has_saved ? CDDPI_STOPPED_EARLY : 128 + SIGTERM);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -880,6 +896,7 @@ int main(void)
         cmocka_unit_test(pipelines_leave_in_whole_replicas),
         cmocka_unit_test(a_node_whose_replica_lost_its_other_half_waits_for_one),
         cmocka_unit_test(a_configuration_that_no_number_of_ranks_pleases_ends_the_job),
+        cmocka_unit_test(a_job_that_is_asked_to_end_as_a_generation_starts_has_its_checkpoint),
         cmocka_unit_test(a_rank_leaves_and_all_end_before_the_change_is_heard),
         cmocka_unit_test(a_rank_that_leaves_does_not_keep_a_job_that_ends),
         cmocka_unit_test(what_a_user_asks_for_happens_on_all_nodes),
