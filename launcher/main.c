@@ -39,6 +39,7 @@ int main(int argc, char **argv)
         break;
     case CDDPI_ACTION_RUN:
     case CDDPI_ACTION_DRY_RUN:
+    case CDDPI_ACTION_STORE:
         exit_status = cddpi_launch(&options);
         break;
     }

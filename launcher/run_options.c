@@ -100,6 +100,7 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
                       : values[OPTION_CHECK] != NULL   ? CDDPI_ACTION_CHECK
                       : values[OPTION_ENV] != NULL     ? CDDPI_ACTION_ENV
                       : values[OPTION_KEYS] != NULL    ? CDDPI_ACTION_KEYS
+                      : values[OPTION_STORE] != NULL   ? CDDPI_ACTION_STORE
                       : values[OPTION_DRY_RUN] != NULL ? CDDPI_ACTION_DRY_RUN
                                                        : CDDPI_ACTION_RUN;
     return CDDP_OK;
@@ -108,6 +109,10 @@ static cddp_status interpret(const char *const values[OPTION_COUNT],
 /* Find what to start: the program after "--", or a train.conf and its key=value arguments. */
 static cddp_status take_command(struct cddpi_launch_options *options, bool after_dashes)
 {
+    if (options->action == CDDPI_ACTION_STORE && (options->argument_count > 0 || after_dashes)) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--store runs nothing: name the train.conf or program on the machines");
+    }
     if (options->action != CDDPI_ACTION_RUN && options->action != CDDPI_ACTION_DRY_RUN) {
         return CDDP_OK;
     }

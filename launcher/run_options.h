@@ -20,6 +20,7 @@ enum cddpi_action {
     CDDPI_ACTION_ENV,
     CDDPI_ACTION_KEYS,
     CDDPI_ACTION_DRY_RUN,
+    CDDPI_ACTION_STORE,
     CDDPI_ACTION_HELP,
     CDDPI_ACTION_VERSION
 };
@@ -54,6 +55,7 @@ struct cddpi_launch_options {
     /* What the launcher that started this cddp-run (Slurm, for example) said; owned. NULL: no
      * launcher was asked. */
     struct cddpi_launch_node *launcher;
+    const char *store; /* serve a job's store there, and run nothing; NULL: not given */
     const char *token_file;
     const char *hosts;             /* list of machines to start the job on; NULL: not given */
     const char *hostfile;          /* the same, in a file */

@@ -45,8 +45,8 @@ static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
 static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
                                 struct cddpi_launch_options *options)
 {
-    static const int others[] = {OPTION_HELP, OPTION_VERSION, OPTION_CHECK,
-                                 OPTION_ENV,  OPTION_KEYS,    OPTION_AGENT};
+    static const int others[] = {OPTION_HELP, OPTION_VERSION, OPTION_CHECK, OPTION_ENV,
+                                 OPTION_KEYS, OPTION_AGENT,   OPTION_STORE};
     struct cddpi_launch_given given = {.nodes = values[OPTION_NNODES] != NULL ? options->nnodes : 0,
                                        .least = values[OPTION_NNODES] != NULL ? options->least : 0,
                                        .has_rdzv = values[OPTION_RDZV] != NULL,
@@ -203,9 +203,33 @@ static cddp_status complete_elastic(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
+/* --store excludes what is about ranks and other machines. */
+static cddp_status read_store(const char *const values[OPTION_COUNT],
+                              struct cddpi_launch_options *options)
+{
+    options->store = values[OPTION_STORE];
+    if (options->store == NULL) {
+        return CDDP_OK;
+    }
+    if (strncmp(options->store, "tcp://", 6) != 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT, "--store %s: not tcp://HOST:PORT", options->store);
+    }
+    for (int i = 0; i < OPTION_COUNT; i++) {
+        if (values[i] != NULL && i != OPTION_STORE && i != OPTION_TOKEN_FILE &&
+            i != OPTION_TIMEOUT && i != OPTION_HELP && i != OPTION_VERSION) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT,
+                              "--store and --%s exclude each other: this cddp-run serves the store "
+                              "and runs nothing; give the machines --%s, with --rdzv %s",
+                              rows[i].name, rows[i].name, options->store);
+        }
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_options_read_nodes(const char *const values[OPTION_COUNT],
                                      struct cddpi_launch_options *options)
 {
+    CDDPI_TRY(read_store(values, options));
     CDDPI_TRY(read_elastic(values, options));
     CDDPI_TRY(read_int(values, OPTION_NODE_RANK, 0, CDDPI_MAX_NODES - 1, &options->node_rank));
     options->rdzv = values[OPTION_RDZV];

@@ -42,6 +42,9 @@
     X(RDZV, "rdzv", 0, "URL",                                                                      \
       "where the machines meet: tcp://HOST:PORT, an address of machine 0, or file:///FOLDER "      \
       "on a file system that all share")                                                           \
+    X(STORE, "store", 0, "URL",                                                                    \
+      "run nothing: serve the store of one job at tcp://HOST:PORT, where its machines meet "       \
+      "(their --rdzv), so that every one of them may be lost, machine 0 too")                      \
     X(TOKEN_FILE, "token-file", 0, "FILE",                                                         \
       "a file with the job's secret, which only you may read; the same secret on all "             \
       "machines. Default: CDDP_TOKEN")                                                             \

@@ -132,7 +132,7 @@ static int count_ranks(const struct cddpi_membership *members, const struct cddp
     int ranks = 0;
 
     for (int i = 0; i < members->count && left > 0; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
         bool is_named = member->node == event->node;
 
         if (member->is_there && !member->is_leaving &&

@@ -43,7 +43,7 @@ static const char *plural(int count)
     return count == 1 ? "" : "s";
 }
 
-static bool resize(struct wish *wish, const struct cddpi_member *member, int nproc)
+static bool resize(struct wish *wish, const struct cddpi_job_member *member, int nproc)
 {
     return publish(wish, CDDPI_EVENT_SIZE, member->node, nproc);
 }
@@ -66,7 +66,7 @@ static bool stop(struct wish *wish)
 static bool add(struct wish *wish)
 {
     const struct cddpi_membership *members = wish->members;
-    const struct cddpi_member *own = cddpi_membership_find(members, CDDPI_LEADER);
+    const struct cddpi_job_member *own = cddpi_membership_find(members, CDDPI_LEADER);
     int number = wish->request->number;
 
     if (!members->is_alone) {
@@ -92,7 +92,7 @@ static int count_staying(const struct cddpi_membership *members)
     return count;
 }
 
-static bool leave(struct wish *wish, const struct cddpi_member *member)
+static bool leave(struct wish *wish, const struct cddpi_job_member *member)
 {
     const struct cddpi_membership *members = wish->members;
 
@@ -114,10 +114,10 @@ static bool remove_rank(struct wish *wish)
 {
     const struct cddpi_membership *members = wish->members;
     int rank = wish->request->number;
-    const struct cddpi_member *member = NULL;
+    const struct cddpi_job_member *member = NULL;
 
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *each = &members->list[i];
+        const struct cddpi_job_member *each = &members->list[i];
 
         member = rank >= each->first_rank && rank < each->first_rank + each->ranks ? each : member;
     }
@@ -136,7 +136,7 @@ static bool remove_node(struct wish *wish)
 {
     const struct cddpi_membership *members = wish->members;
     const struct cddpi_ctl_request *request = wish->request;
-    const struct cddpi_member *found = NULL;
+    const struct cddpi_job_member *found = NULL;
 
     if (members->is_alone) {
         return refuse(wish, "the job runs on this machine only: `cddp-ctl RUN stop` ends it");
@@ -147,7 +147,7 @@ static bool remove_node(struct wish *wish)
                              : refuse(wish, "there is no node %d", request->number);
     }
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         if (!member->is_there || strcmp(member->host, request->host) != 0) {
             continue;
@@ -207,7 +207,7 @@ bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
                             const struct cddpi_ctl_request *request, int generation,
                             char out_text[CDDPI_CTL_TEXT_BYTES])
 {
-    const struct cddpi_member *member = request->command == CDDPI_CTL_REMOVE_NODE &&
+    const struct cddpi_job_member *member = request->command == CDDPI_CTL_REMOVE_NODE &&
                                                 request->number >= 0
                                             ? cddpi_membership_find(members, request->number)
                                             : NULL;
@@ -227,7 +227,7 @@ bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
     return true;
 }
 
-static enum cddpi_ctl_state state_of(const struct cddpi_member *member)
+static enum cddpi_ctl_state state_of(const struct cddpi_job_member *member)
 {
     return member->is_lost      ? CDDPI_CTL_LOST
            : !member->is_there  ? CDDPI_CTL_GONE
@@ -242,7 +242,7 @@ static void list_members(const struct cddpi_membership *members, bool are_there,
                          struct cddpi_ctl_answer *out)
 {
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
         struct cddpi_ctl_row *row = &out->rows[out->count];
 
         if (member->is_there != are_there) {

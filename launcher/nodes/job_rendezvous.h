@@ -26,6 +26,7 @@ CDDP_CHECKED cddp_status cddpi_token_suits(const char *token, const char *rdzv);
 struct cddpi_job_rendezvous {
     struct cddpi_store_server *server; /* NULL: another cddp-run runs it */
     struct cddpi_node_link *link;      /* NULL: one machine; borrowed */
+    bool has_outside_store;            /* a process without ranks serves it (cddp-run --store) */
     cddp_store *board; /* of a job that nodes join later: the file with the address of the store,
                           which is removed when this is closed; NULL: none */
     char store[CDDPI_ADDRESS_BYTES]; /* URL for ranks on this machine; "": not known yet */

@@ -1,6 +1,8 @@
 /* link_hearer.c - owns what a node reads from the store: the job's events, in their order, and the
  * signs of life of the nodes that it watches. Node 0 watches all other nodes, they watch node 0,
- * and the cddp-run that started the nodes watches all.
+ * and the cddp-run that started the nodes watches all. If the store is outside, the process that
+ * serves it watches all nodes, and they do not watch each other: all that a node could see of
+ * another one is what is in the store.
  *
  * A node is watched from the start or from its JOIN on, until it is lost, has left, or the job has
  * ended. It writes its first sign of life before its JOIN. */
@@ -35,6 +37,7 @@ bool cddpi_hearer_watch(struct cddpi_link_state *link, int node)
     bool watches = link->self > 0 ? node == 0 : node >= 0 && node != link->self;
     struct cddpi_link_peer *peers;
 
+    watches = watches && (link->self < 0 || !link->has_outside_store);
     if (!watches || find_peer(hearer, node) != NULL) {
         return true;
     }
@@ -90,7 +93,9 @@ static bool note_event(struct cddpi_link_state *link, const struct cddpi_node_ev
     bool is_last = event->kind == CDDPI_EVENT_BYE || event->kind == CDDPI_EVENT_LOST;
 
     hearer->has_begun = hearer->has_begun || event->kind == CDDPI_EVENT_START;
-    hearer->has_ended = hearer->has_ended || event->kind == CDDPI_EVENT_END;
+    /* with an outside store, not every END counts (membership_leads.c), so each node's BYE does */
+    hearer->has_ended = hearer->has_ended ||
+                        (event->kind == CDDPI_EVENT_END && !link->has_outside_store);
     for (int i = 0; i < hearer->count; i++) {
         struct cddpi_link_peer *peer = &hearer->peers[i];
 

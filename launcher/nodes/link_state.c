@@ -8,28 +8,21 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RECENT_MS = 120000 /* how long after a standstill a failure may be its consequence */ };
-
-void cddpi_link_event_key(const struct cddpi_link_state *link, int64_t number,
-                          char out[CDDPI_NODE_KEY_BYTES])
-{
-    snprintf(out, CDDPI_NODE_KEY_BYTES, "%s/event/%lld", link->job, (long long)number);
-}
-
-void cddpi_link_beat_key(const struct cddpi_link_state *link, int node,
-                         char out[CDDPI_NODE_KEY_BYTES])
-{
-    snprintf(out, CDDPI_NODE_KEY_BYTES, "%s/beat/%d", link->job, node);
-}
+enum {
+    RECENT_MS = 120000, /* how long after a standstill a failure may be its consequence */
+    MOST_BREAKS = 3     /* connections that may end one after the other without an answer */
+};
 
 cddp_status cddpi_link_init(const struct cddpi_link_options *options,
                             const struct cddpi_link_now *now, struct cddpi_link_state *out)
 {
     *out = (struct cddpi_link_state){
         .self = options->self,
+        .has_outside_store = options->has_outside_store,
         .limit_ms = options->limit_ms,
         .look_ms = options->look_ms,
         .answer_ms = options->answer_ms,
+        .can_mend = options->can_mend,
         .teller = {.beat_ns = now->now_ns, .due_boot_ns = INT64_MAX},
         .hearer = {.look_ns = now->now_ns + options->look_ms * INT64_C(1000000),
                    .due_boot_ns = INT64_MAX,
@@ -98,6 +91,11 @@ static int64_t *due_of(struct cddpi_link_state *link, enum cddpi_link_side side)
     return side == CDDPI_LINK_TELLER ? &link->teller.due_boot_ns : &link->hearer.due_boot_ns;
 }
 
+static struct cddpi_link_break *break_of(struct cddpi_link_state *link, enum cddpi_link_side side)
+{
+    return side == CDDPI_LINK_TELLER ? &link->teller.broken : &link->hearer.broken;
+}
+
 void cddpi_link_next(struct cddpi_link_state *link, enum cddpi_link_side side,
                      const struct cddpi_link_now *now, struct cddpi_link_request *out)
 {
@@ -116,6 +114,7 @@ void cddpi_link_next(struct cddpi_link_state *link, enum cddpi_link_side side,
         cddpi_hearer_next(link, now, out);
         link->hearer.asked = out->kind;
     }
+    out->is_mending = out->kind == CDDPI_LINK_RECONNECT && break_of(link, side)->is_open;
     if (out->kind != CDDPI_LINK_OVER && out->kind != CDDPI_LINK_RECONNECT) {
         *due_boot_ns = now->boot_ns + out->until_ns - now->now_ns;
     }
@@ -129,18 +128,61 @@ static void cut(struct cddpi_link_state *link, struct cddpi_node_event *event)
     link->is_cut = true;
 }
 
+static bool *must_reconnect_of(struct cddpi_link_state *link, enum cddpi_link_side side)
+{
+    return side == CDDPI_LINK_TELLER ? &link->teller.must_reconnect : &link->hearer.must_reconnect;
+}
+
+/* The connection of @p side has ended: make it anew. */
+static void begin_mending(struct cddpi_link_state *link, enum cddpi_link_side side, const char *why)
+{
+    struct cddpi_link_break *broken = break_of(link, side);
+
+    if (broken->count == 0) {
+        snprintf(broken->why, sizeof broken->why, "%s", why);
+    }
+    broken->count++;
+    broken->is_open = true;
+    *must_reconnect_of(link, side) = true;
+    if (side == CDDPI_LINK_TELLER) {
+        cddpi_teller_repeat(&link->teller);
+    }
+}
+
+static bool take_answer(struct cddpi_link_state *link, enum cddpi_link_side side,
+                        const struct cddpi_link_now *now, const struct cddpi_link_answer *answer,
+                        struct cddpi_node_event *out_event)
+{
+    struct cddpi_link_break *broken = break_of(link, side);
+
+    if (broken->is_open && answer->status == CDDP_OK) { /* which does not mean that it answers */
+        broken->is_open = false;
+        *must_reconnect_of(link, side) = false;
+        return true;
+    }
+    if (broken->is_open && answer->status != CDDP_ERR_TIMEOUT) {
+        snprintf(out_event->text, sizeof out_event->text, "%s", broken->why);
+        return false;
+    }
+    if (answer->status == CDDP_ERR_IO && link->can_mend && broken->count < MOST_BREAKS) {
+        begin_mending(link, side, answer->error);
+        return true;
+    }
+    if (answer->status == CDDP_OK || answer->status == CDDP_ERR_NOT_FOUND) {
+        broken->count = 0;
+    }
+    return side == CDDPI_LINK_TELLER ? cddpi_teller_take(link, now, answer, out_event)
+                                     : cddpi_hearer_take(link, now, answer, out_event);
+}
+
 void cddpi_link_take(struct cddpi_link_state *link, enum cddpi_link_side side,
                      const struct cddpi_link_now *now, const struct cddpi_link_answer *answer,
                      struct cddpi_node_event *out_event)
 {
-    bool is_there;
-
     *out_event = (struct cddpi_node_event){.rank = -1};
     notice_sleep(link, due_of(link, side), now); /* before this event, which may be what others say
                                                     about the standstill */
-    is_there = side == CDDPI_LINK_TELLER ? cddpi_teller_take(link, now, answer, out_event)
-                                         : cddpi_hearer_take(link, now, answer, out_event);
-    if (!is_there) {
+    if (!take_answer(link, side, now, answer, out_event)) {
         cut(link, out_event);
     }
 }

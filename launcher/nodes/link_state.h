@@ -55,12 +55,15 @@ struct cddpi_link_request {
     const void *value; /* owned by the link, and unchanged until the answer */
     size_t bytes;
     uint32_t wait_ms;
+    bool is_mending;  /* RECONNECT: the connection has ended. If nothing listens there any more, the
+                         store is gone: answer IO */
     int64_t until_ns; /* when the answer is overdue, or the wait ends */
 };
 
 struct cddpi_link_answer {
     cddp_status status; /* OK; TIMEOUT: no answer, so a write may or may not have been made, or GET:
-                           there is no such key yet; NOT_FOUND; else the store is lost */
+                           there is no such key yet; NOT_FOUND; IO: as TIMEOUT, and the connection
+                           has ended; else the store is lost */
     bool is_set;        /* COMPARE_SET: this request has set the key */
     const void *value;  /* GET, TRY_GET, COMPARE_SET; borrowed; NULL: none */
     size_t bytes;
@@ -73,9 +76,13 @@ struct cddpi_link_options {
     const int *nodes; /* the numbers of the nodes that are there already; borrowed for the call;
                          NULL: 0 to count - 1 */
     int count;
-    uint32_t limit_ms;  /* how long a node or the store may be silent */
+    bool has_outside_store; /* no node serves the store: the process that does (self: -1) watches
+                               all nodes, and they do not watch each other */
+    uint32_t limit_ms;      /* how long a node or the store may be silent */
     uint32_t look_ms;   /* between two looks at them, and between two signs of life of this node */
     uint32_t answer_ms; /* timeout of a request */
+    bool can_mend; /* a connection that has ended is made anew; false: the store is lost then (it
+                      is a file, or this process serves it) */
 };
 
 /* A node that this one watches. */
@@ -84,6 +91,13 @@ struct cddpi_link_peer {
     char beat[24]; /* its last sign of life */
     struct cddpi_silence silence;
     bool is_gone; /* it is not watched any more: lost, or it has left, or the job has ended */
+};
+
+/* A connection that has ended: its store may be gone, or something in between has cut it. */
+struct cddpi_link_break {
+    bool is_open;  /* the new connection is not there yet */
+    int count;     /* connections that have ended since the last answer */
+    char why[512]; /* the text of the first such failure */
 };
 
 /* A queued write: an event, or a key for the ranks. */
@@ -102,7 +116,8 @@ struct cddpi_link_teller {
     char beat[24];
     enum cddpi_link_request_kind asked;
     bool asked_beat; /* the request is a sign of life */
-    bool is_again;   /* the first item's earlier request was not answered */
+    struct cddpi_link_break broken;
+    bool is_again; /* the first item's earlier request was not answered */
     bool must_reconnect;
 };
 
@@ -118,6 +133,7 @@ struct cddpi_link_hearer {
     bool has_begun;      /* a generation has, so all nodes that meet are there */
     bool has_ended;      /* the job has */
     struct cddpi_silence store;
+    struct cddpi_link_break broken;
     enum cddpi_link_request_kind asked;
     bool must_reconnect;
 };
@@ -126,7 +142,9 @@ struct cddpi_link_hearer {
 struct cddpi_link_state {
     char job[40];
     int self;
+    bool has_outside_store;
     uint32_t limit_ms, look_ms, answer_ms;
+    bool can_mend;
     struct cddpi_link_teller teller;
     struct cddpi_link_hearer hearer;
     bool is_ending;

@@ -5,16 +5,16 @@
 
 #include "launcher/nodes/link_state.h"
 
-/* link_state.c */
+/* link_teller.c */
 void cddpi_link_event_key(const struct cddpi_link_state *link, int64_t number,
                           char out[CDDPI_NODE_KEY_BYTES]);
-
-/* link_teller.c */
 void cddpi_teller_next(struct cddpi_link_state *link, const struct cddpi_link_now *now,
                        struct cddpi_link_request *out);
 /** Returns false if the store is lost; out_event->text says why. */
 bool cddpi_teller_take(struct cddpi_link_state *link, const struct cddpi_link_now *now,
                        const struct cddpi_link_answer *answer, struct cddpi_node_event *out_event);
+/** The current request was not answered: repeat it. */
+void cddpi_teller_repeat(struct cddpi_link_teller *teller);
 void cddpi_teller_fini(struct cddpi_link_teller *teller);
 
 /* link_hearer.c */

@@ -13,6 +13,18 @@
 #include <stdio.h>
 #include <string.h>
 
+void cddpi_link_event_key(const struct cddpi_link_state *link, int64_t number,
+                          char out[CDDPI_NODE_KEY_BYTES])
+{
+    snprintf(out, CDDPI_NODE_KEY_BYTES, "%s/event/%lld", link->job, (long long)number);
+}
+
+void cddpi_link_beat_key(const struct cddpi_link_state *link, int node,
+                         char out[CDDPI_NODE_KEY_BYTES])
+{
+    snprintf(out, CDDPI_NODE_KEY_BYTES, "%s/beat/%d", link->job, node);
+}
+
 static void release_item(struct cddpi_link_item *item)
 {
     if (item != NULL) {
@@ -167,22 +179,28 @@ static void take_write(struct cddpi_link_state *link, const struct cddpi_link_no
     }
 }
 
+void cddpi_teller_repeat(struct cddpi_link_teller *teller)
+{
+    if (teller->asked != CDDPI_LINK_RECONNECT && !teller->asked_beat) {
+        teller->is_again = true;
+    }
+}
+
 bool cddpi_teller_take(struct cddpi_link_state *link, const struct cddpi_link_now *now,
                        const struct cddpi_link_answer *answer, struct cddpi_node_event *out_event)
 {
     struct cddpi_link_teller *teller = &link->teller;
-    bool is_write = teller->asked != CDDPI_LINK_RECONNECT;
 
     switch (answer->status) {
     case CDDP_OK:
         teller->must_reconnect = false;
-        if (is_write) {
+        if (teller->asked != CDDPI_LINK_RECONNECT) {
             take_write(link, now, answer);
         }
         return true;
     case CDDP_ERR_TIMEOUT: /* the hearer decides when the store is lost */
         teller->must_reconnect = true;
-        teller->is_again = teller->is_again || (is_write && !teller->asked_beat);
+        cddpi_teller_repeat(teller);
         return true;
     default:
         snprintf(out_event->text, sizeof out_event->text, "%s", answer->error);

@@ -7,10 +7,17 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "store/store.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <time.h>
 #include <unistd.h>
+
+enum {
+    FIRST_MS = 200 /* then look once more whether the store is gone: a process that ends closes its
+                      connections and no longer listens, in any order */
+};
 
 struct cddpi_link_now cddpi_node_link_now(void)
 {
@@ -39,11 +46,30 @@ static void deliver(struct cddpi_node_link *link, const struct cddpi_node_event 
     }
 }
 
-static cddp_status connect_again(const struct cddpi_node_link *link, cddp_store **store)
+/* Replace @p store by a new connection. */
+static cddp_status connect_again(const struct cddpi_node_link *link,
+                                 const struct cddpi_link_request *request, cddp_store **store)
 {
+    cddp_store_options options = link->options;
+    int most_ms = request->is_mending ? FIRST_MS : INT_MAX;
+    cddp_status status;
+
     cddp_store_close(*store);
     *store = NULL;
-    return cddp_store_open(&link->options, store);
+    do {
+        int left_ms = cddpi_left_ms(request->until_ns);
+
+        if (request->is_mending && cddpi_store_is_refused(options.url, request->until_ns)) {
+            return cddpi_fail(CDDP_ERR_IO, "nothing listens at %s any more", options.url);
+        }
+        options.timeout_ms = (uint32_t)(left_ms < 1 ? 1 : left_ms > most_ms ? most_ms : left_ms);
+        most_ms = INT_MAX;
+        status = cddp_store_open(&options, store);
+    } while (status == CDDP_ERR_TIMEOUT && cddpi_left_ms(request->until_ns) > 0);
+    if (status == CDDP_OK) {
+        cddpi_store_set_timeout(*store, link->options.timeout_ms);
+    }
+    return status;
 }
 
 /* Do @p request. *out_value holds the answer's value: release it with cddp_free(). */
@@ -69,7 +95,7 @@ static void perform(const struct cddpi_node_link *link, cddp_store **store,
         out->status = cddp_store_try_get(*store, request->key, out_value, &out->bytes);
         break;
     case CDDPI_LINK_RECONNECT:
-        out->status = connect_again(link, store);
+        out->status = connect_again(link, request, store);
         break;
     case CDDPI_LINK_WAIT:
     case CDDPI_LINK_OVER:

@@ -4,8 +4,10 @@
  * jobs of these machines in a simulated world.
  *
  * All nodes of a job receive the same events in the same order (the job's log, node_link.h), so
- * they know the same. Node 0 decides, by publishing events; the others follow. A job on one machine
- * has one node, whose log is a queue in the same process. One thread uses it. */
+ * they know the same. One node leads: it decides, by publishing events; the others follow. That is
+ * node 0 or, if the job's store is in a process of its own, the lowest that is left
+ * (membership_leads.c). A job on one machine has one node, whose log is a queue in the same
+ * process. One thread uses it. */
 #ifndef CDDPI_LAUNCHER_MEMBERSHIP_H
 #define CDDPI_LAUNCHER_MEMBERSHIP_H
 
@@ -15,7 +17,7 @@
 #include "launcher/supervise/restarts.h"
 
 enum {
-    CDDPI_LEADER = 0,        /* the node that decides */
+    CDDPI_LEADER = 0,        /* the node that decides, unless there is an outside store */
     CDDPI_TOO_FEW = 4,       /* cddp-run's exit status when too few nodes are left */
     CDDPI_GATHER_MS = 300000 /* default of gather_ms */
 };
@@ -23,7 +25,7 @@ enum {
 /* One cddp-run that has come. Its number belongs to this process: a cddp-run that comes again, also
  * on the same host, gets another number. So nothing that a lost node says is taken for its
  * successor's. */
-struct cddpi_member {
+struct cddpi_job_member {
     char host[CDDPI_HOST_BYTES];
     int node;       /* its number */
     int nproc;      /* ranks that it starts in the next generation */
@@ -34,6 +36,7 @@ struct cddpi_member {
     bool is_new;  /* it came after the job had begun, and no generation with it has done anything */
     bool is_held; /* node 0: the configuration does not allow its ranks, so it waits for others to
                      go */
+    bool is_out;  /* node 0: the others go on without it, and its LOST is on its way */
     bool is_leaving; /* it has asked to leave: the next generation is without it */
     bool is_done;    /* its ranks of this generation have ended */
     bool has_left;   /* it has received END */
@@ -44,23 +47,27 @@ enum cddpi_membership_phase {
         1,               /* this node waits for the START of a generation that it takes part in */
     CDDPI_MEMBERS_RUN,   /* its ranks run */
     CDDPI_MEMBERS_ENDED, /* its ranks have ended, and it waits for the other nodes' */
-    CDDPI_MEMBERS_LEAVE, /* node 0: END is published, and other nodes have not received it yet */
+    CDDPI_MEMBERS_LEAVE, /* node 0, which serves the store: END is published, and other nodes have
+                            not received it yet */
     CDDPI_MEMBERS_OVER
 };
 
-/* What node 0 does between two generations. */
+/* What the node that leads does between two generations. */
 enum cddpi_leader_phase {
     CDDPI_LEADER_IDLE,    /* a generation runs, or the job is over */
     CDDPI_LEADER_PAUSES,  /* before a restart */
     CDDPI_LEADER_GATHERS, /* too few nodes are there: it waits for others */
-    CDDPI_LEADER_STARTS   /* CDDPI_DO_START is being carried out */
+    CDDPI_LEADER_STARTS,  /* CDDPI_DO_START is being carried out */
+    CDDPI_LEADER_ENDS     /* outside store: END is published and has not been heard yet */
 };
 
 struct cddpi_membership {
     /* Set by the caller. */
-    struct cddpi_member *list; /* by number; borrowed, with room for `room` */
-    int count;                 /* of those that have ever come */
+    struct cddpi_job_member *list; /* by number; borrowed, with room for `room` */
+    int count;                     /* of those that have ever come */
     int room;
+    const char *outside_store; /* URL of a store that no node serves, so that any node may be lost;
+                                  borrowed; NULL: node 0 serves the store, and leads */
     int self;        /* this node; -1: the cddp-run that started the nodes, which decides nothing */
     int least, most; /* nodes of a generation; equal: their number is fixed */
     int least_ranks, most_ranks; /* of a job on one machine; 0: the number is fixed */
@@ -89,16 +96,18 @@ struct cddpi_membership {
     bool has_left;    /* this node left the job when it was asked to */
 
     /* Private. */
-    enum cddpi_leader_phase leader;
-    struct cddpi_restarts restarts;
+    bool leads;                     /* this node does, as far as it has heard the log */
+    enum cddpi_leader_phase leader; /* if it leads */
+    struct cddpi_restarts restarts; /* each node computes it from the log, with its own clock */
     struct cddpi_generation_outcome own; /* of this node's ranks */
-    struct cddpi_generation_outcome all; /* node 0: of the generation that has ended on all nodes */
+    struct cddpi_generation_outcome all; /* leader: of the generation that has ended everywhere */
     int other_status;                    /* the first nonzero status of a DONE */
     bool has_saved;
-    int made; /* restarts after failures */
+    int made;        /* restarts after failures */
+    bool is_restart; /* node 0: the next generation is such a restart */
     bool has_asked_leave;
     int own_size;          /* what this node's last SIZE of this generation says; 0: none */
-    bool has_asked_change; /* node 0: CHANGE of this generation is published */
+    bool has_asked_change; /* leader: CHANGE of this generation is published */
     int leaving_rank;      /* the rank that was asked to leave, so that all ranks save; -1: none */
     int64_t start_ns;      /* when this generation began */
     int64_t joined_ns;     /* when the last node came */
@@ -106,11 +115,11 @@ struct cddpi_membership {
 };
 
 enum cddpi_membership_event_kind {
-    CDDPI_MEMBERS_BEGIN, /* the nodes have met, and are in the list */
-    CDDPI_MEMBERS_HEARD, /* `heard`: the next event of the log; LOST of node 0 and CUT come from
-                            this node's own link */
+    CDDPI_MEMBERS_BEGIN,       /* the nodes have met, and are in the list */
+    CDDPI_MEMBERS_HEARD,       /* `heard`: the next event of the log; CUT and, unless the store is
+                                  outside, LOST of node 0 come from this node's own link */
     CDDPI_MEMBERS_RANKS_ENDED, /* the ranks of this node have ended, with `outcome` */
-    CDDPI_MEMBERS_REFUSED, /* node 0: CDDPI_DO_START failed; `number` is the exit status of the job,
+    CDDPI_MEMBERS_REFUSED, /* leader: CDDPI_DO_START failed; `number` is the exit status of the job,
                               and the user knows why */
     CDDPI_MEMBERS_SIGNALLED,   /* signal `number` was sent to this cddp-run */
     CDDPI_MEMBERS_RANK_LEAVES, /* rank `number` of this node was asked to end; all ranks save */
@@ -132,7 +141,7 @@ struct cddpi_membership_event {
 
 enum cddpi_membership_action_kind {
     CDDPI_DO_PUBLISH,   /* append `event` to the job's log */
-    CDDPI_DO_START,     /* node 0: check the configuration for `number` ranks, reserve a port, and
+    CDDPI_DO_START,     /* leader: check the configuration for `number` ranks, reserve a port, and
                            publish `event` with it; if that fails, CDDPI_MEMBERS_REFUSED follows */
     CDDPI_DO_RUN,       /* start the ranks of this node; CDDPI_MEMBERS_RANKS_ENDED follows */
     CDDPI_DO_TELL,      /* tell this node's ranks' state machine of `job` */
@@ -167,7 +176,7 @@ void cddpi_membership_catch_up(const struct cddpi_membership *members,
                                struct cddpi_membership_actions *out);
 
 /** The member with number @p node; NULL: there is none. */
-struct cddpi_member *cddpi_membership_find(const struct cddpi_membership *members, int node);
+struct cddpi_job_member *cddpi_membership_find(const struct cddpi_membership *members, int node);
 
 /** The member's name for messages, such as "node 1 (alpha)". Valid until the next call. */
 const char *cddpi_member_name(const struct cddpi_membership *members, int node);
@@ -176,7 +185,7 @@ const char *cddpi_member_name(const struct cddpi_membership *members, int node);
 int cddpi_membership_index(const struct cddpi_membership *members);
 
 /** Add a node that has come. Returns NULL if there is no room. */
-struct cddpi_member *cddpi_membership_add(struct cddpi_membership *members, int node,
-                                          const char *host, int nproc);
+struct cddpi_job_member *cddpi_membership_add(struct cddpi_membership *members, int node,
+                                              const char *host, int nproc);
 
 #endif

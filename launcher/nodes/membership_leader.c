@@ -1,5 +1,5 @@
-/* membership_leader.c - owns what node 0 decides: which nodes take part in the next generation,
- * when it begins, and when and how the job ends. */
+/* membership_leader.c - owns what the node that leads decides: which nodes take part in the next
+ * generation, when it begins, and when and how the job ends. */
 #include "launcher/nodes/membership_own.h"
 
 #include <signal.h>
@@ -20,7 +20,7 @@ static int64_t after(const struct member_step *step, int64_t milliseconds)
 static bool have_all_left(const struct cddpi_membership *members)
 {
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         if (member->node != members->self && member->is_there && !member->has_left) {
             return false;
@@ -35,6 +35,10 @@ void cddpi_leader_end(struct member_step *step, int exit_status)
 
     cddpi_member_publish(step, CDDPI_EVENT_END)->exit_status = exit_status & 255;
     members->exit_status = exit_status;
+    if (!cddpi_member_serves(members)) { /* it hears END like all others, if that counts */
+        members->leader = CDDPI_LEADER_ENDS;
+        return;
+    }
     members->leader = CDDPI_LEADER_IDLE;
     members->phase = CDDPI_MEMBERS_LEAVE;
     members->wait_ns = after(step, LEAVE_MS);
@@ -56,7 +60,7 @@ static bool is_other(const struct cddpi_membership *members)
     int left = members->most;
 
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
         int ranks = cddpi_member_is_next(member) && left > 0 ? member->nproc : 0;
 
         left -= ranks > 0;
@@ -71,7 +75,7 @@ static bool is_other(const struct cddpi_membership *members)
 static bool is_asked(const struct cddpi_membership *members)
 {
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         if (member->ranks > 0 && member->is_there &&
             (member->is_leaving || member->nproc != member->ranks)) {
@@ -85,11 +89,11 @@ static bool is_asked(const struct cddpi_membership *members)
 static void word_change(const struct cddpi_membership *members, char *out, size_t bytes)
 {
     const char *verb = NULL;
-    const struct cddpi_member *named = NULL;
+    const struct cddpi_job_member *named = NULL;
     int others = -1;
 
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
         const char *does = !member->is_there                                    ? NULL
                            : member->ranks > 0 && member->is_leaving            ? "leaves"
                            : member->ranks == 0 && cddpi_member_is_next(member) ? "has come"
@@ -159,7 +163,7 @@ static void list_next(const struct cddpi_membership *members, char *out, size_t 
     *out_ranks = 0;
     out[0] = '\0';
     for (int i = 0; i <= members->count; i++) {
-        const struct cddpi_member *member = i < members->count ? &members->list[i] : NULL;
+        const struct cddpi_job_member *member = i < members->count ? &members->list[i] : NULL;
         bool is_taken = member != NULL && cddpi_member_is_next(member) && left > 0;
 
         if (member != NULL && !is_taken) {
@@ -188,6 +192,7 @@ static void start(struct member_step *step)
 
     action->event.kind = CDDPI_EVENT_START;
     action->event.generation = members->generation + 1;
+    action->event.may_restart = members->is_restart;
     list_next(members, action->event.text, sizeof action->event.text, &action->number);
     members->leader = CDDPI_LEADER_STARTS;
 }
@@ -247,7 +252,7 @@ static void judge(struct cddpi_membership *members)
 static bool has_lost_some(const struct cddpi_membership *members)
 {
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         if (member->ranks > 0 && member->is_lost && !member->is_done) {
             return true;
@@ -265,20 +270,17 @@ static void conclude(struct member_step *step)
     bool has_lost = has_lost_some(members);
     enum cddpi_restart next;
 
+    members->is_restart = false;
     judge(members);
     cddpi_newcomers_prove(members, lived_ms);
-    if (members->is_elastic && !has_lost && members->failure.kind == CDDPI_EVENT_LOST) {
-        members->all.exit_status = members->other_status; /* its ranks had ended before */
-    }
     if (members->asked_signal != 0 || (members->all.exit_status == 0 && !has_lost)) {
         cddpi_leader_end(step, members->all.exit_status);
         return;
     }
     /* members have changed, and that is no failure */
-    if (members->is_elastic &&
-        (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
-         (members->all.exit_status == CDDPI_STOPPED_EARLY &&
-          (members->leaving_rank >= 0 || is_other(members))))) {
+    if (members->is_elastic && (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
+                                (members->all.exit_status == CDDPI_STOPPED_EARLY &&
+                                 (members->leaving_rank >= 0 || is_other(members))))) {
         cddpi_newcomers_release(members);
         start_or_gather(step);
         return;
@@ -292,22 +294,23 @@ static void conclude(struct member_step *step)
     next = cddpi_restarts_next(&members->restarts,
                                members->max_restarts < 0 ? -1 : members->max_restarts,
                                &members->all, lived_ms, &pause_ms);
-    if (next == CDDPI_RESTART_GIVE_UP) {
-        char left[64] = "";
-
-        if (members->max_restarts >= 0) {
-            snprintf(left, sizeof left, ", with %d restarts left",
-                     members->max_restarts - members->restarts.made);
-        }
+    if (next == CDDPI_RESTART_GIVE_UP && members->max_restarts >= 0) {
         cddpi_member_say(step,
-                         "giving up%s: %d times in a row the job failed within %d s and without a "
+                         "giving up, with %d restarts left: %d times in a row the job failed "
+                         "within %d s and without a checkpoint",
+                         members->max_restarts - members->restarts.made, CDDPI_MOST_FRUITLESS,
+                         CDDPI_SHORT_LIFE_MS / 1000);
+    } else if (next == CDDPI_RESTART_GIVE_UP) {
+        cddpi_member_say(step,
+                         "giving up: %d times in a row the job failed within %d s and without a "
                          "checkpoint",
-                         left, CDDPI_MOST_FRUITLESS, CDDPI_SHORT_LIFE_MS / 1000);
+                         CDDPI_MOST_FRUITLESS, CDDPI_SHORT_LIFE_MS / 1000);
     }
     if (next != CDDPI_RESTART_NOW) {
         cddpi_leader_end(step, members->all.exit_status);
         return;
     }
+    members->is_restart = true;
     members->leader = CDDPI_LEADER_PAUSES;
     members->wait_ns = after(step, pause_ms);
 }
@@ -329,14 +332,14 @@ static bool end_early(struct member_step *step)
     return true;
 }
 
-/* Node 0 awaits or has ended its ranks, and nothing of it runs. */
+/* The leader awaits or has ended its ranks, and nothing of it runs. */
 static void consider_next(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
 
     switch (members->leader) {
     case CDDPI_LEADER_IDLE:
-        if (members->phase == CDDPI_MEMBERS_AWAIT) { /* the first generation */
+        if (members->generation < 0) { /* the first generation */
             if (!end_early(step)) {
                 start_or_gather(step);
             }
@@ -364,6 +367,11 @@ static void consider_next(struct member_step *step)
         }
         break;
     case CDDPI_LEADER_STARTS:
+        if (members->is_cut && !cddpi_member_serves(members)) {
+            (void)end_early(step); /* it will never hear its START */
+        }
+        break;
+    case CDDPI_LEADER_ENDS:
         break;
     }
 }
@@ -392,6 +400,10 @@ void cddpi_leader_consider(struct member_step *step)
         change_ns = consider_change(step);
     } else if (members->phase == CDDPI_MEMBERS_AWAIT || members->phase == CDDPI_MEMBERS_ENDED) {
         consider_next(step);
+    }
+    if (members->leader == CDDPI_LEADER_ENDS && members->is_cut) {
+        cddpi_member_finish(step, members->exit_status);
+        return;
     }
     if (members->phase == CDDPI_MEMBERS_LEAVE &&
         (members->is_cut || have_all_left(members) || step->event->now_ns >= members->wait_ns)) {

@@ -22,15 +22,19 @@ static bool may_be_gone(const struct cddpi_membership *members,
 {
     return event->kind == CDDPI_EVENT_CUT ||
            (event->kind == CDDPI_EVENT_LOST &&
-            (event->node == members->self || members->self == CDDPI_LEADER ||
-             event->node == CDDPI_LEADER));
+            (event->node == members->self ||
+             (members->outside_store == NULL &&
+              (members->self == CDDPI_LEADER || event->node == CDDPI_LEADER))));
 }
 
 static void say_failure(struct member_step *step, const struct cddpi_node_event *event)
 {
     const struct cddpi_membership *members = step->members;
 
-    if (event->kind == CDDPI_EVENT_CUT) {
+    if (event->kind == CDDPI_EVENT_CUT && members->outside_store != NULL) {
+        cddpi_member_say(step, "the job's store at %s is lost: %s", members->outside_store,
+                         event->text);
+    } else if (event->kind == CDDPI_EVENT_CUT) {
         cddpi_member_say(step, "%s is lost: %s", cddpi_member_name(members, CDDPI_LEADER),
                          event->text);
     } else {
@@ -48,9 +52,9 @@ static void tell_ranks(struct member_step *step, const struct cddpi_node_event *
     if (members->phase != CDDPI_MEMBERS_RUN) {
         return;
     }
-    if (event->kind != CDDPI_EVENT_FAILURE && members->self == CDDPI_LEADER &&
-        event->node > CDDPI_LEADER) {
-        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so node 0
+    if (event->kind == CDDPI_EVENT_LOST && event->node != members->self &&
+        cddpi_member_leads(members)) {
+        /* the lost node's cddp-run could not tell the ranks that wait for its ranks, so the leader
          * does */
         struct cddpi_membership_action *action = cddpi_member_do(step, CDDPI_DO_TELL_LOSS);
 
@@ -78,7 +82,7 @@ static void leave(struct member_step *step, int exit_status)
 static void let_go(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
-    const struct cddpi_member *own = cddpi_member_own(members);
+    const struct cddpi_job_member *own = cddpi_member_own(members);
 
     for (int i = 0; i < members->count; i++) {
         if (members->list[i].is_leaving) {
@@ -93,10 +97,15 @@ static void let_go(struct member_step *step)
 static void take_failure(struct member_step *step, const struct cddpi_node_event *event)
 {
     struct cddpi_membership *members = step->members;
-    struct cddpi_member *member = cddpi_membership_find(members, event->node);
+    struct cddpi_job_member *member = cddpi_membership_find(members, event->node);
     bool is_first = members->failure.kind == CDDPI_EVENT_NONE;
     bool is_lost = event->kind == CDDPI_EVENT_LOST;
-    bool takes_part = member == NULL || member->ranks > 0;
+    bool serves = members->outside_store == NULL && event->node == CDDPI_LEADER;
+    /* all that its ranks had to do is done; without the store nothing goes on */
+    bool has_ended = members->is_elastic && member != NULL && !serves && member->ranks > 0 &&
+                     member->is_done;
+    bool takes_part = member == NULL || (member->ranks > 0 && !has_ended);
+    bool is_harmless = is_lost && !takes_part && members->generation >= 0;
 
     members->is_cut = members->is_cut || event->kind == CDDPI_EVENT_CUT;
     if (is_lost && member != NULL) {
@@ -109,17 +118,19 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
     if (members->end.kind != CDDPI_EVENT_NONE) {
         return; /* the job is over: nodes leave at different times */
     }
-    if (is_lost && !takes_part && members->generation >= 0 && event->node != members->self) {
-        cddpi_member_say(step, "%s, which waited, is gone",
-                         cddpi_member_name(members, event->node));
+    if (is_harmless && event->node != members->self) {
+        cddpi_member_say(step, "%s, which %s, is gone", cddpi_member_name(members, event->node),
+                         has_ended ? "has ended its ranks" : "waited");
         return; /* no rank of this generation is concerned */
     }
-    if (is_first) {
+    if (is_first && !is_harmless) {
         members->failure = *event;
     }
     if (may_be_gone(members, event) && (members->is_expelled || step->event->slept_ms > 0)) {
         say_given_up(step);
-    } else if (!members->is_silent && event->node != members->self && (is_first || is_lost)) {
+    } else if (!members->is_silent && (is_first || is_lost) &&
+               (event->node != members->self ||
+                (event->kind == CDDPI_EVENT_CUT && members->outside_store != NULL))) {
         say_failure(step, event);
     } else if (is_lost && event->node == members->self) {
         cddpi_member_say(step, "the others go on without this node: %s", event->text);
@@ -164,7 +175,7 @@ static void take_signal(struct member_step *step, const struct cddpi_node_event 
 }
 
 static void take_done(struct member_step *step, const struct cddpi_node_event *event,
-                      struct cddpi_member *member)
+                      struct cddpi_job_member *member)
 {
     struct cddpi_membership *members = step->members;
 
@@ -199,8 +210,9 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
     }
 }
 
-/* @p member is asked to leave. If it takes no part in this generation, it is gone at once. */
-static void take_leave(struct member_step *step, struct cddpi_member *member)
+/* @p member is asked to leave. If it takes no part in this generation, or that has ended on all
+ * nodes, it is gone at once. */
+static void take_leave(struct member_step *step, struct cddpi_job_member *member)
 {
     struct cddpi_membership *members = step->members;
 
@@ -211,7 +223,7 @@ static void take_leave(struct member_step *step, struct cddpi_member *member)
     if (!members->is_silent && member->node != members->self) {
         cddpi_member_say(step, "%s leaves the job", cddpi_member_name(members, member->node));
     }
-    if (member->ranks == 0) {
+    if (member->ranks == 0 || cddpi_member_all_done(members)) {
         member->is_there = false;
     }
     if (member->node == members->self && !member->is_there) {
@@ -224,7 +236,7 @@ static void take_change(struct member_step *step, const struct cddpi_node_event 
     struct cddpi_membership *members = step->members;
 
     members->change = *event;
-    if (!members->is_silent || members->self == CDDPI_LEADER) {
+    if (!members->is_silent || cddpi_member_leads(members)) {
         cddpi_member_say(step, "%s: ranks save, and go on with other members", event->text);
     }
     if (members->phase == CDDPI_MEMBERS_RUN) {
@@ -235,144 +247,13 @@ static void take_change(struct member_step *step, const struct cddpi_node_event 
     }
 }
 
-/* Reset what belongs to the last generation. A lost node stays lost. */
-static void forget_generation(struct cddpi_membership *members)
+/* The job is over, so its ranks end, too. */
+static void tell_end(struct member_step *step)
 {
-    if (members->failure.kind == CDDPI_EVENT_FAILURE || members->is_elastic) {
-        members->failure = (struct cddpi_node_event){.kind = CDDPI_EVENT_NONE};
-    }
-    members->follow = (struct cddpi_node_event){.kind = CDDPI_EVENT_NONE};
-    members->change = (struct cddpi_node_event){.kind = CDDPI_EVENT_NONE};
-    members->own = members->all = (struct cddpi_generation_outcome){.exit_status = 0};
-    members->other_status = 0;
-    members->has_saved = false;
-    members->has_asked_change = false;
-    members->own_size = 0;
-    members->leaving_rank = -1;
-    for (int i = 0; i < members->count; i++) {
-        members->list[i].is_done = false;
-        members->list[i].ranks = 0;
-    }
-}
+    struct cddpi_job_event *job = &cddpi_member_do(step, CDDPI_DO_TELL)->job;
 
-/* Whether @p node is one of the nodes @p text, such as "0-2,5". */
-static bool is_listed(const char *text, int node)
-{
-    while (*text != '\0') {
-        char *end;
-        long first = strtol(text, &end, 10);
-        long last = *end == '-' ? strtol(end + 1, &end, 10) : first;
-
-        if (end == text) {
-            return false;
-        }
-        if (node >= first && node <= last) {
-            return true;
-        }
-        text = *end == ',' ? end + 1 : end;
-    }
-    return false;
-}
-
-/* The members of the generation that starts have these ranks. */
-static void give_ranks(struct cddpi_membership *members)
-{
-    members->world_size = 0;
-    members->nodes = 0;
-    for (int i = 0; i < members->count; i++) {
-        struct cddpi_member *member = &members->list[i];
-
-        if (!is_listed(members->start.text, member->node)) {
-            continue;
-        }
-        member->ranks = member->nproc;
-        member->first_rank = members->world_size;
-        members->world_size += member->nproc;
-        members->nodes++;
-    }
-}
-
-static void say_generation(struct member_step *step, bool is_change)
-{
-    const struct cddpi_membership *members = step->members;
-    char nodes[48] = "";
-
-    if (members->is_silent && members->self != CDDPI_LEADER) {
-        return;
-    }
-    if (!members->is_alone) {
-        snprintf(nodes, sizeof nodes, " on %d node%s", members->nodes,
-                 members->nodes == 1 ? "" : "s");
-    }
-    if (is_change) {
-        cddpi_member_say(step, "generation %d: %d rank%s%s", members->generation,
-                         members->world_size, members->world_size == 1 ? "" : "s", nodes);
-    } else if (members->max_restarts < 0) {
-        cddpi_member_say(step, "restarting under generation %d", members->generation);
-    } else {
-        cddpi_member_say(step, "restarting (%d of %d) under generation %d", members->made,
-                         members->max_restarts, members->generation);
-    }
-}
-
-/* Word why a generation follows the one that has ended. */
-static void word_reason(struct cddpi_membership *members)
-{
-    const struct cddpi_node_event *failure = &members->failure;
-
-    if (members->generation < 0) {
-        members->reason[0] = '\0';
-    } else if (members->change.kind != CDDPI_EVENT_NONE) {
-        snprintf(members->reason, sizeof members->reason, "%.255s", members->change.text);
-    } else if (failure->kind == CDDPI_EVENT_LOST) {
-        snprintf(members->reason, sizeof members->reason, "%.200s is lost",
-                 cddpi_member_name(members, failure->node));
-    } else if (failure->kind == CDDPI_EVENT_FAILURE && !members->is_alone) {
-        snprintf(members->reason, sizeof members->reason, "%.64s: %.180s",
-                 cddpi_member_name(members, failure->node), failure->text);
-    } else {
-        snprintf(members->reason, sizeof members->reason, "a rank failed");
-    }
-}
-
-static void take_start(struct member_step *step, const struct cddpi_node_event *event)
-{
-    struct cddpi_membership *members = step->members;
-    /* whether the last generation ended for another reason than a failure of ranks */
-    bool is_change = members->change.kind != CDDPI_EVENT_NONE ||
-                     members->failure.kind == CDDPI_EVENT_LOST;
-    bool was_running = members->generation >= 0;
-    const struct cddpi_member *own;
-
-    if (event->generation <= members->generation) {
-        return;
-    }
-    members->made += was_running && !is_change;
-    word_reason(members);
-    forget_generation(members);
-    members->generation = event->generation;
-    members->start = *event;
-    members->start_ns = step->event->now_ns;
-    members->leader = CDDPI_LEADER_IDLE;
-    give_ranks(members);
-    if (was_running) {
-        say_generation(step, is_change);
-    }
-    own = cddpi_member_own(members);
-    if (members->phase == CDDPI_MEMBERS_RUN) {
-        return; /* the ranks of the last generation have not ended here: the others have given this
-                   node up, and it hears of that later */
-    }
-    if (own != NULL && own->ranks > 0) {
-        members->phase = CDDPI_MEMBERS_RUN;
-        cddpi_member_do(step, CDDPI_DO_RUN);
-        return;
-    }
-    members->phase = CDDPI_MEMBERS_AWAIT;
-    if (own != NULL && own->is_there) {
-        cddpi_member_say(step, "the job has its %d node%s: this one waits until one of them leaves",
-                         members->nodes, members->nodes == 1 ? "" : "s");
-    }
+    job->kind = CDDPI_JOB_FAILED_THERE;
+    job->exit_status = step->members->end.exit_status;
 }
 
 void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_event *event)
@@ -380,16 +261,19 @@ void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_eve
     struct cddpi_membership *members = step->members;
 
     members->end = *event;
-    if (members->self > CDDPI_LEADER && members->phase != CDDPI_MEMBERS_RUN) {
+    if (members->self >= 0 && !cddpi_member_serves(members) &&
+        members->phase != CDDPI_MEMBERS_RUN) {
         cddpi_member_publish(step, CDDPI_EVENT_BYE)->exit_status = event->exit_status;
         cddpi_member_finish(step, event->exit_status);
+    } else if (members->phase == CDDPI_MEMBERS_RUN) {
+        tell_end(step); /* node 0 does not wait for its ranks */
     }
 }
 
 /* Whether @p event was told by, or is about, a node that takes no part any more, or belongs to
  * another generation. */
 static bool is_stale(const struct cddpi_membership *members, const struct cddpi_node_event *event,
-                     const struct cddpi_member *member)
+                     const struct cddpi_job_member *member)
 {
     switch (event->kind) {
     case CDDPI_EVENT_FAILURE:
@@ -400,7 +284,11 @@ static bool is_stale(const struct cddpi_membership *members, const struct cddpi_
     case CDDPI_EVENT_LOST:
         return event->node >= 0 && member == NULL;
     case CDDPI_EVENT_CHANGE:
-        return event->generation != members->generation;
+        return event->generation != members->generation ||
+               !cddpi_member_may_decide(members, event->node);
+    case CDDPI_EVENT_START:
+    case CDDPI_EVENT_END:
+        return !cddpi_member_may_decide(members, event->node);
     case CDDPI_EVENT_SIGNAL:
     case CDDPI_EVENT_LEAVE:
     case CDDPI_EVENT_SIZE:
@@ -414,7 +302,7 @@ void cddpi_member_hear(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
     const struct cddpi_node_event *event = step->event->heard;
-    struct cddpi_member *member = cddpi_membership_find(members, event->node);
+    struct cddpi_job_member *member = cddpi_membership_find(members, event->node);
 
     if (is_stale(members, event, member)) {
         return;
@@ -435,7 +323,7 @@ void cddpi_member_hear(struct member_step *step)
         take_done(step, event, member);
         break;
     case CDDPI_EVENT_START:
-        take_start(step, event);
+        cddpi_member_take_start(step, event);
         break;
     case CDDPI_EVENT_END:
         cddpi_member_take_end(step, event);
@@ -462,7 +350,7 @@ void cddpi_member_hear(struct member_step *step)
         take_change(step, event);
         break;
     case CDDPI_EVENT_REFUSED:
-        if (members->self == CDDPI_LEADER) {
+        if (cddpi_member_leads(members)) {
             cddpi_member_say(step, "not let in: %s", event->text);
         }
         break;
@@ -488,10 +376,13 @@ void cddpi_membership_catch_up(const struct cddpi_membership *members,
     }
     if (members->change.kind != CDDPI_EVENT_NONE) {
         copy.is_silent = true;
-        copy.self = copy.self == CDDPI_LEADER ? -1 : copy.self;
+        copy.self = cddpi_member_leads(&copy) ? -1 : copy.self;
         take_change(&step, &members->change);
     }
     if (members->asked_signal != 0) {
         cddpi_member_tell_signal(&step, members->asked_signal, -1);
+    }
+    if (members->end.kind != CDDPI_EVENT_NONE) {
+        tell_end(&step);
     }
 }

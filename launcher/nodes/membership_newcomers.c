@@ -5,20 +5,20 @@
 
 enum { MOST_EXPELLED = 2 }; /* at once: an event leads to few actions */
 
-bool cddpi_member_is_next(const struct cddpi_member *member)
+bool cddpi_member_is_next(const struct cddpi_job_member *member)
 {
-    return member->is_there && !member->is_leaving && !member->is_held;
+    return member->is_there && !member->is_leaving && !member->is_held && !member->is_out;
 }
 
 bool cddpi_newcomers_hold(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
-    struct cddpi_member *newcomer = NULL;
+    struct cddpi_job_member *newcomer = NULL;
     struct cddpi_node_event *size;
     int left = members->most;
 
     for (int i = 0; i < members->count && left > 0; i++) {
-        struct cddpi_member *member = &members->list[i];
+        struct cddpi_job_member *member = &members->list[i];
 
         left -= cddpi_member_is_next(member);
         if (cddpi_member_is_next(member) && member->nproc > member->ranks) {
@@ -48,7 +48,7 @@ void cddpi_newcomers_release(struct cddpi_membership *members)
     bool has_room = false;
 
     for (int i = 0; i < members->count; i++) {
-        const struct cddpi_member *member = &members->list[i];
+        const struct cddpi_job_member *member = &members->list[i];
 
         has_room = has_room || (member->ranks > 0 &&
                                 (!cddpi_member_is_next(member) || member->nproc < member->ranks));
@@ -70,15 +70,14 @@ void cddpi_newcomers_prove(struct cddpi_membership *members, int64_t lived_ms)
 }
 
 /* The others go on without @p member, which hears that and ends. */
-static void expel(struct member_step *step, struct cddpi_member *member)
+static void expel(struct member_step *step, struct cddpi_job_member *member)
 {
     struct cddpi_node_event *lost = cddpi_member_publish(step, CDDPI_EVENT_LOST);
 
     lost->node = member->node;
     lost->exit_status = 1;
     snprintf(lost->text, sizeof lost->text, "the job failed as soon as it took part");
-    member->is_there = false;
-    member->is_lost = true;
+    member->is_out = true;
     cddpi_member_say(step, "going on without %s, which came late: %s",
                      cddpi_member_name(step->members, member->node), lost->text);
 }
@@ -92,11 +91,11 @@ bool cddpi_newcomers_expel(struct member_step *step)
     int expelled = 0;
 
     for (int i = 0; i < members->count && members->is_elastic; i++) {
-        struct cddpi_member *member = &members->list[i];
+        struct cddpi_job_member *member = &members->list[i];
         bool has_failed = failure->kind == CDDPI_EVENT_FAILURE && failure->node == member->node;
 
-        if (member->is_new && member->is_there && member->ranks > 0 && expelled < MOST_EXPELLED &&
-            (expels_all || has_failed)) {
+        if (member->is_new && cddpi_member_is_next(member) && member->ranks > 0 &&
+            expelled < MOST_EXPELLED && (expels_all || has_failed)) {
             expel(step, member);
             expelled++;
         }

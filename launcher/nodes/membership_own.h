@@ -1,5 +1,6 @@
-/* membership_own.h - one step of the machine, and what its two parts call of each other:
- * membership.c follows the log, membership_leader.c decides on node 0. Private to these. */
+/* membership_own.h - one step of the machine, and what its parts call of each other:
+ * membership_log.c and membership_start.c follow the log, membership_leader.c, membership_leads.c
+ * and membership_newcomers.c decide. Private to these. */
 #ifndef CDDPI_LAUNCHER_MEMBERSHIP_OWN_H
 #define CDDPI_LAUNCHER_MEMBERSHIP_OWN_H
 
@@ -11,7 +12,7 @@ struct member_step {
     struct cddpi_membership_actions *actions;
 };
 
-/* membership.c */
+/* membership_list.c */
 /** Append an action. */
 struct cddpi_membership_action *cddpi_member_do(struct member_step *step,
                                                 enum cddpi_membership_action_kind kind);
@@ -29,9 +30,25 @@ bool cddpi_member_is_alone(const struct cddpi_membership *members);
 bool cddpi_member_all_done(const struct cddpi_membership *members);
 
 /** This node; NULL: it is not in the list yet, or is the cddp-run that started the nodes. */
-struct cddpi_member *cddpi_member_own(const struct cddpi_membership *members);
+struct cddpi_job_member *cddpi_member_own(const struct cddpi_membership *members);
 /** Append CDDPI_DO_TELL of a signal that was sent to @p node (-1: unknown). */
 void cddpi_member_tell_signal(struct member_step *step, int number, int node);
+
+/* membership_leads.c */
+/** The number of the node that leads; -1: no node is there. */
+int cddpi_member_leader(const struct cddpi_membership *members);
+/** Whether this node serves the job's store. */
+bool cddpi_member_serves(const struct cddpi_membership *members);
+/** Whether this node leads. */
+bool cddpi_member_leads(const struct cddpi_membership *members);
+/** Whether a START, CHANGE or END of @p node that is heard now counts. */
+bool cddpi_member_may_decide(const struct cddpi_membership *members, int node);
+/** If this node has become the leader, or has ceased to be it, begin afresh. */
+void cddpi_member_note_leader(struct cddpi_membership *members);
+
+/* membership_start.c */
+/** START has arrived: its generation begins. */
+void cddpi_member_take_start(struct member_step *step, const struct cddpi_node_event *event);
 
 /* membership_log.c */
 /** Process the event of the log that has been heard. */
@@ -41,7 +58,7 @@ void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_eve
 
 /* membership_newcomers.c */
 /** Whether @p member takes part in the next generation, as one of the first `most`. */
-bool cddpi_member_is_next(const struct cddpi_member *member);
+bool cddpi_member_is_next(const struct cddpi_job_member *member);
 /** Node 0: the configuration does not allow so many ranks. Leave out the last node that has come
  *  since the generation before, or the ranks that a node got. Returns false if nothing is new. */
 bool cddpi_newcomers_hold(struct member_step *step);
@@ -56,11 +73,11 @@ void cddpi_newcomers_prove(struct cddpi_membership *members, int64_t lived_ms);
 bool cddpi_newcomers_expel(struct member_step *step);
 
 /* membership_leader.c */
-/** Node 0: decide what is due now. */
+/** Leader: decide what is due now. */
 void cddpi_leader_consider(struct member_step *step);
-/** Node 0: publish the end of the job. */
+/** Leader: publish the end of the job. */
 void cddpi_leader_end(struct member_step *step, int exit_status);
-/** Node 0: CDDPI_DO_START has failed. */
+/** Leader: CDDPI_DO_START has failed. */
 void cddpi_leader_take_refusal(struct member_step *step);
 
 #endif

@@ -42,8 +42,10 @@ struct cddpi_node_event {
     int rank; /* -1: none */
     int number;
     int exit_status;
-    bool may_restart;                  /* FAILURE, FOLLOW, DONE: another generation may succeed */
+    bool may_restart;                  /* FAILURE, FOLLOW, DONE: another generation may succeed;
+                                          START: this one is a restart after a failure */
     bool has_saved;                    /* DONE: a checkpoint was written */
+    char address[256];                 /* START: of rank 0's machine; "": the host of the store */
     char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT, REFUSED: a sentence without
                                           its full stop */
 };

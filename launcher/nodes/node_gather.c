@@ -134,10 +134,13 @@ static void refuse_missing(struct gathering *all)
 static void say_missing(struct cddpi_place *place, const struct cddpi_node_plan *plan, int came)
 {
     char missing[CDDPI_MISSING_BYTES];
+    int least = place->job->options.least;
 
-    if (place->job->options.least > 0) {
+    if (least > 0 && came < least) {
         cddpi_place_say_wait(place, "%d node%s come, and the job needs %d", came,
-                             came == 1 ? " has" : "s have", place->job->options.least);
+                             came == 1 ? " has" : "s have", least);
+    }
+    if (least > 0) {
         return;
     }
     list_nodes(plan, false, missing, sizeof missing);
@@ -255,20 +258,6 @@ static void check_world_size(struct gathering *all)
     }
 }
 
-/* Choose the address at which others reach node 0: the store's host or, if the cddp-run of --hosts
- * serves the store on another machine, the address from which node 0 talks to that store. */
-static void choose_master(struct gathering *all)
-{
-    struct cddpi_job *job = all->place->job;
-    struct cddpi_address store;
-    const char *rest = job->rendezvous.store + strlen("tcp://");
-
-    if (job->rendezvous.server == NULL && cddpi_address_next(&rest, &store) == CDDP_OK &&
-        !cddpi_address_is_local(store.host, true)) {
-        cddpi_address_towards(&store, all->plan.master_host, sizeof all->plan.master_host);
-    }
-}
-
 /* Leave out the numbers of nodes that have not come. */
 static void close_gaps(struct cddpi_node_plan *plan)
 {
@@ -300,7 +289,8 @@ cddp_status cddpi_node_plan_make(struct cddpi_place *place, const struct cddpi_n
     all->place = place;
     all->own = *own;
     all->plan.count = room;
-    choose_master(all);
+    cddpi_place_master_host(&place->job->rendezvous, all->plan.master_host,
+                            sizeof all->plan.master_host);
     CDDPI_TRY_GOTO(out, status, gather_records(all));
     close_gaps(&all->plan);
     if (all->plan.refusal[0] == '\0') {

@@ -127,9 +127,12 @@ static cddp_status init_state(const struct cddpi_node_link_options *options,
                                              .self = options->self,
                                              .nodes = options->nodes,
                                              .count = options->count,
+                                             .has_outside_store = options->has_outside_store,
                                              .limit_ms = limit_ms,
                                              .look_ms = cddpi_silence_look_ms(limit_ms),
-                                             .answer_ms = answer_ms(options, limit_ms)};
+                                             .answer_ms = answer_ms(options, limit_ms),
+                                             .can_mend = options->self >= 0 &&
+                                                         is_tcp(options->store)};
     struct cddpi_link_now now = cddpi_node_link_now();
 
     return cddpi_link_init(&known, &now, out);

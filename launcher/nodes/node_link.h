@@ -17,6 +17,7 @@ struct cddpi_node_link_options {
                           count - 1. A later node becomes known by its JOIN, and needs to know only
                           node 0 itself: its count is 1 */
     int count;
+    bool has_outside_store; /* see link_state.h */
 };
 
 /** Connect, and start the threads.

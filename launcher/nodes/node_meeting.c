@@ -40,7 +40,7 @@ static cddp_status learn_job(struct cddpi_place *place)
     CDDPI_TRY(status);
     snprintf(rendezvous->job, sizeof rendezvous->job, "%s", (char *)id);
     cddp_free(id);
-    return CDDP_OK;
+    return cddpi_place_look_outside(place);
 }
 
 /* Take the next free number if --node-rank was not given. */
@@ -55,6 +55,7 @@ static cddp_status learn_rank(struct cddpi_place *place)
     if (place->self < 0) {
         cddpi_place_key(place, "arrived", -1, key);
         CDDPI_TRY(cddp_store_add(place->store, key, 1, &number));
+        number -= place->job->rendezvous.has_outside_store ? 1 : 0; /* else node 0 serves it */
         place->self = (int)(number < INT32_MAX ? number : INT32_MAX);
     }
     if (place->self >= most) {
@@ -234,12 +235,14 @@ static cddp_status open_link(struct cddpi_job *job, bool is_late, struct cddpi_n
     int count = is_late ? 1 : nodes->members.count;
     int *numbers = cddpi_zalloc_array((size_t)count, sizeof *numbers);
     cddp_status status;
-    struct cddpi_node_link_options options = {.store = job->rendezvous.store,
-                                              .token = job->rendezvous.token,
-                                              .job = job->rendezvous.job,
-                                              .self = nodes->members.self,
-                                              .nodes = numbers,
-                                              .count = count};
+    struct cddpi_node_link_options options = {
+        .store = job->rendezvous.store,
+        .token = job->rendezvous.token,
+        .job = job->rendezvous.job,
+        .self = nodes->members.self,
+        .nodes = numbers,
+        .count = count,
+        .has_outside_store = job->rendezvous.has_outside_store};
 
     CDDPI_TRY_MEMORY(numbers != NULL, "no memory for %d nodes", count);
     for (int i = 0; i < count; i++) {
@@ -268,7 +271,7 @@ static cddp_status meet(struct cddpi_place *place, const struct cddpi_node_recor
                    place->self == 0 ? cddpi_node_plan_make(place, own, &plan)
                                     : await_plan(place, &plan));
     is_late = plan.count > 0 && !cddpi_node_plan_has(&plan, place->self);
-    if (is_late) {
+    if (is_late && !place->job->rendezvous.has_outside_store) { /* that one ends with its job */
         CDDPI_TRY_GOTO(out, status, cddpi_node_has_ended(place, out_is_over));
     }
     if (*out_is_over) {

@@ -1,4 +1,5 @@
-/* node_place.c - finds or serves the job's store. With --rdzv tcp:// its address is known. With
+/* node_place.c - finds or serves the job's store. With --rdzv tcp:// its address is known; node 0
+ * serves it, unless a cddp-run --store already does. With
  * --rdzv file://, node 0 serves a TCP store too, and writes its address and token into a file
  * store, which only this user can read. Unless the user chose a token, node 0 makes one. */
 #include "launcher/nodes/node_place.h"
@@ -204,6 +205,103 @@ static bool is_named_by_launcher(const struct cddpi_place *place)
     return options->launcher != NULL && options->rdzv == options->launcher->rdzv;
 }
 
+bool cddpi_place_binds_all(const char *host, bool is_named_by_launcher)
+{
+    enum cddpi_locality locality = cddpi_address_locality(host, true);
+
+    /* On the machine itself, its own name often resolves to 127.0.1.1, elsewhere to its address.
+     * The name of a Kubernetes Service resolves to an address that no machine has, but that is
+     * routed here. */
+    return locality == CDDPI_LOCAL_NOT || locality == CDDPI_LOCAL_UNKNOWN ||
+           (locality == CDDPI_LOCAL_LOOPBACK && !is_numeric(host) &&
+            (is_named_by_launcher || strcmp(host, "localhost") != 0));
+}
+
+void cddpi_place_master_host(const struct cddpi_job_rendezvous *rendezvous, char *out, size_t bytes)
+{
+    struct cddpi_address store;
+    const char *rest = rendezvous->store + strlen("tcp://");
+
+    out[0] = '\0';
+    if (rendezvous->server == NULL && cddpi_address_next(&rest, &store) == CDDP_OK &&
+        !cddpi_address_is_local(store.host, true)) {
+        cddpi_address_towards(&store, out, bytes);
+    }
+}
+
+cddp_status cddpi_place_look_outside(struct cddpi_place *place)
+{
+    void *value = NULL;
+    cddp_status status = cddp_store_try_get(place->store, CDDPI_PLACE_OUTSIDE_KEY, &value, NULL);
+
+    cddp_free(value);
+    place->job->rendezvous.has_outside_store = status == CDDP_OK;
+    return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status;
+}
+
+/* Node 0 does not serve a store at @p list: connect to one, if a cddp-run --store serves it.
+ * *out_is_refused: there is a store, and it does not let this node in. */
+static cddp_status find_outside(struct cddpi_place *place, const char *list, bool *out_is_refused)
+{
+    struct cddpi_job_rendezvous *rendezvous = &place->job->rendezvous;
+    cddp_status status = connect_once(place, list, out_is_refused);
+
+    if (status != CDDP_OK) {
+        return status;
+    }
+    status = cddpi_place_look_outside(place);
+    if (status != CDDP_OK || !rendezvous->has_outside_store) {
+        cddp_store_close(place->store);
+        place->store = NULL;
+        rendezvous->store[0] = '\0';
+        return CDDP_ERR_NOT_FOUND;
+    }
+    return CDDP_OK;
+}
+
+/* Node 0 is not at @p list. If the job may lose nodes, wait for a cddp-run --store there. */
+static cddp_status await_outside(struct cddpi_place *place, const char *list)
+{
+    bool is_elastic = place->job->options.least > 0;
+    struct cddpi_address address = {.port = 0};
+    const char *rest = list;
+    bool is_refused = false;
+
+    for (;;) {
+        cddp_status status = find_outside(place, list, &is_refused);
+
+        if (status == CDDP_OK || (is_elastic && is_refused)) {
+            return status;
+        }
+        if (!is_elastic || cddpi_left_ms(place->deadline_ns) == 0) {
+            break;
+        }
+        if (cddpi_place_wait_lasts(place)) {
+            cddpi_place_say_wait(place, "no cddp-run --store can be reached at %s yet", list);
+        }
+        if (!cddpi_wait_for(place->wait, -1, PAUSE_MS)) {
+            return cddpi_wait_fail(place->wait);
+        }
+    }
+    CDDPI_TRY(cddpi_address_next(&rest, &address));
+    return cddpi_fail(
+        CDDP_ERR_ARGUMENT,
+        "--rdzv tcp://%s: %s is not an address of this machine, and node 0 serves the "
+        "job's store: start --node-rank 0 there, or name this machine",
+        list, address.host);
+}
+
+/* Node 0 cannot serve the store, since its port is taken: by a cddp-run --store, or by others. */
+static cddp_status take_outside(struct cddpi_place *place, const char *list)
+{
+    char why[CDDPI_URL_BYTES];
+    bool is_refused;
+
+    snprintf(why, sizeof why, "%s", cddp_last_error());
+    return find_outside(place, list, &is_refused) == CDDP_OK ? CDDP_OK
+                                                             : cddpi_fail(CDDP_ERR_IO, "%s", why);
+}
+
 /* Serve the store at @p address. *out_is_taken: the port is in use. */
 static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_address *address,
                             bool *out_is_taken)
@@ -211,13 +309,8 @@ static cddp_status serve_at(struct cddpi_place *place, const struct cddpi_addres
     struct cddpi_job *job = place->job;
     struct cddpi_address own = *address;
     enum cddpi_locality locality = cddpi_address_locality(address->host, true);
-    /* On the machine itself, its own name often resolves to 127.0.1.1, elsewhere to its address.
-     * The name of a Kubernetes Service resolves to an address that no machine has, but that is
-     * routed here. */
     bool is_elsewhere = locality == CDDPI_LOCAL_NOT || locality == CDDPI_LOCAL_UNKNOWN;
-    bool binds_all = is_elsewhere ||
-                     (locality == CDDPI_LOCAL_LOOPBACK && !is_numeric(address->host) &&
-                      (is_named_by_launcher(place) || strcmp(address->host, "localhost") != 0));
+    bool binds_all = cddpi_place_binds_all(address->host, is_named_by_launcher(place));
     cddp_status status = cddpi_rendezvous_serve(binds_all ? NULL : address->host, address->port,
                                                 job->local_world_size, &job->rendezvous);
 
@@ -280,10 +373,7 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
         is_local = true;
     }
     if (place->self == 0 && (!is_local || *rest != '\0')) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "--rdzv tcp://%s: %s is not an address of this machine, and node 0 "
-                          "serves the job's store: start --node-rank 0 there, or name this machine",
-                          list, address.host);
+        return await_outside(place, list);
     }
     if (!is_local) {
         return connect_any(place, list);
@@ -291,6 +381,9 @@ static cddp_status open_tcp(struct cddpi_place *place, const char *list)
     status = serve_at(place, &address, &is_taken);
     if (is_taken && place->self < 0) {
         return connect_any(place, list); /* another node on this machine was faster */
+    }
+    if (is_taken) {
+        return take_outside(place, list);
     }
     place->self = 0;
     return status;

@@ -42,6 +42,20 @@ void cddpi_place_fini(struct cddpi_place *place);
 /** The key to which the cddp-run that serves the store writes the job's id. */
 #define CDDPI_PLACE_JOB_KEY "cddp-run/job"
 
+/** The key that exists if that cddp-run is not a node (cddp-run --store). It is written first. */
+#define CDDPI_PLACE_OUTSIDE_KEY "cddp-run/outside"
+
+/** Record in the rendezvous whether the store, which this node has reached, is outside. */
+CDDP_CHECKED cddp_status cddpi_place_look_outside(struct cddpi_place *place);
+
+/** Whether a store that is to be reached at @p host has to be served on all addresses of this
+ *  machine. @p is_named_by_launcher: the user did not choose the name. */
+bool cddpi_place_binds_all(const char *host, bool is_named_by_launcher);
+
+/** Write the address at which others reach this machine; "": the host of the store is on it. */
+void cddpi_place_master_host(const struct cddpi_job_rendezvous *rendezvous, char *out,
+                             size_t bytes);
+
 /** The key of a node's record: a printf() format for the job's id and the node's number. */
 #define CDDPI_PLACE_NODE_KEY "%s/0/node/%d"
 enum { CDDPI_PLACE_KEY_BYTES = 128 };

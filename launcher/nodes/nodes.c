@@ -38,6 +38,7 @@ void cddpi_nodes_limit(struct cddpi_nodes *nodes, const struct cddpi_job *job)
     members->is_elastic = options->least > 0;
     members->is_alone = options->rdzv == NULL;
     members->is_silent = options->is_agent;
+    members->outside_store = job->rendezvous.has_outside_store ? job->rendezvous.store : NULL;
     members->max_restarts = options->max_restarts;
     members->gather_ms = cddpi_place_timeout_ms(options);
     members->least = members->is_alone ? 1 : options->least > 0 ? options->least : options->nnodes;
@@ -117,7 +118,7 @@ static void publish(struct cddpi_nodes *nodes, const struct cddpi_node_event *ev
     }
 }
 
-/* Node 0: begin a generation of @p ranks ranks, if the configuration allows that. */
+/* Leader: begin a generation of @p ranks ranks, if the configuration allows that. */
 static void start_generation(struct cddpi_nodes *nodes, const struct cddpi_node_event *event,
                              int ranks)
 {
@@ -141,22 +142,41 @@ static void start_generation(struct cddpi_nodes *nodes, const struct cddpi_node_
     }
     cddpi_rendezvous_forget(&job->rendezvous, event->generation);
     start.number = job->rendezvous.master_port;
+    if (nodes->members.outside_store != NULL) {
+        cddpi_place_master_host(&job->rendezvous, start.address, sizeof start.address);
+    }
     publish(nodes, &start);
+}
+
+/* Any node may be rank 0's, since any may lead. */
+static void take_master_host(struct cddpi_job_rendezvous *rendezvous, const char *host)
+{
+    struct cddpi_address store;
+    const char *rest = rendezvous->store + strlen("tcp://");
+
+    if (host[0] == '\0' && cddpi_address_next(&rest, &store) == CDDP_OK) {
+        host = store.host;
+    }
+    snprintf(rendezvous->master_host, sizeof rendezvous->master_host, "%s", host);
 }
 
 /* The ranks of this node are to be started: the job has this node's place in the generation. */
 static void take_place(struct cddpi_nodes *nodes)
 {
     const struct cddpi_membership *members = &nodes->members;
-    const struct cddpi_member *own = cddpi_membership_find(members, members->self);
+    const struct cddpi_job_member *own = cddpi_membership_find(members, members->self);
     struct cddpi_job *job = nodes->job;
 
     job->generation = members->generation;
     job->world_size = members->world_size;
     job->local_world_size = own->ranks;
     job->first_rank = own->first_rank;
-    if (members->self != CDDPI_LEADER) {
+    if (job->rendezvous.master_port != (uint16_t)members->start.number) {
+        cddpi_rendezvous_release(&job->rendezvous); /* of an own START that did not count */
         job->rendezvous.master_port = (uint16_t)members->start.number;
+    }
+    if (members->outside_store != NULL) {
+        take_master_host(&job->rendezvous, members->start.address);
     }
     nodes->is_due = true;
 }

@@ -4,6 +4,7 @@
 
 #include "launcher/hosts/head.h"
 #include "launcher/hosts/parcel.h"
+#include "launcher/nodes/job_store.h"
 #include "launcher/nodes/nodes.h"
 #include "launcher/output/output.h"
 #include "launcher/supervise/generations.h"
@@ -283,6 +284,30 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
     return finish_output(&output, monitor, signal_fd, exit_status);
 }
 
+/* The supervisor process of --store. */
+static int supervise_store(const struct cddpi_monitor *monitor, void *argument)
+{
+    struct cddpi_job *job = argument;
+    struct cddpi_output output;
+    int signal_fd;
+    cddp_status status = open_signals(monitor, &signal_fd);
+    struct cddpi_wait wait = {.monitor = monitor,
+                              .signal_fd = signal_fd,
+                              .head_fd = -1,
+                              .output = &output,
+                              .began_ns = cddpi_now_ns()};
+    int exit_status = 1;
+
+    cddpi_output_init(&output);
+    raise_file_limit(job);
+    if (status == CDDP_OK) {
+        exit_status = cddpi_job_store_run(job, &wait);
+    } else {
+        cddpi_output_say(&output, "%s", cddp_last_error());
+    }
+    return finish_output(&output, monitor, signal_fd, exit_status);
+}
+
 /* The supervisor process of a job on a list of hosts. */
 static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
 {
@@ -411,6 +436,20 @@ static cddp_status make_job(struct cddpi_job *job)
     return job->options.is_agent || is_dry ? CDDP_OK : read_token(job);
 }
 
+/* Serve the store of a job. */
+static int launch_store(struct cddpi_job *job)
+{
+    cddp_status status;
+
+    job->options.rdzv = job->options.store; /* as to tokens, it is a place like any other */
+    status = read_token(job);
+    if (status != CDDP_OK) {
+        cddpi_say(stderr, "cddp-run: %s\n", cddp_last_error());
+        return exit_status_of(status);
+    }
+    return cddpi_monitor_run(supervise_store, job);
+}
+
 int cddpi_launch(const struct cddpi_launch_options *options)
 {
     static struct cddpi_job job; /* zeroed; too large for a small stack */
@@ -421,6 +460,9 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     cddpi_rendezvous_clear(&job.rendezvous);
     job.report_fd = -1;
     job.head_fd = -1;
+    if (options->action == CDDPI_ACTION_STORE) {
+        return launch_store(&job);
+    }
     say_launcher(options);
     if (options->hosts != NULL || options->hostfile != NULL) {
         return launch_hosts(options);

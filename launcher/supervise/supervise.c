@@ -227,6 +227,7 @@ static void lose_parent(struct cddpi_supervision *run, int fd, const char *what)
 {
     cddpi_output_say(run->output, "%s: ending all ranks", what);
     epoll_ctl(run->epoll, EPOLL_CTL_DEL, fd, NULL);
+    CDDPI_MEMBERS_FEED(run->job->nodes, .kind = CDDPI_MEMBERS_ORPHANED);
     CDDPI_FEED(run, .kind = CDDPI_JOB_ORPHANED, .text = what);
 }
 

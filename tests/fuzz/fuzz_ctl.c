@@ -23,7 +23,7 @@ static void write_again(const struct cddpi_message_form *form, const void *objec
 
 static void read_request(const uint8_t *data, size_t size)
 {
-    struct cddpi_member list[NODES];
+    struct cddpi_job_member list[NODES];
     struct cddpi_membership members = {.list = list, .room = NODES, .least = 2, .most = 3};
     struct cddpi_ctl_request request;
     struct cddpi_node_event event;
@@ -35,7 +35,7 @@ static void read_request(const uint8_t *data, size_t size)
     write_again(&cddpi_ctl_request_form, &request, data, size);
     members.is_elastic = true;
     for (int i = 0; i < NODES; i++) {
-        struct cddpi_member *member = cddpi_membership_add(&members, i, "alpha", 2);
+        struct cddpi_job_member *member = cddpi_membership_add(&members, i, "alpha", 2);
 
         member->ranks = 2;
         member->first_rank = 2 * i;

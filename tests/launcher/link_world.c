@@ -90,7 +90,8 @@ void desk_begin(struct desk *desk, struct depot *depot, int self, const int *nod
                                                .count = count,
                                                .limit_ms = LIMIT_MS,
                                                .look_ms = LOOK_MS,
-                                               .answer_ms = ANSWER_MS};
+                                               .answer_ms = ANSWER_MS,
+                                               .can_mend = true};
 
     memset(desk, 0, sizeof *desk);
     desk->depot = depot;
@@ -170,12 +171,14 @@ void desk_step(struct desk *desk, enum cddpi_link_side side, enum fate fate)
         }
         return;
     }
-    if (fate == ANSWERED || fate == UNANSWERED) {
+    if (fate == ANSWERED || fate == UNANSWERED || fate == BROKEN_DONE) {
         perform(desk->depot, request, &answer);
     } else if (fate == LATE) {
         be_late(desk->depot, request);
     }
-    if (fate != ANSWERED) {
+    if (fate == BROKEN || fate == BROKEN_DONE) {
+        answer = (struct cddpi_link_answer){.status = CDDP_ERR_IO, .error = "it has ended"};
+    } else if (fate != ANSWERED) {
         pass_until(desk, request->until_ns);
         answer = (struct cddpi_link_answer){.status = CDDP_ERR_TIMEOUT, .error = "no answer"};
     } else if (answer.status == CDDP_ERR_TIMEOUT) {

@@ -6,7 +6,14 @@
 #include "launcher/nodes/link_state.h"
 #include "support/test.h"
 
-enum { LIMIT_MS = 4000, LOOK_MS = 250, ANSWER_MS = 500, MOST_ROWS = 2048, MOST_LATE = 64 };
+enum {
+    LIMIT_MS = 4000,
+    LOOK_MS = 250,
+    ANSWER_MS = 500,
+
+    MOST_ROWS = 2048,
+    MOST_LATE = 64
+};
 
 struct row {
     char key[CDDPI_NODE_KEY_BYTES];
@@ -37,7 +44,9 @@ enum fate {
     ANSWERED,
     LOST,       /* it never arrives, and ends at its deadline */
     UNANSWERED, /* it is done, but the answer never arrives */
-    LATE        /* as LOST, but a write is done later: depot_catch_up() */
+    LATE,       /* as LOST, but a write is done later: depot_catch_up() */
+    BROKEN,     /* the connection ends before the request arrives */
+    BROKEN_DONE /* the request is done, and the connection ends before the answer arrives */
 };
 
 /* @p count nodes have met; nodes NULL: 0 to count - 1. */

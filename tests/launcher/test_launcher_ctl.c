@@ -7,7 +7,7 @@
 
 enum { ROOM = 4 };
 
-static struct cddpi_member list[ROOM];
+static struct cddpi_job_member list[ROOM];
 
 /* A job on one machine with @p nproc ranks, which may have 2 to 4. */
 static struct cddpi_membership elastic_machine(int nproc)

@@ -243,6 +243,34 @@ static void a_late_node_with_another_program_is_refused(void **state)
     need_refusal(&fleet, "1:2", rest, ") has another program than node 0 (");
 }
 
+/* Such as one without the job's data. */
+static void a_late_node_whose_ranks_fail_at_once_is_left_out(void **state)
+{
+    static const char *const numbers[] = {"0", "1", "2"};
+    struct fleet fleet;
+
+    (void)state;
+    fleet_begin_tcp(&fleet);
+    unsetenv("BAD");
+    for (int i = 0; i < 3; i++) {
+        START(&fleet, i, "1:3", numbers[i], "--nproc", "1", "--", "bash", "-c",
+              "[ -z \"$BAD\" ] || exit 7; " TRAINS);
+        if (i == 1) {
+            await(&fleet, 0, 1, "1/2");
+            setenv("BAD", "yes", 1);
+        }
+    }
+    unsetenv("BAD");
+    launcher_wait(&fleet.nodes[2]);
+    assert_int_equal(fleet.nodes[2].exit_status, 7);
+    assert_err(&fleet.nodes[2], "the others go on without this node: the job failed as soon as it "
+                                "took part\n");
+    await(&fleet, 2, 1, "1/2 0/1 1/2");
+    finish(&fleet, 2, -1);
+    assert_err(&fleet.nodes[0], ", which came late: the job failed as soon as it took part\n");
+    fleet_end(&fleet);
+}
+
 static void a_second_node_0_is_an_error(void **state)
 {
     struct fleet fleet;
@@ -272,6 +300,7 @@ int main(void)
         cmocka_unit_test(more_nodes_than_the_most_wait_until_one_is_gone),
         cmocka_unit_test(a_late_node_that_differs_is_refused_and_the_job_goes_on),
         cmocka_unit_test(a_late_node_with_another_program_is_refused),
+        cmocka_unit_test(a_late_node_whose_ranks_fail_at_once_is_left_out),
         cmocka_unit_test(a_second_node_0_is_an_error),
     };
 

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 
 static struct cddpi_store_server *server;
@@ -17,16 +18,21 @@ static void serve(void)
     assert_int_equal(cddpi_store_server_create(&options, &server), CDDP_OK);
 }
 
-static struct cddpi_node_link *open_link(int self)
+static struct cddpi_node_link *open_link_at(int self, uint16_t port)
 {
     char url[64];
     const struct cddpi_node_link_options options = {
         .store = url, .token = SUPPORT_TOKEN, .job = "job", .self = self, .count = 1};
     struct cddpi_node_link *link = NULL;
 
-    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", cddpi_store_server_port(server));
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", port);
     assert_int_equal(cddpi_node_link_open(&options, &link), CDDP_OK);
     return link;
+}
+
+static struct cddpi_node_link *open_link(int self)
+{
+    return open_link_at(self, cddpi_store_server_port(server));
 }
 
 /* The next event. */
@@ -66,6 +72,134 @@ static void a_node_that_comes_late_hears_all_and_is_missed(void **state)
     }
     cddpi_node_link_close(late); /* without BYE */
     assert_int_equal(await(first).kind, CDDPI_EVENT_LOST);
+    cddpi_node_link_close(first);
+    cddpi_store_server_destroy(server);
+}
+
+enum { MOST_PAIRS = 16 };
+
+/* Something between a node and the store, that can cut all connections. */
+struct between {
+    int listener;
+    int orders[2]; /* a byte: cut; end of file: end */
+    int ends[2 * MOST_PAIRS];
+    int count; /* of ends; each two belong together */
+    pthread_t thread;
+};
+
+static int connect_to(uint16_t port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    return fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ? fd : -1;
+}
+
+static void cut_all(struct between *between)
+{
+    for (int i = 0; i < between->count; i++) {
+        if (between->ends[i] >= 0) {
+            close(between->ends[i]);
+        }
+    }
+    between->count = 0;
+}
+
+/* Pass on what has come to end @p i. */
+static void pass_on(struct between *between, int i)
+{
+    char bytes[4096];
+    ssize_t got = read(between->ends[i], bytes, sizeof bytes);
+
+    if (got <= 0 || write(between->ends[i ^ 1], bytes, (size_t)got) != got) {
+        for (int k = 0; k < 2; k++) {
+            close(between->ends[i ^ k]);
+            between->ends[i ^ k] = -1;
+        }
+    }
+}
+
+static void *stand_between(void *argument)
+{
+    struct between *between = argument;
+
+    for (;;) {
+        struct pollfd polls[2 + 2 * MOST_PAIRS] = {{.fd = between->orders[0], .events = POLLIN},
+                                                   {.fd = between->listener, .events = POLLIN}};
+        int count = between->count;
+        char order;
+
+        for (int i = 0; i < count; i++) {
+            polls[2 + i] = (struct pollfd){.fd = between->ends[i], .events = POLLIN};
+        }
+        (void)poll(polls, (nfds_t)(2 + count), -1);
+        if (polls[0].revents != 0) {
+            ssize_t got = read(between->orders[0], &order, 1);
+
+            cut_all(between);
+            if (got != 1) {
+                return NULL;
+            }
+            continue;
+        }
+        for (int i = 0; i < count; i++) {
+            if (polls[2 + i].revents != 0 && between->ends[i] >= 0) {
+                pass_on(between, i);
+            }
+        }
+        if (polls[1].revents != 0 && count < 2 * MOST_PAIRS) {
+            between->ends[between->count++] = accept(between->listener, NULL, NULL);
+            between->ends[between->count++] = connect_to(cddpi_store_server_port(server));
+        }
+    }
+}
+
+static uint16_t begin_between(struct between *between)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof address;
+
+    *between = (struct between){.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    assert_int_equal(bind(between->listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(between->listener, MOST_PAIRS), 0);
+    assert_int_equal(getsockname(between->listener, (struct sockaddr *)&address, &bytes), 0);
+    assert_int_equal(pipe2(between->orders, O_CLOEXEC), 0);
+    assert_int_equal(pthread_create(&between->thread, NULL, stand_between, between), 0);
+    return ntohs(address.sin_port);
+}
+
+static void end_between(struct between *between)
+{
+    close(between->orders[1]);
+    pthread_join(between->thread, NULL);
+    close(between->orders[0]);
+    close(between->listener);
+}
+
+static void a_node_whose_connections_are_cut_goes_on(void **state)
+{
+    struct between between;
+    struct cddpi_node_link *first;
+    struct cddpi_node_link *other;
+
+    (void)state;
+    serve();
+    first = open_link(0);
+    other = open_link_at(1, begin_between(&between));
+    for (int i = 0; i < 4; i++) {
+        CDDPI_PUBLISH(other, .kind = CDDPI_EVENT_JOIN, .node = 1, .number = 1 + i);
+        assert_int_equal(await(first).number, 1 + i);
+        CDDPI_PUBLISH(first, .kind = CDDPI_EVENT_SAVING, .node = 0, .number = 10 + i);
+        assert_int_equal(await(other).number, 1 + i);
+        assert_int_equal(await(other).number, 10 + i);
+        assert_int_equal(await(first).number, 10 + i);
+        assert_int_equal(write(between.orders[1], "", 1), 1);
+    }
+    CDDPI_PUBLISH(other, .kind = CDDPI_EVENT_BYE, .node = 1);
+    assert_int_equal(await(first).kind, CDDPI_EVENT_BYE);
+    cddpi_node_link_close(other);
+    end_between(&between);
     cddpi_node_link_close(first);
     cddpi_store_server_destroy(server);
 }
@@ -141,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_that_comes_late_hears_all_and_is_missed),
+        cmocka_unit_test(a_node_whose_connections_are_cut_goes_on),
         cmocka_unit_test(a_link_whose_owner_does_not_listen_can_be_closed),
         cmocka_unit_test(old_generations_leave_nothing_in_the_store),
     };

@@ -33,20 +33,26 @@ static void hear(int self)
 /* One request. After some time the network is whole. */
 static void let_something_happen(uint32_t *seed, bool is_whole)
 {
-    static const enum fate fates[] = {ANSWERED, ANSWERED, ANSWERED, LOST, UNANSWERED, LATE};
+    static const enum fate fates[] = {ANSWERED,   ANSWERED, ANSWERED, LOST,
+                                      UNANSWERED, LATE,     BROKEN,   BROKEN_DONE};
     int self = (int)random_number(seed, NODES);
     struct desk *desk = &desks[self];
-    enum fate fate = is_whole ? ANSWERED : fates[random_number(seed, 6)];
+    enum fate fate = is_whole ? ANSWERED : fates[random_number(seed, 8)];
 
     if (depot.late_count > 0 && random_number(seed, 8) == 0) {
         depot_catch_up(&depot, (int)random_number(seed, (uint32_t)depot.late_count));
     }
     if (random_number(seed, 3) == 0) {
-        /* a store that is silent for long is lost: not in these histories */
-        desk_step(desk, CDDPI_LINK_HEARER, desk->link.hearer.must_reconnect ? ANSWERED : fate);
+        /* a store that is silent for long, or ends again and again, is lost: not in these
+         * histories */
+        bool is_needed = desk->link.hearer.must_reconnect || desk->link.hearer.broken.count > 0;
+
+        desk_step(desk, CDDPI_LINK_HEARER, is_needed ? ANSWERED : fate);
         hear(self);
     } else {
-        desk_step(desk, CDDPI_LINK_TELLER, fate);
+        bool is_broken = desk->link.teller.broken.count > 0;
+
+        desk_step(desk, CDDPI_LINK_TELLER, is_broken ? ANSWERED : fate);
         assert_int_equal(desk->event.kind, CDDPI_EVENT_NONE);
     }
 }

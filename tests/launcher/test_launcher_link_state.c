@@ -253,24 +253,97 @@ static void a_store_that_answers_again_in_time_is_not_lost(void **state)
     desk_end(&desk);
 }
 
-/* Whichever side notices first says it. */
-static void a_store_that_refuses_is_lost_once(void **state)
+/* Something between this node and the store has cut a connection. */
+static void a_connection_that_ends_is_made_anew(void **state)
+{
+    static const enum fate fates[] = {BROKEN, BROKEN_DONE};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        begin(1, 2);
+        desk_step(&desk, TELLER, ANSWERED);
+        TELL(&desk, .kind = CDDPI_EVENT_DONE, .node = 1);
+        for (int k = 0; k < 20; k++) {
+            depot_beat(&depot, 0, k);
+            desk_step(&desk, TELLER, k == 0 ? fates[i] : ANSWERED);
+            desk_step(&desk, HEARER, fates[i]);
+            assert_int_equal(desk.event.kind, CDDPI_EVENT_NONE);
+            desk_look_around(&desk);
+        }
+        desk_tell_all(&desk);
+        assert_int_equal(depot_events(&depot), 1);
+        desk_end(&desk);
+    }
+}
+
+/* As it is if its process has ended. Whichever side notices first says it. */
+static void a_store_that_cannot_be_reached_anew_is_lost_once(void **state)
 {
     (void)state;
     for (int first = 0; first < 2; first++) {
         begin(1, 2);
         desk_step(&desk, TELLER, ANSWERED);
         TELL(&desk, .kind = CDDPI_EVENT_SAVING, .node = 1);
-        desk_fail(&desk, first == 0 ? TELLER : HEARER, CDDP_ERR_IO, "connection refused");
+        desk_step(&desk, first == 0 ? TELLER : HEARER, BROKEN);
+        desk_step(&desk, first == 0 ? HEARER : TELLER, BROKEN);
+        assert_int_equal(desk.event.kind, CDDPI_EVENT_NONE);
+        desk_fail(&desk, first == 0 ? TELLER : HEARER, CDDP_ERR_IO, "nothing listens there");
+        assert_true(desk.request.is_mending);
         assert_int_equal(desk.event.kind, CDDPI_EVENT_CUT);
         assert_int_equal(desk.event.exit_status, 1);
         assert_int_equal(desk.event.rank, -1);
-        assert_string_equal(desk.event.text, "connection refused");
+        assert_string_equal(desk.event.text, "it has ended");
         desk_step(&desk, first == 0 ? HEARER : TELLER, ANSWERED);
         assert_int_equal(desk.request.kind, CDDPI_LINK_OVER);
         assert_true(cddpi_link_wants_to_tell(&desk.link));
         desk_end(&desk);
     }
+}
+
+/* Its machine may stand still or be gone. */
+static void a_store_that_ends_a_connection_and_then_is_silent_is_lost_after_the_limit(void **state)
+{
+    int64_t begun_ns;
+
+    (void)state;
+    begin(1, 2);
+    depot_beat(&depot, 0, 1);
+    desk_look_around(&desk);
+    begun_ns = desk.now.now_ns;
+    desk_step(&desk, HEARER, BROKEN);
+    desk_step(&desk, HEARER, LOST);
+    assert_int_equal(desk.event.kind, CDDPI_EVENT_NONE);
+    while (desk.event.kind == CDDPI_EVENT_NONE) {
+        desk_step(&desk, HEARER, LOST);
+    }
+    assert_non_null(strstr(desk.event.text, "it has not answered for "));
+    assert_true(desk.now.now_ns - begun_ns >= LIMIT_MS * INT64_C(1000000));
+    desk_end(&desk);
+}
+
+static void a_store_that_ends_each_connection_is_lost(void **state)
+{
+    int ended = 0;
+
+    (void)state;
+    begin(1, 2);
+    for (int i = 0; desk.event.kind == CDDPI_EVENT_NONE; i++) {
+        desk_step(&desk, HEARER, i % 2 == 0 ? BROKEN : ANSWERED);
+        ended += i % 2 == 0;
+    }
+    assert_int_equal(desk.event.kind, CDDPI_EVENT_CUT);
+    assert_int_equal(ended, 4);
+    desk_end(&desk);
+}
+
+static void a_store_that_refuses_is_lost_at_once(void **state)
+{
+    (void)state;
+    begin(1, 2);
+    desk_fail(&desk, HEARER, CDDP_ERR_AUTH, "it refuses");
+    assert_int_equal(desk.event.kind, CDDPI_EVENT_CUT);
+    assert_string_equal(desk.event.text, "it refuses");
+    desk_end(&desk);
 }
 
 /* Who stood still hears first what it missed; who knows of it is asked for two minutes. */
@@ -339,7 +412,11 @@ int main(void)
         cmocka_unit_test(the_log_is_heard_in_its_order_without_what_is_no_event),
         cmocka_unit_test(a_store_that_is_silent_for_too_long_is_lost),
         cmocka_unit_test(a_store_that_answers_again_in_time_is_not_lost),
-        cmocka_unit_test(a_store_that_refuses_is_lost_once),
+        cmocka_unit_test(a_connection_that_ends_is_made_anew),
+        cmocka_unit_test(a_store_that_cannot_be_reached_anew_is_lost_once),
+        cmocka_unit_test(a_store_that_ends_a_connection_and_then_is_silent_is_lost_after_the_limit),
+        cmocka_unit_test(a_store_that_ends_each_connection_is_lost),
+        cmocka_unit_test(a_store_that_refuses_is_lost_at_once),
         cmocka_unit_test(a_standstill_is_noticed_and_makes_nobody_lost),
         cmocka_unit_test(at_the_end_what_is_queued_is_written_for_a_while),
     };

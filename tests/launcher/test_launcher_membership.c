@@ -11,7 +11,7 @@ enum { NODES = 6, ROOM = 12, EVENTS = 128 };
 
 struct node {
     struct cddpi_membership members;
-    struct cddpi_member list[ROOM];
+    struct cddpi_job_member list[ROOM];
     int heard; /* events of the log */
     bool is_alive;
     bool runs;                   /* its ranks run */
@@ -23,8 +23,11 @@ static struct cddpi_node_event log_of_events[EVENTS];
 static int events;
 static struct node nodes[NODES];
 static int64_t now_ns;
-static int refuses; /* CDDPI_DO_START fails with this exit status; 0: it does not */
-static int allowed; /* but not for so many ranks */
+static const char *outside_store; /* NULL: node 0 serves the store */
+static int refuses;               /* CDDPI_DO_START fails with this exit status; 0: it does not */
+static int allowed;               /* but not for so many ranks */
+static struct cddpi_node_event before_start; /* comes into the log before the next START */
+static bool is_orphaned;                     /* node 0 is, before it hears its next START */
 
 static void feed(struct node *node, struct cddpi_membership_event event);
 
@@ -45,7 +48,14 @@ static void act(struct node *node, const struct cddpi_membership_action *action)
             feed(node,
                  (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_REFUSED, .number = refuses});
         } else {
+            if (before_start.kind != CDDPI_EVENT_NONE) {
+                append(&before_start);
+                before_start.kind = CDDPI_EVENT_NONE;
+            }
             append(&action->event);
+        }
+        if (is_orphaned) {
+            feed(node, (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_ORPHANED});
         }
         break;
     case CDDPI_DO_RUN:
@@ -113,6 +123,7 @@ static struct node *come(int number, int initial, int least, int most)
     struct node *node = &nodes[number];
 
     *node = (struct node){.members = {.list = node->list,
+                                      .outside_store = outside_store,
                                       .room = ROOM,
                                       .self = number,
                                       .least = least,
@@ -129,17 +140,30 @@ static struct node *come(int number, int initial, int least, int most)
 }
 
 /* A job that begins with @p count nodes of 2 ranks each. */
-static void begin(int count, int least, int most)
+static void begin_at(const char *store, int count, int least, int most)
 {
     memset(nodes, 0, sizeof nodes);
+    outside_store = store;
     events = 0;
     now_ns = INT64_C(1000000000);
     refuses = 0;
     allowed = 0;
+    before_start.kind = CDDPI_EVENT_NONE;
+    is_orphaned = false;
     for (int i = count - 1; i >= 0; i--) {
         (void)come(i, count, least, most);
     }
     settle();
+}
+
+static void begin(int count, int least, int most)
+{
+    begin_at(NULL, count, least, most);
+}
+
+static void begin_outside(int count, int least, int most)
+{
+    begin_at("tcp://head:29500", count, least, most);
 }
 
 static void join(int number, int initial, int least, int most)
@@ -174,6 +198,17 @@ static void send_signal(int number, int signal)
 {
     feed(&nodes[number],
          (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_SIGNALLED, .number = signal});
+    settle();
+}
+
+/* A rank of this node fails, and a restart may help. */
+static void fail_rank(int number)
+{
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
+                                      .generation = nodes[number].members.generation,
+                                      .node = number,
+                                      .exit_status = 1,
+                                      .may_restart = true});
     settle();
 }
 
@@ -533,6 +568,236 @@ static void what_a_user_asks_for_happens_on_all_nodes(void **state)
     assert_runs(2, 2, 2, 3);
 }
 
+static void a_start_that_names_a_node_that_is_gone_is_void(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    lose(1);
+    before_start = (struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 2, .rank = -1};
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(0, 1, 0, 2);
+    assert_over(2, 1);
+}
+
+static void nothing_begins_after_the_end_of_the_job(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    fail_rank(1);
+    is_orphaned = true;
+    end_ranks(0, 1, false);
+    end_ranks(1, 1, false);
+    assert_false(nodes[0].runs);
+    assert_true(nodes[1].runs); /* it hears START before END */
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_FAILED_THERE);
+    end_ranks(1, 1, false);
+    assert_over(0, 1);
+    assert_over(1, 1);
+}
+
+static void only_restarts_after_failures_are_counted(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    fail_rank(0); /* since it misses ranks of node 1 */
+    lose(1);
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(2, 1, 2, 4);
+    assert_int_equal(nodes[2].members.made, 0);
+    fail_rank(2);
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(2, 2, 2, 4);
+    assert_int_equal(nodes[2].members.made, 1);
+    assert_int_equal(nodes[0].members.restarts.made, 1);
+}
+
+static void a_node_may_leave_while_others_are_waited_for(void **state)
+{
+    (void)state;
+    begin(3, 3, 4);
+    lose(1);
+    end_ranks(0, 1, false);
+    end_ranks(2, 1, false);
+    send_signal(2, SIGTERM);
+    assert_over(2, CDDPI_STOPPED_EARLY);
+}
+
+static void a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on(void **state)
+{
+    (void)state;
+    begin(2, 1, 2);
+    feed(&nodes[1], (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_ORPHANED});
+    settle();
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_FAILED_THERE);
+    end_ranks(1, 137, false);
+    assert_over(1, 137);
+    end_ranks(0, 1, false);
+    assert_runs(0, 1, 0, 2);
+}
+
+static void the_next_node_leads_when_node_0_is_lost(void **state)
+{
+    (void)state;
+    begin_outside(3, 1, 3);
+    assert_runs(0, 0, 0, 6);
+    lose(0);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_FAILED_THERE);
+    end_ranks(1, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(1, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+    assert_int_equal(nodes[2].members.start.node, 1);
+    lose(1);
+    end_ranks(2, 1, false);
+    assert_runs(2, 2, 0, 2);
+    join(3, 3, 1, 3);
+    wait_ms(5000);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
+    end_ranks(2, CDDPI_STOPPED_EARLY, true);
+    assert_runs(3, 3, 2, 4);
+    end_ranks(2, 0, true);
+    end_ranks(3, 0, true);
+    assert_over(2, 0);
+    assert_over(3, 0);
+}
+
+/* Node @p number publishes a decision. */
+static void decide(enum cddpi_node_event_kind kind, int number, int generation, const char *text)
+{
+    struct cddpi_node_event event = {
+        .kind = kind, .node = number, .rank = -1, .generation = generation};
+
+    snprintf(event.text, sizeof event.text, "%s", text);
+    append(&event);
+    settle();
+}
+
+static void a_decision_behind_its_leaders_loss_is_ignored(void **state)
+{
+    (void)state;
+    begin_outside(3, 1, 3);
+    lose(0);
+    decide(CDDPI_EVENT_END, 0, 0, "");
+    decide(CDDPI_EVENT_CHANGE, 0, 0, "late");
+    decide(CDDPI_EVENT_START, 0, 1, "0-2");
+    assert_int_equal(nodes[1].members.generation, 0);
+    assert_int_equal(nodes[1].members.end.kind, CDDPI_EVENT_NONE);
+    assert_int_equal(nodes[2].members.change.kind, CDDPI_EVENT_NONE);
+    end_ranks(1, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(1, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+}
+
+static void a_decision_before_its_leaders_loss_counts(void **state)
+{
+    (void)state;
+    begin_outside(3, 1, 3);
+    lose(2);
+    end_ranks(1, 1, false);
+    nodes[0].is_alive = false; /* its last word is the start of a generation with itself */
+    decide(CDDPI_EVENT_DONE, 0, 0, "");
+    decide(CDDPI_EVENT_START, 0, 1, "0-1");
+    assert_runs(1, 1, 2, 4);
+    lose(0);
+    end_ranks(1, 1, false);
+    assert_runs(1, 2, 0, 2);
+}
+
+static void node_0_leaves_when_it_is_asked_if_the_store_is_outside(void **state)
+{
+    (void)state;
+    begin_outside(3, 2, 3);
+    send_signal(0, SIGTERM);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(0, CDDPI_STOPPED_EARLY);
+    assert_runs(1, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+}
+
+static void a_leader_that_is_lost_after_its_ranks_have_ended_changes_nothing(void **state)
+{
+    (void)state;
+    begin_outside(2, 1, 2);
+    end_ranks(0, 0, true);
+    lose(0);
+    end_ranks(1, 0, true);
+    assert_over(1, 0);
+}
+
+static void a_node_that_waits_leads_if_no_other_is_left(void **state)
+{
+    (void)state;
+    begin_outside(2, 1, 2);
+    join(2, 2, 1, 2);
+    wait_ms(5000);
+    lose(1);
+    lose(0);
+    assert_runs(2, 1, 0, 2);
+}
+
+static void restarts_are_counted_across_leaders(void **state)
+{
+    (void)state;
+    begin_outside(3, 1, 3);
+    for (int i = 0; i < 3; i++) {
+        nodes[i].members.max_restarts = 1;
+    }
+    fail_rank(2);
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, 7, false);
+    }
+    assert_runs(2, 1, 4, 6);
+    lose(0);
+    end_ranks(1, 1, false);
+    end_ranks(2, 1, false);
+    assert_runs(1, 2, 0, 4);
+    fail_rank(2);
+    end_ranks(1, 1, false);
+    end_ranks(2, 7, false);
+    assert_over(1, 1);
+    assert_over(2, 1);
+}
+
+static void all_end_when_an_outside_store_is_lost(void **state)
+{
+    const struct cddpi_node_event cut = {
+        .kind = CDDPI_EVENT_CUT, .rank = -1, .exit_status = 1, .text = "it is closed"};
+
+    (void)state;
+    begin_outside(2, 1, 2);
+    for (int i = 0; i < 2; i++) {
+        feed(&nodes[i],
+             (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_HEARD, .heard = &cut});
+        assert_string_equal(nodes[i].said,
+                            "the job's store at tcp://head:29500 is lost: it is closed");
+        nodes[i].heard = EVENTS; /* nothing more */
+    }
+    for (int i = 0; i < 2; i++) {
+        end_ranks(i, 1, false);
+        assert_over(i, 1);
+    }
+}
+
+static void the_loss_of_a_node_whose_ranks_have_ended_is_no_failure(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    end_ranks(1, 0, true);
+    lose(1);
+    assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
+    end_ranks(0, 0, true);
+    end_ranks(2, 0, true);
+    assert_over(0, 0);
+    assert_over(2, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +820,20 @@ int main(void)
         cmocka_unit_test(a_rank_leaves_and_all_end_before_the_change_is_heard),
         cmocka_unit_test(a_rank_that_leaves_does_not_keep_a_job_that_ends),
         cmocka_unit_test(what_a_user_asks_for_happens_on_all_nodes),
+        cmocka_unit_test(a_start_that_names_a_node_that_is_gone_is_void),
+        cmocka_unit_test(nothing_begins_after_the_end_of_the_job),
+        cmocka_unit_test(only_restarts_after_failures_are_counted),
+        cmocka_unit_test(a_node_may_leave_while_others_are_waited_for),
+        cmocka_unit_test(a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on),
+        cmocka_unit_test(the_next_node_leads_when_node_0_is_lost),
+        cmocka_unit_test(a_decision_behind_its_leaders_loss_is_ignored),
+        cmocka_unit_test(a_decision_before_its_leaders_loss_counts),
+        cmocka_unit_test(node_0_leaves_when_it_is_asked_if_the_store_is_outside),
+        cmocka_unit_test(a_leader_that_is_lost_after_its_ranks_have_ended_changes_nothing),
+        cmocka_unit_test(a_node_that_waits_leads_if_no_other_is_left),
+        cmocka_unit_test(restarts_are_counted_across_leaders),
+        cmocka_unit_test(all_end_when_an_outside_store_is_lost),
+        cmocka_unit_test(the_loss_of_a_node_whose_ranks_have_ended_is_no_failure),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* test_store_tcp.c - what only the TCP store does: addresses, requests in pieces and pipelined, and
  * a server that comes late, stops or goes away. */
+#include "base/clock.h"
 #include "store/store.h"
 #include "support/failure.h"
 #include "support/store_tcp.h"
@@ -179,6 +180,17 @@ static void keys_that_begin_alike_are_forgotten_together(void **state)
     cddp_free(keys);
     assert_int_equal(cddp_store_add(place->store, "old/0", 7, &number), CDDP_OK);
     assert_int_equal(number, 7);
+}
+
+static void it_is_known_whether_a_server_is_gone(void **state)
+{
+    struct place *place = *state;
+    char url[64];
+
+    assert_false(cddpi_store_is_refused(place->store->url, cddpi_deadline_ns(60000)));
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%u", support_free_port());
+    assert_true(cddpi_store_is_refused(url, cddpi_deadline_ns(60000)));
+    assert_false(cddpi_store_is_refused("file:///", cddpi_deadline_ns(60000)));
 }
 
 static void *set_many(void *argument)
@@ -524,6 +536,7 @@ int main(void)
         WITH_SERVER(a_server_that_goes_away_fails_those_who_wait),
         WITH_SERVER(who_owns_the_server_sets_keys_without_a_connection),
         WITH_SERVER(keys_that_begin_alike_are_forgotten_together),
+        WITH_SERVER(it_is_known_whether_a_server_is_gone),
         WITH_SERVER(keys_are_set_by_several_threads_while_clients_are_served),
         WITH_SERVER(the_server_takes_no_key_that_a_client_could_not_send),
         WITH_SERVER(a_taken_port_is_an_error),

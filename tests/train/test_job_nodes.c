@@ -164,12 +164,59 @@ static void a_late_node_with_another_configuration_is_refused(void **state)
     free(conf);
 }
 
+/* A file of rows that a line divides; @p shift moves the line. */
+static void write_rows(const char *dir, int shift)
+{
+    char text[4000] = "a,b,kind\n";
+    size_t used = strlen(text);
+
+    for (int i = 0; i < 120; i++) {
+        used += (size_t)sprintf(text + used, "%d,%d,%s\n", i % 12, i / 12,
+                                i % 12 > i / 12 + shift ? "yes" : "no");
+    }
+    launcher_write(dir, "rows.csv", text);
+}
+
+/* Ranks compare what they have read when they begin, and all fail if it differs. */
+static void a_late_node_with_other_data_is_left_out(void **state)
+{
+    static const char conf[] =
+        "model = { type = \"mlp\"; hidden = [64]; };\n"
+        "data = { type = \"csv\"; train = \"rows.csv\"; target = \"kind\"; };\n"
+        "train = { epochs = 1000000; eval_epochs = 1000000; batch_size = 12;\n"
+        "  checkpoint_steps = 50; log_steps = 1; };\n"
+        "optimizer = { type = \"sgd\"; lr = 0.01; };\n";
+    const char *const rest[] = {"--nproc", "1", "data.conf", run_dir_argument("data"), NULL};
+    struct fleet fleet;
+
+    (void)state;
+    fleet_begin_tcp(&fleet);
+    for (int i = 0; i < 3; i++) {
+        fleet.nodes[i].dir = support_mkdtemp();
+        launcher_write(fleet.nodes[i].dir, "data.conf", conf);
+        write_rows(fleet.nodes[i].dir, i == 2);
+    }
+    fleet_start(&fleet, 0, "1:3", "0", rest);
+    fleet_start(&fleet, 1, "1:3", "1", rest);
+    wait_for_checkpoint(&fleet.nodes[0], "data");
+    fleet_start(&fleet, 2, "1:3", "2", rest);
+    launcher_wait(&fleet.nodes[2]);
+    assert_int_not_equal(fleet.nodes[2].exit_status, 0);
+    assert_err(&fleet.nodes[2], "rows.csv");
+    assert_err(&fleet.nodes[2], "the others go on without this node");
+    await_progress("data");
+    (void)stop_all(&fleet, "data");
+    assert_err(&fleet.nodes[0], "going on without node 2 (");
+    fleet_end(&fleet);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_that_come_and_go_leave_the_bits_of_an_undisturbed_run),
         cmocka_unit_test(a_node_whose_ranks_are_too_many_waits_until_others_are_gone),
         cmocka_unit_test(a_late_node_with_another_configuration_is_refused),
+        cmocka_unit_test(a_late_node_with_other_data_is_left_out),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);

@@ -15,6 +15,10 @@
 CDDP_CHECKED cddp_status cddpi_store_last_word(cddp_store *store, const char *key,
                                                const void *value, size_t bytes);
 
+/** Whether nothing listens at the TCP store @p url: its addresses refuse connections. False also if
+ *  that is not known at the deadline. */
+bool cddpi_store_is_refused(const char *url, int64_t deadline_ns);
+
 /* A key, without the handle's prefix, and its value; both end with a NUL. */
 struct cddpi_store_pair {
     const char *key;

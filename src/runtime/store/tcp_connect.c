@@ -11,6 +11,7 @@
 #include "base/silence.h"
 #include "store/auth.h"
 #include "store/server.h"
+#include "store/store.h"
 #include "store/store_wire.h"
 
 #include <errno.h>
@@ -309,6 +310,37 @@ static enum tcp_connect_attempt try_address(struct address *address, const struc
     }
     freeaddrinfo(infos);
     return attempt;
+}
+
+bool cddpi_store_is_refused(const char *url, int64_t deadline_ns)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *infos = NULL;
+    struct cddpi_address at;
+    bool is_refused = false;
+    char port[8];
+
+    if (strncmp(url, "tcp://", 6) != 0 || cddpi_address_parse(url + 6, &at) != CDDP_OK) {
+        return false;
+    }
+    snprintf(port, sizeof port, "%u", at.port);
+    if (getaddrinfo(at.host, port, &hints, &infos) != 0) {
+        return false;
+    }
+    for (const struct addrinfo *info = infos; info != NULL; info = info->ai_next) {
+        int fd = -1;
+        int error = connect_one(info, deadline_ns, &fd);
+
+        if (error == 0) {
+            cddpi_own_fd_close(fd);
+        }
+        is_refused = error == ECONNREFUSED;
+        if (!is_refused) {
+            break;
+        }
+    }
+    freeaddrinfo(infos);
+    return is_refused;
 }
 
 /* The state of the attempts to connect. */

@@ -1,0 +1,331 @@
+/* test_launcher_store.c - a job whose store is in a process of its own (cddp-run --store), so that
+ * it survives the loss of every node, node 0 too. Here all machines are this one. */
+#include "support/fleet.h"
+
+enum { STORE = 4 }; /* its place among the fleet's nodes */
+
+/* As cddp-train: asked to end, it saves and ends with 3. A rank of generation G writes upG.RANK. */
+#define TRAINS                                                                                     \
+    "trap 'echo >$SHARED/asked$RANK; [ ! -e $SHARED/slow ] || while [ ! -e $SHARED/saved ]; do "   \
+    "sleep 0.02; done; exit 3' TERM; echo $PPID >$SHARED/parent$RANK; "                            \
+    "echo $RANK/$WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT >$SHARED/up$CDDP_GENERATION.$RANK; "      \
+    "while [ ! -e $SHARED/go ]; do sleep 0.02; done"
+
+#define TRAIN(fleet, i, nnodes, rank, nproc)                                                       \
+    START((fleet), (i), (nnodes), (rank), "--nproc", (nproc), "--timeout", "60", "--", "bash",     \
+          "-c", TRAINS)
+
+/* The store, on a port of its own, is served. */
+static void begin(struct fleet *fleet)
+{
+    fleet_begin_tcp(fleet);
+    launcher_start(&fleet->nodes[STORE],
+                   (const char *const[]){"--store", fleet->url, "--timeout", "60", NULL});
+    launcher_await_text(fleet->nodes[STORE].dir, "err", "is served at");
+}
+
+/* Wait until rank @p rank of generation @p generation says @p text. */
+static void await(const struct fleet *fleet, int generation, int rank, const char *text)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "up%d.%d", generation, rank);
+    launcher_await_text(fleet->folder, name, text);
+}
+
+/* Nodes 0 to 2, with 1, 2 and 1 ranks, and the pids of their supervisors. */
+static void begin_three(struct fleet *fleet, const char *nnodes, pid_t supervisors[3])
+{
+    static const char *const ranks[] = {"0", "1", "2"};
+    static const char *const nprocs[] = {"1", "2", "1"};
+
+    begin(fleet);
+    for (int i = 0; i < 3; i++) {
+        TRAIN(fleet, i, nnodes, ranks[i], nprocs[i]);
+    }
+    for (int rank = 0; rank < 4; rank++) {
+        await(fleet, 0, rank, "/4 at 127.0.0.1:");
+        supervisors[rank == 3 ? 2 : rank > 0] = fleet_supervisor(fleet, rank);
+    }
+}
+
+/* As if the machine were gone. */
+static void kill_node(struct fleet *fleet, int i, pid_t supervisor)
+{
+    kill(supervisor, SIGKILL);
+    kill(fleet->nodes[i].pid, SIGKILL);
+    launcher_wait(&fleet->nodes[i]);
+}
+
+static void assert_ends(struct fleet *fleet, int i, int exit_status)
+{
+    launcher_wait(&fleet->nodes[i]);
+    if (fleet->nodes[i].exit_status != exit_status) {
+        fail_msg("node %d ended with %d, not %d: %s", i, fleet->nodes[i].exit_status, exit_status,
+                 fleet->nodes[i].err);
+    }
+}
+
+static void the_rest_go_on_under_node_1_when_node_0_is_killed(void **state)
+{
+    struct fleet fleet;
+    pid_t supervisors[3];
+    char *up[3];
+
+    (void)state;
+    begin_three(&fleet, "1:3", supervisors);
+    kill_node(&fleet, 0, supervisors[0]);
+    for (int rank = 0; rank < 3; rank++) {
+        char name[32];
+
+        await(&fleet, 1, rank, "/3 at 127.0.0.1:");
+        snprintf(name, sizeof name, "up1.%d", rank);
+        up[rank] = launcher_read(fleet.folder, name);
+    }
+    assert_string_equal(up[0] + 1, up[1] + 1); /* one address and port for torch.distributed */
+    assert_string_equal(up[0] + 1, up[2] + 1);
+    launcher_write(fleet.folder, "go", "");
+    assert_ends(&fleet, 1, 0);
+    assert_ends(&fleet, 2, 0);
+    assert_ends(&fleet, STORE, 0);
+    assert_names_node(&fleet.nodes[2], 0);
+    assert_names_node(&fleet.nodes[STORE], 0);
+    assert_err(&fleet.nodes[1], "cddp-run: generation 1: 3 ranks on 2 nodes\n");
+    for (int rank = 0; rank < 3; rank++) {
+        free(up[rank]);
+    }
+    fleet_end(&fleet);
+}
+
+static void one_of_three_goes_on_when_two_are_killed_at_once(void **state)
+{
+    struct fleet fleet;
+    pid_t supervisors[3];
+
+    (void)state;
+    begin_three(&fleet, "1:3", supervisors);
+    kill(supervisors[1], SIGKILL);
+    kill_node(&fleet, 0, supervisors[0]);
+    kill_node(&fleet, 1, supervisors[1]);
+    await(&fleet, 1, 0, "0/1 at ");
+    launcher_write(fleet.folder, "go", "");
+    assert_ends(&fleet, 2, 0);
+    assert_ends(&fleet, STORE, 0);
+    assert_names_node(&fleet.nodes[2], 0);
+    assert_names_node(&fleet.nodes[2], 1);
+    fleet_end(&fleet);
+}
+
+static void node_0_is_killed_while_members_change(void **state)
+{
+    struct fleet fleet;
+    pid_t supervisors[3];
+
+    (void)state;
+    begin_three(&fleet, "1:3", supervisors);
+    launcher_write(fleet.folder, "slow", "");
+    kill(fleet.nodes[2].pid, SIGTERM);
+    launcher_await_text(fleet.folder, "asked1", "\n"); /* all have heard of the change */
+    kill_node(&fleet, 0, supervisors[0]);
+    launcher_await_text(fleet.nodes[1].dir, "err", ") is lost");
+    launcher_write(fleet.folder, "saved", "");
+    await(&fleet, 1, 1, "1/2 at ");
+    launcher_write(fleet.folder, "go", "");
+    assert_ends(&fleet, 2, 3);
+    assert_ends(&fleet, 1, 0);
+    assert_ends(&fleet, STORE, 0);
+    fleet_end(&fleet);
+}
+
+static void node_0_leaves_when_it_is_asked_to(void **state)
+{
+    struct fleet fleet;
+    pid_t supervisors[3];
+
+    (void)state;
+    begin_three(&fleet, "1:3", supervisors);
+    kill(fleet.nodes[0].pid, SIGTERM);
+    assert_ends(&fleet, 0, 3);
+    await(&fleet, 1, 2, "2/3 at ");
+    launcher_write(fleet.folder, "go", "");
+    assert_ends(&fleet, 1, 0);
+    assert_ends(&fleet, 2, 0);
+    assert_ends(&fleet, STORE, 0);
+    assert_err(&fleet.nodes[2], ") leaves the job\n");
+    fleet_end(&fleet);
+}
+
+static void a_node_comes_after_all_have_been_killed(void **state)
+{
+    struct fleet fleet;
+    pid_t supervisors[3];
+
+    (void)state;
+    begin_three(&fleet, "1:3", supervisors);
+    for (int i = 0; i < 3; i++) {
+        kill_node(&fleet, i, supervisors[i]);
+    }
+    launcher_await_text(fleet.nodes[STORE].dir, "err", "no node is left: waiting for others");
+    TRAIN(&fleet, 3, "1:3", NULL, "2");
+    await(&fleet, 1, 1, "1/2 at ");
+    launcher_write(fleet.folder, "go", "");
+    assert_ends(&fleet, 3, 0);
+    assert_ends(&fleet, STORE, 0);
+    assert_err(&fleet.nodes[3], "this one is node 3 from now on");
+    fleet_end(&fleet);
+}
+
+static void all_end_when_the_store_is_killed(void **state)
+{
+    struct fleet fleet;
+    pid_t supervisors[3];
+
+    (void)state;
+    begin_three(&fleet, "1:3", supervisors);
+    kill(fleet.nodes[STORE].pid, SIGKILL);
+    for (int i = 0; i < 3; i++) {
+        char text[4300];
+
+        assert_ends(&fleet, i, 1);
+        snprintf(text, sizeof text, "cddp-run: the job's store at %s is lost: ", fleet.url);
+        assert_err(&fleet.nodes[i], text);
+    }
+    launcher_wait(&fleet.nodes[STORE]);
+    fleet_end(&fleet);
+}
+
+static void a_signal_to_the_store_ends_the_job_with_a_checkpoint(void **state)
+{
+    struct fleet fleet;
+    pid_t supervisors[3];
+
+    (void)state;
+    begin_three(&fleet, "1:3", supervisors);
+    kill(fleet.nodes[STORE].pid, SIGTERM);
+    for (int i = 0; i < 3; i++) {
+        assert_ends(&fleet, i, 3);
+    }
+    assert_ends(&fleet, STORE, 3);
+    fleet_end(&fleet);
+}
+
+/* Their number is fixed: the job ends. By order of arrival, as the store is none of them. */
+static void a_fixed_job_ends_with_node_0(void **state)
+{
+    struct fleet fleet;
+
+    (void)state;
+    begin(&fleet);
+    TRAIN(&fleet, 0, "2", NULL, "1");
+    launcher_await_text(fleet.nodes[0].dir, "err", "this is node 0 of 2");
+    TRAIN(&fleet, 1, "2", NULL, "1");
+    await(&fleet, 0, 0, "0/2 at ");
+    await(&fleet, 0, 1, "1/2 at ");
+    kill_node(&fleet, 0, fleet_supervisor(&fleet, 0));
+    assert_ends(&fleet, 1, 1);
+    assert_ends(&fleet, STORE, 1);
+    assert_names_node(&fleet.nodes[1], 0);
+    fleet_end(&fleet);
+}
+
+static void await_file(const char *path)
+{
+    for (int ms = 0; access(path, F_OK) != 0; ms += 5) {
+        if (ms >= SUPPORT_LIMIT_S * 1000) {
+            fail_msg("%s did not come", path);
+        }
+        support_sleep_ms(5);
+    }
+}
+
+/* cddp-train on the job's ranks, killed with node 0 after its first checkpoint, and on one rank. */
+static void with_micro_batches_the_bits_are_those_of_the_undisturbed_run(void **state)
+{
+    static const char conf[] =
+        "data = { type = \"synthetic\"; samples = 240; classes = 4; image = [1, 8, 8]; };\n"
+        "model = { type = \"mlp\"; hidden = [24, 20]; dropout = 0.2; };\n"
+        "train = { epochs = 1000; max_steps = 1000; batch_size = 24; micro_batch = 3;"
+        " checkpoint_steps = 20; checkpoint_seconds = 0.0; eval_epochs = 1000; };\n"
+        "optimizer = { type = \"sgd\"; lr = 0.05; momentum = 0.9; };\n";
+    static const char *const ranks[] = {"0", "1", "2"};
+    static const char *const nprocs[] = {"1", "2", "1"};
+    struct fleet fleet;
+    struct launched alone = {.dir = NULL};
+    char path[3][4300];
+    char command[9000];
+
+    (void)state;
+    begin(&fleet);
+    launcher_write(fleet.folder, "t.conf", conf);
+    snprintf(path[0], sizeof path[0], "%s/t.conf", fleet.folder);
+    snprintf(path[1], sizeof path[1], "%s/run", fleet.folder);
+    snprintf(path[2], sizeof path[2], "%s/run/checkpoints/step-00000020", fleet.folder);
+    for (int i = 0; i < 3; i++) {
+        START(&fleet, i, "1:3", ranks[i], "--nproc", nprocs[i], "--run-dir", path[1], path[0]);
+    }
+    await_file(path[2]);
+    kill(fleet.nodes[0].pid, SIGKILL); /* its supervisor and ranks end with it */
+    launcher_wait(&fleet.nodes[0]);
+    assert_ends(&fleet, 1, 0);
+    assert_ends(&fleet, 2, 0);
+    assert_ends(&fleet, STORE, 0);
+    assert_err(&fleet.nodes[1], "cddp-run: generation 1: 3 ranks on 2 nodes\n");
+    LAUNCH(&alone, "--nproc", "1", "--run-dir", "run", path[0]);
+    assert_int_equal(alone.exit_status, 0);
+    for (int i = 0; i < 2; i++) {
+        const char *name = i == 0 ? "model" : "optimizer";
+
+        snprintf(command, sizeof command,
+                 "cmp %s/run/checkpoints/step-00001000/%s.safetensors "
+                 "%s/run/checkpoints/step-00001000/%s.safetensors",
+                 fleet.folder, name, alone.dir, name);
+        assert_int_equal(system(command), 0);
+    }
+    launcher_end(&alone);
+    fleet_end(&fleet);
+}
+
+static void what_a_store_cannot_do_is_refused(void **state)
+{
+    static const struct {
+        const char *words[5];
+        const char *says;
+    } cases[] = {
+        {{"--store", "file:///tmp"}, "--store file:///tmp: not tcp://HOST:PORT"},
+        {{"--store", "tcp://127.0.0.1:1,127.0.0.1:2"}, "more than one address"},
+        {{"--store", "tcp://127.0.0.1:1", "--nproc", "2"}, "--store and --nproc exclude each"},
+        {{"--store", "tcp://127.0.0.1:1", "train.conf"}, "--store runs nothing"},
+        {{"--store", "tcp://nohost"}, "is not host:port"},
+    };
+
+    (void)state;
+    setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct launched job = {.dir = NULL};
+
+        launcher_start(&job, cases[i].words);
+        launcher_wait(&job);
+        assert_int_equal(job.exit_status, 2);
+        assert_err(&job, cases[i].says);
+        launcher_end(&job);
+    }
+    unsetenv("CDDP_TOKEN");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_rest_go_on_under_node_1_when_node_0_is_killed),
+        cmocka_unit_test(one_of_three_goes_on_when_two_are_killed_at_once),
+        cmocka_unit_test(node_0_is_killed_while_members_change),
+        cmocka_unit_test(node_0_leaves_when_it_is_asked_to),
+        cmocka_unit_test(a_node_comes_after_all_have_been_killed),
+        cmocka_unit_test(all_end_when_the_store_is_killed),
+        cmocka_unit_test(a_signal_to_the_store_ends_the_job_with_a_checkpoint),
+        cmocka_unit_test(a_fixed_job_ends_with_node_0),
+        cmocka_unit_test(with_micro_batches_the_bits_are_those_of_the_undisturbed_run),
+        cmocka_unit_test(what_a_store_cannot_do_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+/* kept.c - histories that have found something, as plans: what kind of job it is, and what is done
+ * to it when. Each is told with many numbers, since what exactly meets what is a matter of
+ * milliseconds. */
+#include "tests/sim/sim.h"
+
+/* An elastic job of up to four nodes that trains for some seconds. */
+#define JOB(first, fewest, grace)                                                                  \
+    .is_elastic = true, .hosts = (first), .least = (fewest), .most = 4, .nproc = {1, 2, 2, 1},     \
+    .max_restarts = -1, .steps = 80, .save_every = 5, .step_ns = 100 * SIM_MS,                     \
+    .save_ns = 50 * SIM_MS, .limit_ms = 3000, .grace_ms = (grace), .gather_ms = 20000,             \
+    .group_ms = 15000, .refuses = -1
+
+/* At @p at_ms, something is done to the node or rank that is the @p which-th living one. */
+#define AT(at_ms, harm, which)                                                                     \
+    {                                                                                              \
+        (harm), (at_ms)*SIM_MS, 0, (which), false                                                  \
+    }
+
+const struct sim_kept sim_kept[] = {
+    {"undisturbed", "nothing: three nodes train to the end", {JOB(3, 1, 1000)}},
+    {"two-at-once",
+     "START named a node that waited and was lost together with another, and all waited for its "
+     "ranks",
+     {JOB(3, 1, 1000), .count = 3,
+      .list = {AT(1000, SIM_NEW_NODE, 3), AT(1400, SIM_CRASH_NODE, 1),
+               AT(1401, SIM_CRASH_NODE, 2)}}},
+    {"orphan",
+     "node 0 lost its parent while START was on its way, and started ranks after the end",
+     {JOB(2, 1, 1000), .count = 2, .list = {AT(2000, SIM_KILL_RANK, 1), AT(2080, SIM_ORPHAN, 0)}}},
+    {"told-restarts",
+     "a loss was told as a restart if a failure that followed from it came first",
+     {JOB(3, 1, 0), .count = 1, .list = {AT(2000, SIM_CRASH_NODE, 1)}}},
+    {"leave-while-waiting",
+     "a node that was asked to leave while others were waited for stayed until --timeout",
+     {JOB(3, 3, 1000), .count = 2,
+      .list = {AT(2000, SIM_TERM_NODE, 1), AT(4000, SIM_TERM_NODE, 1)}}},
+    {"killed-launcher",
+     "kill -9 of a cddp-run whose supervisor lived ended the whole job, not only its node",
+     {JOB(3, 1, 1000), .count = 1, .list = {AT(2000, SIM_ORPHAN, 1)}}},
+    {"lost-when-done",
+     "a node was lost after its ranks had ended with 0, and the job ended with 1 although all had",
+     {JOB(3, 1, 1000), .count = 1, .list = {AT(10000, SIM_CRASH_NODE, 1)}}},
+};
+
+const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];
