@@ -22,7 +22,7 @@ enum {
 struct cddpi_ctl_remote {
     cddp_store *store;
     char job[JOB_BYTES];
-    struct cddpi_member list[CDDPI_CTL_ROWS];
+    struct cddpi_job_member list[CDDPI_CTL_ROWS];
 };
 
 static cddp_status read_job(struct cddpi_ctl_remote *remote, const char *url)

@@ -208,9 +208,9 @@ bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
                             char out_text[CDDPI_CTL_TEXT_BYTES])
 {
     const struct cddpi_job_member *member = request->command == CDDPI_CTL_REMOVE_NODE &&
-                                                request->number >= 0
-                                            ? cddpi_membership_find(members, request->number)
-                                            : NULL;
+                                                    request->number >= 0
+                                                ? cddpi_membership_find(members, request->number)
+                                                : NULL;
     /* a spare is gone at once, and between generations the next one says how the job goes on */
     bool is_gone = member != NULL && !member->is_there && members->phase == CDDPI_MEMBERS_RUN;
 
@@ -295,7 +295,7 @@ void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
 }
 
 bool cddpi_ctl_members_of(const struct cddpi_ctl_answer *answer, struct cddpi_membership *out,
-                          struct cddpi_member list[CDDPI_CTL_ROWS])
+                          struct cddpi_job_member list[CDDPI_CTL_ROWS])
 {
     *out = (struct cddpi_membership){.list = list,
                                      .room = CDDPI_CTL_ROWS,
@@ -311,7 +311,8 @@ bool cddpi_ctl_members_of(const struct cddpi_ctl_answer *answer, struct cddpi_me
     out->phase = answer->is_running ? CDDPI_MEMBERS_RUN : CDDPI_MEMBERS_AWAIT;
     for (int i = 0; i < answer->count; i++) {
         const struct cddpi_ctl_row *row = &answer->rows[i];
-        struct cddpi_member *member = cddpi_membership_add(out, row->node, row->host, row->nproc);
+        struct cddpi_job_member *member = cddpi_membership_add(out, row->node, row->host,
+                                                               row->nproc);
 
         if (member == NULL) {
             return false;
