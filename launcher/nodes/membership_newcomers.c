@@ -46,7 +46,7 @@ bool cddpi_newcomers_hold(struct member_step *step)
 /* Ranks have left @p member, and the configuration does not allow the rest, such as a part of a
  * pipeline: it gives up more of them or, if too few would be left, replaces those that have left.
  */
-static void shrink(struct member_step *step, struct cddpi_member *member)
+static void shrink(struct member_step *step, struct cddpi_job_member *member)
 {
     const struct cddpi_membership *members = step->members;
     int least = members->is_alone ? members->least_ranks : 1;
@@ -60,10 +60,10 @@ static void shrink(struct member_step *step, struct cddpi_member *member)
 bool cddpi_newcomers_shrink(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
-    struct cddpi_member *last = NULL;
+    struct cddpi_job_member *last = NULL;
 
     for (int i = 0; i < members->count; i++) {
-        struct cddpi_member *member = &members->list[i];
+        struct cddpi_job_member *member = &members->list[i];
 
         if (!cddpi_member_is_next(member)) {
             continue;
