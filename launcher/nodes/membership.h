@@ -102,9 +102,10 @@ struct cddpi_membership {
     struct cddpi_generation_outcome own; /* of this node's ranks */
     struct cddpi_generation_outcome all; /* leader: of the generation that has ended everywhere */
     int other_status;                    /* the first nonzero status of a DONE */
-    bool has_saved;
-    int made;        /* restarts after failures */
-    bool is_restart; /* node 0: the next generation is such a restart */
+    bool has_saved;                      /* in this generation ... */
+    bool has_checkpoint;                 /* ... or in one before */
+    int made;                            /* restarts after failures */
+    bool is_restart;                     /* node 0: the next generation is such a restart */
     bool has_asked_leave;
     int own_size;          /* what this node's last SIZE of this generation says; 0: none */
     bool has_asked_change; /* leader: CHANGE of this generation is published */
@@ -180,6 +181,10 @@ struct cddpi_job_member *cddpi_membership_find(const struct cddpi_membership *me
 
 /** The member's name for messages, such as "node 1 (alpha)". Valid until the next call. */
 const char *cddpi_member_name(const struct cddpi_membership *members, int node);
+
+/** Whether other nodes may go on without this one if it stands still. A job that goes on without
+ *  nodes does not go on without the one that serves its store. */
+bool cddpi_membership_is_dispensable(const struct cddpi_membership *members);
 
 /** This node's place among the nodes of the generation, from 0 on; -1: it takes no part. */
 int cddpi_membership_index(const struct cddpi_membership *members);

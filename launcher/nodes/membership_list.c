@@ -41,6 +41,11 @@ const char *cddpi_member_name(const struct cddpi_membership *members, int node)
     return name;
 }
 
+bool cddpi_membership_is_dispensable(const struct cddpi_membership *members)
+{
+    return members->self >= 0 && !(members->is_elastic && cddpi_member_serves(members));
+}
+
 int cddpi_membership_index(const struct cddpi_membership *members)
 {
     int index = 0;

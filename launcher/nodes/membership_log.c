@@ -184,6 +184,7 @@ static void take_done(struct member_step *step, const struct cddpi_node_event *e
     }
     member->is_done = true;
     members->has_saved = members->has_saved || event->has_saved;
+    members->has_checkpoint = members->has_checkpoint || event->has_saved;
     if (members->other_status == 0) {
         members->other_status = event->exit_status;
     }
@@ -201,6 +202,9 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
         return;
     }
     cddpi_membership_find(members, event->node)->is_new = true;
+    for (int i = 0; i < members->count; i++) {
+        members->list[i].is_held = false; /* together with the new one it may be useful */
+    }
     members->joined_ns = step->event->now_ns;
     if (!members->is_silent && event->node != members->self) {
         cddpi_member_say(step, "%s has come", cddpi_member_name(members, event->node));

@@ -69,8 +69,9 @@ const char *cddpi_node_name(const struct cddpi_nodes *nodes, int node)
 
 static int64_t slept_ms(const struct cddpi_nodes *nodes)
 {
-    return nodes->members.self >= 0 && nodes->link != NULL ? cddpi_node_link_slept_ms(nodes->link)
-                                                           : 0;
+    return cddpi_membership_is_dispensable(&nodes->members) && nodes->link != NULL
+               ? cddpi_node_link_slept_ms(nodes->link)
+               : 0;
 }
 
 bool cddpi_nodes_given_up(const struct cddpi_nodes *nodes)
@@ -223,6 +224,7 @@ static void step(struct cddpi_nodes *nodes, const struct cddpi_membership_event 
         timed.now_ns = cddpi_now_ns();
     }
     timed.slept_ms = slept_ms(nodes);
+    nodes->steps += timed.kind != CDDPI_MEMBERS_TIME || actions->count > 0;
     cddpi_membership_step(&nodes->members, &timed, actions);
     for (int i = 0; i < actions->count; i++) {
         act(nodes, &actions->list[i]);

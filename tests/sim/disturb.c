@@ -153,10 +153,11 @@ static int living_rank(int target)
     return -1;
 }
 
+/* What costs no step. A broken connection is made anew. */
 static bool is_polite(enum sim_harm harm)
 {
     return harm == SIM_TERM_RANK || harm == SIM_TERM_NODE || harm == SIM_USR1_NODE ||
-           harm == SIM_TERM_JOB || harm == SIM_NEW_NODE;
+           harm == SIM_TERM_JOB || harm == SIM_NEW_NODE || harm == SIM_BREAK_CONNECTION;
 }
 
 /* All generations that run now, or begin before it is over, are harmed. */

@@ -16,6 +16,11 @@
         (harm), (at_ms)*SIM_MS, 0, (which), false                                                  \
     }
 
+#define FREEZE(at_ms, lasts_ms, which)                                                             \
+    {                                                                                              \
+        SIM_FREEZE, (at_ms)*SIM_MS, (lasts_ms)*SIM_MS, (which), false                              \
+    }
+
 const struct sim_kept sim_kept[] = {
     {"undisturbed", "nothing: three nodes train to the end", {JOB(3, 1, 1000)}},
     {"two-at-once",
@@ -40,6 +45,16 @@ const struct sim_kept sim_kept[] = {
     {"lost-when-done",
      "a node was lost after its ranks had ended with 0, and the job ended with 1 although all had",
      {JOB(3, 1, 1000), .count = 1, .list = {AT(10000, SIM_CRASH_NODE, 1)}}},
+    {"no-grace",
+     "with a grace period of 0, ranks were killed when members changed, and lost steps",
+     {JOB(2, 1, 0), .count = 1, .list = {AT(2000, SIM_NEW_NODE, 2)}}},
+    {"reset",
+     "a connection that something between hosts reset cost the node",
+     {JOB(2, 1, 1000), .count = 2,
+      .list = {AT(2000, SIM_BREAK_CONNECTION, 1), AT(2500, SIM_BREAK_CONNECTION, 3)}}},
+    {"first-stood-still",
+     "node 0 stood still, and then took every loss and failure for the others going on without it",
+     {JOB(3, 1, 1000), .count = 2, .list = {FREEZE(2000, 4000, 0), AT(7000, SIM_CRASH_NODE, 1)}}},
 };
 
 const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];

@@ -21,7 +21,9 @@ int64_t sim_slept_ms(const struct sim_node *node)
 {
     struct cddpi_link_now now = now_of(node);
 
-    return sim.plan.is_alone ? 0 : cddpi_link_slept_ms(&node->link.state, &now);
+    return sim.plan.is_alone || !cddpi_membership_is_dispensable(&node->members)
+               ? 0
+               : cddpi_link_slept_ms(&node->link.state, &now);
 }
 
 static void send(struct sim_node *node, enum cddpi_link_side side,
@@ -211,6 +213,7 @@ void sim_link_open(struct sim_node *node)
                                          .count = sim.plan.hosts,
                                          .limit_ms = sim.plan.limit_ms,
                                          .look_ms = look_ms,
+                                         .can_mend = true,
                                          .answer_ms = answer_ms < 500    ? 500
                                                       : answer_ms > 1500 ? 1500
                                                                          : answer_ms};

@@ -159,7 +159,7 @@ static void check_end(const struct cddpi_node_event *end)
 
     check_survival(end);
     if (end->exit_status != 0 && sim.plan.is_elastic && sim_leader()->members.asked_signal == 0 &&
-        have_all_ended_well()) {
+        !sim_leader()->orphaned && have_all_ended_well()) {
         sim_break("the job ends with status %d, and all its ranks ended with 0", end->exit_status);
     }
     if (has_to_go_on(end)) {
@@ -187,11 +187,30 @@ static void check_end(const struct cddpi_node_event *end)
     }
 }
 
+/* A request that is repeated over a new connection is not done twice. */
+static void check_once(const struct cddpi_node_event *event)
+{
+    struct sim_node *node = &sim.nodes[event->node];
+
+    if (event->kind == CDDPI_EVENT_JOIN && node->has_joined) {
+        sim_break("JOIN of node %d is twice in the log", event->node);
+    }
+    node->has_joined = node->has_joined || event->kind == CDDPI_EVENT_JOIN;
+    if (event->kind == CDDPI_EVENT_DONE && node->done_generation == event->generation + 1) {
+        sim_break("DONE of node %d for generation %d is twice in the log", event->node,
+                  event->generation);
+    }
+    if (event->kind == CDDPI_EVENT_DONE) {
+        node->done_generation = event->generation + 1;
+    }
+}
+
 void sim_rule_appended(const struct cddpi_node_event *event)
 {
     if (!sim_outside_counts(event)) {
         return;
     }
+    check_once(event);
     switch (event->kind) {
     case CDDPI_EVENT_START:
         check_start(event);
@@ -300,8 +319,8 @@ void sim_rule_formed(int generation)
         sim_break("generation %d begins after generation %d", generation, sim.last_formed);
         return;
     }
-    if (before != NULL && !before->is_harmed && !group->is_harmed &&
-        group->first_step != before->step) {
+    if (before != NULL && (sim.plan.grace_ms > 0 || !sim.was_asked) && !before->is_harmed &&
+        !group->is_harmed && group->first_step != before->step) {
         sim_break("nothing but polite requests has happened, and generation %d goes on from step "
                   "%d, though generation %d had completed step %d",
                   generation, group->first_step, sim.last_formed, before->step);

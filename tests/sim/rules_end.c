@@ -18,6 +18,13 @@ void sim_rule_exit(const struct sim_node *node)
                       sim.ranks[i].rank, sim.ranks[i].generation);
         }
     }
+    if (members->is_cut && !sim.was_harmed && !sim.is_ended) {
+        sim_break("node %d is cut off, and nothing has happened to it", node->number);
+    }
+    if (members->is_expelled && node->number == CDDPI_LEADER && sim.plan.is_elastic) {
+        sim_break("node %d has said that the others went on without it, and they did not",
+                  node->number);
+    }
     if (!has_reason) {
         sim_break("node %d ends with status %d without a reason", node->number, node->exit_status);
     }

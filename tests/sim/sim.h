@@ -138,6 +138,8 @@ struct sim_node {
     int heard;            /* events of the log */
     bool is_apart;        /* it has heard something from its own link that is not in the log */
     int lost_at, left_at; /* places of its LOST and BYE in the log; -1: there is none */
+    bool has_joined;      /* JOIN is in the log */
+    int done_generation;  /* its last DONE in the log was of this one, plus 1 */
     int exit_status;
     int pending; /* exit status of a CDDPI_DO_START that failed; 0: none */
     int orphaned;

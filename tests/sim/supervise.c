@@ -64,6 +64,10 @@ static void act_on_ranks(struct sim_node *node, const struct cddpi_job_action *a
     case CDDPI_JOB_SAY_OVERDUE:
         sim_say("%s kills its ranks", sim_node_name(node));
         break;
+    case CDDPI_JOB_SAY_GIVEN_UP:
+        node->members.is_expelled = true;
+        sim_say("%s says that the others went on without it", sim_node_name(node));
+        break;
     case CDDPI_JOB_ABANDON:
         sim_say("%s cannot kill its ranks", sim_node_name(node));
         break;
