@@ -8,11 +8,14 @@
 /* Say, once, that this node stood still and was given up. */
 static void say_given_up(struct member_step *step)
 {
-    if (!step->members->is_expelled) {
-        step->members->is_expelled = true;
-        cddpi_member_say(step,
-                         "this host did not answer for %.1f s, so the others went on without it",
-                         (double)step->event->slept_ms / 1000);
+    struct cddpi_membership *members = step->members;
+    bool has_others = members->outside_store == NULL || cddpi_member_leader(members) >= 0;
+
+    if (!members->is_expelled) {
+        members->is_expelled = true;
+        cddpi_member_say(step, "this host did not answer for %.1f s, so %s",
+                         (double)step->event->slept_ms / 1000,
+                         has_others ? "the others went on without it" : "it was given up");
     }
 }
 

@@ -21,7 +21,8 @@ void sim_rule_exit(const struct sim_node *node)
     if (members->is_cut && !sim.was_harmed && !sim.is_ended) {
         sim_break("node %d is cut off, and nothing has happened to it", node->number);
     }
-    if (members->is_expelled && node->number == CDDPI_LEADER && sim.plan.is_elastic) {
+    if (members->is_expelled && node->number == CDDPI_LEADER && sim.plan.is_elastic &&
+        !sim.plan.has_store) {
         sim_break("node %d has said that the others went on without it, and they did not",
                   node->number);
     }
