@@ -156,7 +156,8 @@ class Job:
         if self.store and not self.server:
             self.serve()
         node = Node(self, host, nproc, f"{self.folder}/node-{len(self.nodes)}-host{host}.log")
-        meet = ["--nnodes", self.nnodes, *([] if self.nodes else ["--node-rank", "0"]), "--rdzv", self.url(node)] \
+        number = ["--node-rank", str(len(self.nodes))] if not self.nodes or (self.store and not self.begins()) else []
+        meet = ["--nnodes", self.nnodes, *number, "--rdzv", self.url(node)] \
             if self.nnodes else []
         node.process = self.launch(host, [os.path.join(self.build, "launcher/cddp-run"), *meet, "--nproc", str(nproc),
                                           *self.options, "train.conf", *(self.words if words is None else words)], node.log,

@@ -23,7 +23,9 @@ struct cddpi_ctl {
     char reason[CDDPI_CTL_TEXT_BYTES];
     char next_reason[CDDPI_CTL_TEXT_BYTES]; /* why the next one will begin; "": not known yet */
     bool can_save;                          /* rank 0 of this generation handles the signal */
-    bool is_late;                           /* a checkpoint was asked for before that */
+    int saves, unsaved;
+    int64_t steps_shown; /* of nodes->steps, in the store; -1: more has changed */
+    bool is_late;        /* a checkpoint was asked for before that */
 };
 
 static void open_in(struct cddpi_ctl *ctl, const char *dir, bool is_locked)
@@ -51,6 +53,7 @@ struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes)
     }
     ctl->nodes = nodes;
     ctl->generation = -1;
+    ctl->steps_shown = -1;
     if (options->config == NULL && options->run_dir != NULL) {
         open_in(ctl, options->run_dir, false); /* the program does not report a folder */
     }
@@ -65,12 +68,47 @@ static void begin_answer(struct cddpi_ctl *ctl, bool is_done)
     memset(answer, 0, sizeof *answer);
     answer->is_done = is_done;
     answer->pid = getpid();
+    answer->trains = job->options.config != NULL;
+    answer->saves = ctl->saves;
+    answer->unsaved = ctl->unsaved;
     snprintf(answer->job, sizeof answer->job, "%s", job->rendezvous.job);
     snprintf(answer->reason, sizeof answer->reason, "%s", ctl->reason);
     cddpi_ctl_describe(&ctl->nodes->members, cddpi_now_ns(), answer);
     if (answer->is_alone && answer->count == 1) { /* one machine has no name among nodes */
         (void)gethostname(answer->rows[0].host, sizeof answer->rows[0].host - 1);
     }
+}
+
+/* Write ctl->answer to the key @p name, for cddp-ctl on other machines. */
+static void show(struct cddpi_ctl *ctl, const char *name)
+{
+    const struct cddpi_job_rendezvous *rendezvous = &ctl->nodes->job->rendezvous;
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+    char key[CDDPI_CTL_KEY_BYTES];
+
+    snprintf(key, sizeof key, CDDPI_CTL_KEY, rendezvous->job, name);
+    if (cddpi_message_encode(&cddpi_ctl_answer_form, &ctl->answer, &message) != CDDP_OK ||
+        cddpi_store_server_set(rendezvous->server, key, message.data, message.bytes) != CDDP_OK) {
+        cddpi_log(CDDPI_LOG_WARN, "%s: %s", key, cddp_last_error());
+    }
+    cddpi_buffer_fini(&message);
+}
+
+/* Whether other machines can read what is in the store of this cddp-run. */
+static bool is_reached(const struct cddpi_ctl *ctl)
+{
+    return ctl->nodes->link != NULL && ctl->nodes->job->rendezvous.server != NULL;
+}
+
+static void show_status(struct cddpi_ctl *ctl)
+{
+    if (!is_reached(ctl) || ctl->steps_shown == ctl->nodes->steps) {
+        return;
+    }
+    ctl->steps_shown = ctl->nodes->steps;
+    begin_answer(ctl, true);
+    ctl->answer.seconds = -1;
+    show(ctl, CDDPI_CTL_STATUS_NAME);
 }
 
 /* Publish what was asked for. */
@@ -187,6 +225,12 @@ void cddpi_ctl_end(struct cddpi_ctl *ctl, int exit_status)
             cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
         }
     }
+    if (is_reached(ctl)) {
+        begin_answer(ctl, true);
+        ctl->answer.is_over = true;
+        ctl->answer.exit_status = exit_status & 255;
+        show(ctl, CDDPI_CTL_END_NAME);
+    }
     cddpi_ctl_clients_fini(&ctl->clients);
     cddpi_free(ctl);
 }
@@ -232,6 +276,7 @@ void cddpi_ctl_look(struct cddpi_ctl *ctl)
         return;
     }
     note_reason(ctl);
+    show_status(ctl);
     for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) {
         struct cddpi_ctl_client *client = &ctl->clients.list[i];
 
@@ -266,6 +311,9 @@ void cddpi_ctl_take_folder(struct cddpi_ctl *ctl, const char *dir)
 void cddpi_ctl_take_saved(struct cddpi_ctl *ctl, bool has_saved)
 {
     if (ctl != NULL) {
+        ctl->saves += has_saved;
+        ctl->unsaved += !has_saved;
+        ctl->steps_shown = -1;
         answer_waiting(ctl, CDDPI_CTL_CHECKPOINT, has_saved,
                        has_saved ? ""
                                  : "the checkpoint could not be written: the job has printed why, "

@@ -1,6 +1,7 @@
 /* ctl_ask.c - sends a request of cddp-ctl, and reads the answer. */
 #include "launcher/ctl/ctl_ask.h"
 
+#include "launcher/ctl/ctl_remote.h"
 #include "launcher/ctl/ctl_socket.h"
 
 #include "base/alloc.h"
@@ -60,12 +61,11 @@ static cddp_status receive_answer(int fd, const char *dir, uint32_t timeout_ms, 
     if (cddpi_message_decode(&cddpi_ctl_answer_form, data, (size_t)got, out) != CDDP_OK) {
         return cddpi_fail_prefix(CDDP_ERR_FORMAT, "the answer of the cddp-run of %s", dir);
     }
-    clean(out);
     return CDDP_OK;
 }
 
-cddp_status cddpi_ctl_ask(const char *dir, const struct cddpi_ctl_request *request,
-                          uint32_t timeout_ms, struct cddpi_ctl_answer *out)
+static cddp_status ask_in_folder(const char *dir, const struct cddpi_ctl_request *request,
+                                 uint32_t timeout_ms, struct cddpi_ctl_answer *out)
 {
     size_t room = CDDPI_CTL_ANSWER_BYTES + CDDPI_MESSAGE_HEAD_BYTES;
     uint8_t *data;
@@ -82,4 +82,13 @@ cddp_status cddpi_ctl_ask(const char *dir, const struct cddpi_ctl_request *reque
     cddpi_free(data);
     cddpi_fd_close(&fd);
     return status;
+}
+
+cddp_status cddpi_ctl_ask(const struct cddpi_ctl_job *job, const struct cddpi_ctl_request *request,
+                          uint32_t timeout_ms, struct cddpi_ctl_answer *out)
+{
+    CDDPI_TRY(job->remote != NULL ? cddpi_ctl_remote_ask(job->remote, request, timeout_ms, out)
+                                  : ask_in_folder(job->name, request, timeout_ms, out));
+    clean(out);
+    return CDDP_OK;
 }

@@ -1,6 +1,7 @@
 /* ctl_main.c - the program cddp-ctl: shows and controls a job that runs. */
 #include "launcher/ctl/ctl_ask.h"
 #include "launcher/ctl/ctl_print.h"
+#include "launcher/ctl/ctl_remote.h"
 #include "launcher/ctl/ctl_run.h"
 #include "launcher/ctl/ctl_top.h"
 
@@ -18,6 +19,8 @@ enum { FAILED = 1, USAGE = 2, NO_JOB = 3, COLUMN = 22, STATUS_MS = 10000, TIMEOU
 /* id, name, letter (0: none), argument (NULL: none), sentence */
 #define OPTION_MAP(X)                                                                              \
     X(JSON, "json", 0, NULL, "status: print a JSON object")                                        \
+    X(TOKEN_FILE, "token-file", 0, "FILE",                                                         \
+      "the job's secret, if RUN is tcp://HOST:PORT. Default: CDDP_TOKEN")                          \
     X(TIMEOUT, "timeout", 0, "SECONDS", "how long to wait for what was asked for (default 300)")   \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
@@ -26,7 +29,8 @@ CDDPI_OPTION_TABLE("cddp-ctl", OPTION_MAP);
 
 /* What the command line asks for. */
 struct ctl_order {
-    const char *dir;
+    struct cddpi_ctl_job job;
+    const char *token_file;
     bool is_top, is_json;
     uint32_t timeout_ms;
     struct cddpi_ctl_request request;
@@ -117,7 +121,8 @@ static cddp_status read_order(const char *const *values, char **words, int count
     if (count < 2) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "give a run folder and a command (see --help)");
     }
-    order->dir = words[0];
+    order->job.name = words[0];
+    order->token_file = values[OPTION_TOKEN_FILE];
     order->is_json = values[OPTION_JSON] != NULL;
     order->request.number = -1;
     CDDPI_TRY(read_command(words + 1, count - 1, order));
@@ -163,14 +168,14 @@ static int say_answer(const struct ctl_order *order, const struct cddpi_ctl_answ
     struct cddpi_ctl_run run;
     int exit_status = 0;
 
-    cddpi_ctl_run_read(order->dir, &run);
+    cddpi_ctl_run_read(order->job.remote == NULL ? order->job.name : NULL, &run);
     if (answer->is_over) {
         exit_status = say_end(order, answer, &run);
     } else if (!answer->is_done) {
         cddpi_say(stderr, "cddp-ctl: %s\n", answer->text);
         exit_status = FAILED;
     } else if (order->request.command == CDDPI_CTL_CHECKPOINT) {
-        cddpi_say(stdout, "%s\n", run.checkpoint);
+        cddpi_say(stdout, "%s\n", order->job.remote == NULL ? run.checkpoint : answer->text);
     } else if (order->request.command != CDDPI_CTL_STATUS) {
         cddpi_say(stdout, "%s\n", answer->text);
     } else if (order->is_json) {
@@ -189,14 +194,38 @@ static int carry_out(const struct ctl_order *order)
     int exit_status;
 
     if (order->is_top) {
-        status = cddpi_ctl_top(order->dir, order->timeout_ms);
+        status = cddpi_ctl_top(&order->job, order->timeout_ms);
         return status == CDDP_OK ? 0 : fail_as(status);
     }
     answer = cddpi_zalloc(sizeof *answer);
-    status = answer != NULL ? cddpi_ctl_ask(order->dir, &order->request, order->timeout_ms, answer)
+    status = answer != NULL ? cddpi_ctl_ask(&order->job, &order->request, order->timeout_ms, answer)
                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for an answer");
     exit_status = status == CDDP_OK ? say_answer(order, answer) : fail_as(status);
     cddpi_free(answer);
+    return exit_status;
+}
+
+/* A job is reached through its folder, or through its store. */
+static int connect_and_carry_out(struct ctl_order *order)
+{
+    int exit_status;
+
+    if (strncmp(order->job.name, "tcp://", 6) == 0) {
+        cddp_status status = cddpi_ctl_remote_open(
+            order->job.name, order->token_file,
+            order->timeout_ms < STATUS_MS ? order->timeout_ms : STATUS_MS, &order->job.remote);
+
+        if (status != CDDP_OK) {
+            return status == CDDP_ERR_ARGUMENT || status == CDDP_ERR_CONFIG ? fail(USAGE)
+                   : status == CDDP_ERR_AUTH || status == CDDP_ERR_MISMATCH ? fail(FAILED)
+                                                                            : fail(NO_JOB);
+        }
+    } else if (order->token_file != NULL) {
+        (void)cddpi_fail(CDDP_ERR_ARGUMENT, "--token-file is for tcp://HOST:PORT");
+        return fail(USAGE);
+    }
+    exit_status = carry_out(order);
+    cddpi_ctl_remote_close(order->job.remote);
     return exit_status;
 }
 
@@ -210,10 +239,11 @@ static void print_help(void)
         "       cddp-ctl [OPTIONS] RUN stop          write a checkpoint, and end the job\n"
         "       cddp-ctl [OPTIONS] RUN add N         go on with N more ranks\n"
         "       cddp-ctl [OPTIONS] RUN remove WHAT   go on without rank R, node:I or a host\n\n"
-        "Controls a job that runs: RUN is its run folder, on the machine of rank 0. Only the job's "
-        "user\n"
-        "can do that, and root. The number of ranks can change in jobs that were started with\n"
-        "cddp-run --elastic MIN:MAX or --nnodes MIN:MAX; ranks are then numbered anew.\n\n",
+        "Controls a job that runs: RUN is its run folder, on the machine of rank 0, for the job's\n"
+        "user and root; or from another machine tcp://HOST:PORT, as in its --rdzv, with its "
+        "token.\n"
+        "The number of ranks can change in jobs that were started with cddp-run --elastic MIN:MAX\n"
+        "or --nnodes MIN:MAX; ranks are then numbered anew.\n\n",
         stdout);
     cddpi_options_print(&table, COLUMN, stdout);
     fputs("\nThe exit status is 0 if it is done, 1 if it is not, 2 if the command line is wrong, 3 "
@@ -224,7 +254,7 @@ static void print_help(void)
 int main(int argc, char **argv)
 {
     const char *values[OPTION_COUNT] = {NULL};
-    struct ctl_order order = {.dir = NULL};
+    struct ctl_order order = {.job = {.name = NULL}};
     int count = 0;
     int exit_status = 0;
 
@@ -242,7 +272,7 @@ int main(int argc, char **argv)
     } else if (read_order(values, argv + 1, count, &order) != CDDP_OK) {
         exit_status = fail(USAGE);
     } else {
-        exit_status = carry_out(&order);
+        exit_status = connect_and_carry_out(&order);
     }
     return cddpi_streams_end("cddp-ctl", exit_status);
 }

@@ -61,17 +61,28 @@ struct cddpi_ctl_answer {
     char reason[CDDPI_CTL_TEXT_BYTES]; /* why this generation began */
     char ending[CDDPI_CTL_TEXT_BYTES]; /* why it is to end; "": it is not */
     int generation;                    /* -1: none has begun */
-    int64_t seconds;                   /* since it began */
+    int64_t seconds;                   /* since it began; -1: unknown */
     int64_t pid;                       /* of cddp-run's supervising process */
     int world_size, nodes;
     int restarts, max_restarts; /* -1: without limit */
     bool is_elastic, is_alone;
-    int least, most; /* nodes; of a job on one machine: ranks */
-    int left_out;    /* nodes that are not listed */
+    bool trains;        /* the ranks are cddp-train */
+    bool is_running;    /* a generation runs on node 0 */
+    bool is_ending;     /* the job was asked to end, or has ended */
+    int saves, unsaved; /* checkpoints that were written, or could not be, so far */
+    int least, most;    /* nodes; of a job on one machine: ranks */
+    int left_out;       /* nodes that are not listed */
     int count;
     struct cddpi_ctl_row rows[CDDPI_CTL_ROWS];
 };
 
 extern const struct cddpi_message_form cddpi_ctl_answer_form;
+
+/* Where node 0 writes answers for other machines, if it serves the job's store: a printf() format
+ * for the job's id and a name. */
+#define CDDPI_CTL_KEY "%s/ctl/%s"
+#define CDDPI_CTL_STATUS_NAME "status" /* now */
+#define CDDPI_CTL_END_NAME "end"       /* once the job has ended */
+enum { CDDPI_CTL_KEY_BYTES = 64 };
 
 #endif

@@ -75,9 +75,12 @@ static void print_job(const struct cddpi_ctl_answer *answer, FILE *to)
     if (answer->generation < 0) {
         fputs("no generation has begun yet\n", to);
     } else {
-        fprintf(to, "generation %d  %d rank%s on %d node%s  %lld s\n", answer->generation,
-                answer->world_size, plural(answer->world_size), answer->nodes,
-                plural(answer->nodes), (long long)answer->seconds);
+        fprintf(to, "generation %d  %d rank%s on %d node%s", answer->generation, answer->world_size,
+                plural(answer->world_size), answer->nodes, plural(answer->nodes));
+        if (answer->seconds >= 0) {
+            fprintf(to, "  %lld s", (long long)answer->seconds);
+        }
+        fputc('\n', to);
     }
     if (answer->reason[0] != '\0') {
         cddpi_say(to, "  began: %s\n", answer->reason);
@@ -171,7 +174,10 @@ void cddpi_ctl_print(const struct cddpi_ctl_answer *answer, const struct cddpi_c
     put(to, &is_first, "loss %.4f", run->eval_loss);
     put(to, &is_first, "accuracy %.2f %%", 100 * run->eval_accuracy);
     fputs(is_first ? "" : "\n", to);
-    cddpi_say(to, "checkpoint: %s\n", run->checkpoint[0] != '\0' ? run->checkpoint : "none yet");
+    if (run->has_folder) {
+        cddpi_say(to, "checkpoint: %s\n",
+                  run->checkpoint[0] != '\0' ? run->checkpoint : "none yet");
+    }
     if (curves > 0) {
         print_curve("loss", run->losses, run->points, curves, is_utf8, to);
         print_curve("steps/s", run->rates, run->points, curves, is_utf8, to);

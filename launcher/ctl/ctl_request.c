@@ -275,6 +275,8 @@ void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
     out->max_restarts = members->max_restarts;
     out->is_elastic = members->is_elastic;
     out->is_alone = members->is_alone;
+    out->is_running = members->phase == CDDPI_MEMBERS_RUN;
+    out->is_ending = members->asked_signal != 0 || members->end.kind != CDDPI_EVENT_NONE;
     out->least = members->is_alone ? members->least_ranks : members->least;
     out->most = members->is_alone ? members->most_ranks : members->most;
     if (members->asked_signal != 0) {
@@ -290,4 +292,36 @@ void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
     }
     list_members(members, true, out);
     list_members(members, false, out);
+}
+
+bool cddpi_ctl_members_of(const struct cddpi_ctl_answer *answer, struct cddpi_membership *out,
+                          struct cddpi_job_member list[CDDPI_CTL_ROWS])
+{
+    *out = (struct cddpi_membership){.list = list,
+                                     .room = CDDPI_CTL_ROWS,
+                                     .self = -1,
+                                     .least = answer->least,
+                                     .most = answer->most,
+                                     .is_elastic = answer->is_elastic,
+                                     .is_alone = answer->is_alone,
+                                     .generation = answer->generation,
+                                     .world_size = answer->world_size,
+                                     .nodes = answer->nodes,
+                                     .asked_signal = answer->is_ending ? SIGTERM : 0};
+    out->phase = answer->is_running ? CDDPI_MEMBERS_RUN : CDDPI_MEMBERS_AWAIT;
+    for (int i = 0; i < answer->count; i++) {
+        const struct cddpi_ctl_row *row = &answer->rows[i];
+        struct cddpi_job_member *member = cddpi_membership_add(out, row->node, row->host,
+                                                               row->nproc);
+
+        if (member == NULL) {
+            return false;
+        }
+        member->ranks = row->ranks;
+        member->first_rank = row->first_rank;
+        member->is_leaving = row->state == CDDPI_CTL_LEAVES;
+        member->is_lost = row->state == CDDPI_CTL_LOST;
+        member->is_there = row->state != CDDPI_CTL_LOST && row->state != CDDPI_CTL_GONE;
+    }
+    return true;
 }

@@ -25,4 +25,9 @@ bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
 void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
                         struct cddpi_ctl_answer *out);
 
+/** The members that @p answer tells of, for the functions above.
+ *  @param list  Becomes the list of @p out. */
+bool cddpi_ctl_members_of(const struct cddpi_ctl_answer *answer, struct cddpi_membership *out,
+                          struct cddpi_job_member list[CDDPI_CTL_ROWS]);
+
 #endif

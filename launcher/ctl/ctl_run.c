@@ -133,8 +133,11 @@ void cddpi_ctl_run_read(const char *dir, struct cddpi_ctl_run *out)
     out->step = out->epoch = out->loss = out->steps_per_s = NAN;
     out->samples_per_s = out->tokens_per_s = out->exposed = out->peer_wait = NAN;
     out->eval_step = out->eval_loss = out->eval_accuracy = NAN;
-    read_metrics(dir, out);
-    read_latest(dir, out);
+    out->has_folder = dir != NULL;
+    if (dir != NULL) {
+        read_metrics(dir, out);
+        read_latest(dir, out);
+    }
 }
 
 void cddpi_ctl_run_fini(struct cddpi_ctl_run *run)

@@ -17,11 +17,12 @@ struct cddpi_ctl_run {
     double eval_step, eval_loss, eval_accuracy;
     double losses[CDDPI_CTL_POINTS], rates[CDDPI_CTL_POINTS]; /* the last ones; steps/s */
     int points;
+    bool has_folder;       /* else nothing is known */
     json_t *line;          /* the last line about steps; NULL: none; owned */
     char checkpoint[4400]; /* path of the newest; "": none */
 };
 
-/** Read the files of the folder @p dir; what is missing or damaged is unknown.
+/** Read the files of the folder @p dir (NULL: none); what is missing or damaged is unknown.
  *  @param out  Release with cddpi_ctl_run_fini(). */
 void cddpi_ctl_run_read(const char *dir, struct cddpi_ctl_run *out);
 void cddpi_ctl_run_fini(struct cddpi_ctl_run *run);

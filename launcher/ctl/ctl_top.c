@@ -1,7 +1,6 @@
 /* ctl_top.c - owns the terminal while a job is shown. */
 #include "launcher/ctl/ctl_top.h"
 
-#include "launcher/ctl/ctl_ask.h"
 #include "launcher/ctl/ctl_print.h"
 #include "launcher/ctl/ctl_run.h"
 
@@ -32,7 +31,7 @@ static void end(int number)
 }
 
 struct top {
-    const char *dir;
+    const struct cddpi_ctl_job *job;
     struct cddpi_ctl_answer *answer;
     bool on_terminal, has_keys, is_utf8;
     struct termios before; /* of stdin, if has_keys */
@@ -137,9 +136,9 @@ static void show(const struct top *top)
     if (to == NULL) {
         return;
     }
-    cddpi_ctl_run_read(top->dir, &run);
+    cddpi_ctl_run_read(top->job->remote == NULL ? top->job->name : NULL, &run);
     if (top->on_terminal) {
-        cddpi_say(to, "%s  (q: leave)\n", top->dir);
+        cddpi_say(to, "%s  (q: leave)\n", top->job->name);
         cddpi_ctl_print(top->answer, &run,
                         columns > 2 * TITLE_COLUMNS ? columns - TITLE_COLUMNS - 1 : 0, top->is_utf8,
                         to);
@@ -164,10 +163,10 @@ static bool is_unread(void)
     return ferror(stdout) != 0;
 }
 
-cddp_status cddpi_ctl_top(const char *dir, uint32_t timeout_ms)
+cddp_status cddpi_ctl_top(const struct cddpi_ctl_job *job, uint32_t timeout_ms)
 {
     static const struct cddpi_ctl_request request = {.command = CDDPI_CTL_STATUS, .number = -1};
-    struct top top = {.dir = dir, .answer = cddpi_zalloc(sizeof *top.answer)};
+    struct top top = {.job = job, .answer = cddpi_zalloc(sizeof *top.answer)};
     bool has_begun = false;
     cddp_status status;
 
@@ -175,7 +174,7 @@ cddp_status cddpi_ctl_top(const char *dir, uint32_t timeout_ms)
     top.on_terminal = cddpi_terminal_redraws(STDOUT_FILENO);
     (void)setlocale(LC_CTYPE, "");
     top.is_utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-    status = cddpi_ctl_ask(dir, &request, timeout_ms, top.answer);
+    status = cddpi_ctl_ask(job, &request, timeout_ms, top.answer);
     if (status == CDDP_OK) {
         int64_t next_ns = cddpi_now_ns();
 
@@ -187,13 +186,13 @@ cddp_status cddpi_ctl_top(const char *dir, uint32_t timeout_ms)
             if (is_unread() || !wait_for_keys(&top, next_ns)) {
                 break;
             }
-            status = cddpi_ctl_ask(dir, &request, timeout_ms, top.answer);
+            status = cddpi_ctl_ask(job, &request, timeout_ms, top.answer);
         } while (status == CDDP_OK);
         close_screen(&top);
     }
     cddpi_free(top.answer);
     if (has_begun && (status == CDDP_ERR_NOT_FOUND || status == CDDP_ERR_CLOSED)) {
-        cddpi_say(stdout, "the job in %s has ended\n", dir);
+        cddpi_say(stdout, "the job of %s has ended\n", job->name);
         return CDDP_OK;
     }
     return status;

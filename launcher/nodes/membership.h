@@ -102,9 +102,10 @@ struct cddpi_membership {
     struct cddpi_generation_outcome own; /* of this node's ranks */
     struct cddpi_generation_outcome all; /* leader: of the generation that has ended everywhere */
     int other_status;                    /* the first nonzero status of a DONE */
-    bool has_saved;
-    int made;        /* restarts after failures */
-    bool is_restart; /* node 0: the next generation is such a restart */
+    bool has_saved;                      /* in this generation ... */
+    bool has_checkpoint;                 /* ... or in one before */
+    int made;                            /* restarts after failures */
+    bool is_restart;                     /* node 0: the next generation is such a restart */
     bool has_asked_leave;
     int own_size;          /* what this node's last SIZE of this generation says; 0: none */
     bool has_asked_change; /* leader: CHANGE of this generation is published */

@@ -248,6 +248,14 @@ static void judge(struct cddpi_membership *members)
                                                                  : members->other_status;
 }
 
+/* The exit status of a job whose ranks were ended by the signal that asked it to end. They were
+ * only starting, since they would have saved; but an elastic job may have saved before. */
+static int status_of_signal(const struct cddpi_membership *members)
+{
+    return members->is_elastic && members->has_checkpoint ? CDDPI_STOPPED_EARLY
+                                                          : 128 + members->asked_signal;
+}
+
 /* Whether a node was lost while its ranks ran. */
 static bool has_lost_some(const struct cddpi_membership *members)
 {
@@ -273,6 +281,9 @@ static void conclude(struct member_step *step)
     members->is_restart = false;
     judge(members);
     cddpi_newcomers_prove(members, lived_ms);
+    if (members->asked_signal != 0 && members->all.exit_status == 128 + members->asked_signal) {
+        members->all.exit_status = status_of_signal(members);
+    }
     if (members->asked_signal != 0 || (members->all.exit_status == 0 && !has_lost)) {
         cddpi_leader_end(step, members->all.exit_status);
         return;
@@ -323,7 +334,7 @@ static bool end_early(struct member_step *step)
     if (members->is_cut) {
         cddpi_leader_end(step, members->all.exit_status != 0 ? members->all.exit_status : 1);
     } else if (members->asked_signal != 0) {
-        cddpi_leader_end(step, 128 + members->asked_signal);
+        cddpi_leader_end(step, status_of_signal(members));
     } else if (!members->is_elastic && members->failure.kind == CDDPI_EVENT_LOST) {
         cddpi_leader_end(step, members->all.exit_status != 0 ? members->all.exit_status : 1);
     } else {
@@ -421,7 +432,9 @@ void cddpi_leader_take_refusal(struct member_step *step)
         return;
     }
     members->leader = CDDPI_LEADER_IDLE;
-    if (members->is_elastic && members->generation >= 0 && cddpi_newcomers_hold(step)) {
+    if (members->is_elastic && members->generation >= 0 &&
+        (cddpi_newcomers_hold(step) ||
+         (step->event->number == CDDPI_REFUSED_CONFIG && cddpi_newcomers_shrink(step)))) {
         start_or_gather(step);
     } else {
         cddpi_leader_end(step, step->event->number);

@@ -8,11 +8,14 @@
 /* Say, once, that this node stood still and was given up. */
 static void say_given_up(struct member_step *step)
 {
-    if (!step->members->is_expelled) {
-        step->members->is_expelled = true;
-        cddpi_member_say(step,
-                         "this host did not answer for %.1f s, so the others went on without it",
-                         (double)step->event->slept_ms / 1000);
+    struct cddpi_membership *members = step->members;
+    bool has_others = members->outside_store == NULL || cddpi_member_leader(members) >= 0;
+
+    if (!members->is_expelled) {
+        members->is_expelled = true;
+        cddpi_member_say(step, "this host did not answer for %.1f s, so %s",
+                         (double)step->event->slept_ms / 1000,
+                         has_others ? "the others went on without it" : "it was given up");
     }
 }
 
@@ -188,6 +191,7 @@ static void take_done(struct member_step *step, const struct cddpi_node_event *e
     }
     member->is_done = true;
     members->has_saved = members->has_saved || event->has_saved;
+    members->has_checkpoint = members->has_checkpoint || event->has_saved;
     if (members->other_status == 0) {
         members->other_status = event->exit_status;
     }
@@ -205,6 +209,9 @@ static void take_join(struct member_step *step, const struct cddpi_node_event *e
         return;
     }
     cddpi_membership_find(members, event->node)->is_new = true;
+    for (int i = 0; i < members->count; i++) {
+        members->list[i].is_held = false; /* together with the new one it may be useful */
+    }
     members->joined_ns = step->event->now_ns;
     if (!members->is_silent && event->node != members->self) {
         cddpi_member_say(step, "%s has come", cddpi_member_name(members, event->node));

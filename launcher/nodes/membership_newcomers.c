@@ -43,6 +43,46 @@ bool cddpi_newcomers_hold(struct member_step *step)
     return true;
 }
 
+/* Ranks have left @p member, and the configuration does not allow the rest, such as a part of a
+ * pipeline: it gives up more of them or, if too few would be left, replaces those that have left.
+ */
+static void shrink(struct member_step *step, struct cddpi_job_member *member)
+{
+    const struct cddpi_membership *members = step->members;
+    int least = members->is_alone ? members->least_ranks : 1;
+    struct cddpi_node_event *size = cddpi_member_publish(step, CDDPI_EVENT_SIZE);
+
+    member->nproc = member->nproc > least ? member->nproc - 1 : member->ranks;
+    size->node = member->node;
+    size->number = member->nproc;
+}
+
+bool cddpi_newcomers_shrink(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    struct cddpi_job_member *last = NULL;
+
+    for (int i = 0; i < members->count; i++) {
+        struct cddpi_job_member *member = &members->list[i];
+
+        if (!cddpi_member_is_next(member)) {
+            continue;
+        }
+        if (member->ranks > 0 && member->nproc < member->ranks) {
+            shrink(step, member);
+            return true;
+        }
+        last = member->node != members->self ? member : last;
+    }
+    if (last == NULL) {
+        return false;
+    }
+    last->is_held = true;
+    cddpi_member_say(step, "%s waits, since the job cannot use its rank%s now",
+                     cddpi_member_name(members, last->node), last->nproc == 1 ? "" : "s");
+    return true;
+}
+
 void cddpi_newcomers_release(struct cddpi_membership *members)
 {
     bool has_room = false;

@@ -224,6 +224,7 @@ static void step(struct cddpi_nodes *nodes, const struct cddpi_membership_event 
         timed.now_ns = cddpi_now_ns();
     }
     timed.slept_ms = slept_ms(nodes);
+    nodes->steps += timed.kind != CDDPI_MEMBERS_TIME || actions->count > 0;
     cddpi_membership_step(&nodes->members, &timed, actions);
     for (int i = 0; i < actions->count; i++) {
         act(nodes, &actions->list[i]);

@@ -21,6 +21,7 @@ struct cddpi_nodes {
     struct cddpi_job *job;
     struct cddpi_wait *wait;
     struct cddpi_supervision *run;    /* NULL: no ranks run */
+    int64_t steps;                    /* of the state machine that more than time has caused */
     struct cddpi_ctl *ctl;            /* serves cddp-ctl; NULL: not on this node */
     bool is_due;                      /* the ranks of the next generation are to be started */
     bool is_hearing;                  /* one machine: what was published is being heard */

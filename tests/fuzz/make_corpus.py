@@ -257,10 +257,10 @@ def ctl():
     put("ctl", "remove-host", b"\0" + told(14, numbers(5, -1) + words("alpha")))
     put("ctl", "other-version", b"\0" + told(14, numbers(0, -1) + words(""), version=2))
     put("ctl", "answer", b"\1" + told(15, numbers(1, 0, 0) + words("") + words("0123456789abcdef") + words("beta has come") + words("") +
-                                          numbers(1, 12, 4711, 3, 2, 0, 2, 1, 0, 1, 3, 0, 2) +
+                                          numbers(1, 12, 4711, 3, 2, 0, 2, 1, 0, 1, 1, 0, 3, 0, 1, 3, 0, 2) +
                                           numbers(0, 2, 0, 2, 0) + words("alpha") + numbers(1, 1, 2, 1, 2) + words("be\x1bta")))
     put("ctl", "end", b"\1" + told(15, numbers(1, 1, 3) + words("the job has ended") + words("") + words("") + words("SIGTERM") +
-                                       numbers(-1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)))
+                                       numbers(-1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)))
 
 
 def csv():

@@ -28,6 +28,7 @@ static int refuses;               /* CDDPI_DO_START fails with this exit status;
 static int allowed;               /* but not for so many ranks */
 static struct cddpi_node_event before_start; /* comes into the log before the next START */
 static bool is_orphaned;                     /* node 0 is, before it hears its next START */
+static int multiple; /* CDDPI_DO_START refuses other numbers of ranks than its multiples */
 
 static void feed(struct node *node, struct cddpi_membership_event event);
 
@@ -44,7 +45,9 @@ static void act(struct node *node, const struct cddpi_membership_action *action)
         append(&action->event);
         break;
     case CDDPI_DO_START:
-        if (refuses != 0 && action->number > allowed) {
+        if (action->number % multiple != 0) {
+            feed(node, (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_REFUSED, .number = 2});
+        } else if (refuses != 0 && action->number > allowed) {
             feed(node,
                  (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_REFUSED, .number = refuses});
         } else {
@@ -147,6 +150,7 @@ static void begin_at(const char *store, int count, int least, int most)
     events = 0;
     now_ns = INT64_C(1000000000);
     refuses = 0;
+    multiple = 1;
     allowed = 0;
     before_start.kind = CDDPI_EVENT_NONE;
     is_orphaned = false;
@@ -798,6 +802,78 @@ static void the_loss_of_a_node_whose_ranks_have_ended_is_no_failure(void **state
     assert_over(2, 0);
 }
 
+static void pipelines_leave_in_whole_replicas(void **state)
+{
+    (void)state;
+    begin(1, 1, 1);
+    nodes[0].members.is_alone = true;
+    nodes[0].members.is_elastic = true;
+    nodes[0].members.least_ranks = 2;
+    nodes[0].members.most_ranks = 4;
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .number = 4, .rank = -1});
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 4);
+    multiple = 2;
+    leave(0, 3);
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 2, 0, 2);
+    leave(0, 1); /* no replica would be left */
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 3, 0, 2);
+}
+
+static void a_node_whose_replica_lost_its_other_half_waits_for_one(void **state)
+{
+    (void)state;
+    begin(4, 1, 6);
+    multiple = 4;
+    lose(3);
+    for (int i = 0; i < 3; i++) {
+        end_ranks(i, 1, false);
+    }
+    assert_runs(0, 1, 0, 4);
+    assert_runs(1, 1, 2, 4);
+    assert_false(nodes[2].runs);
+    join(4, 4, 1, 6);
+    wait_ms(5000);
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(2, 2, 4, 8);
+    assert_runs(4, 2, 6, 8);
+}
+
+static void a_configuration_that_no_number_of_ranks_pleases_ends_the_job(void **state)
+{
+    (void)state;
+    begin(3, 1, 3);
+    multiple = 100;
+    lose(2);
+    end_ranks(0, 1, false);
+    end_ranks(1, 1, false);
+    assert_over(0, 2);
+    assert_over(1, 2);
+}
+
+/* Ranks that start handle no signals yet, but what the job has done before is saved. */
+static void a_job_that_is_asked_to_end_as_a_generation_starts_has_its_checkpoint(void **state)
+{
+    (void)state;
+    for (int has_saved = 0; has_saved < 2; has_saved++) {
+        begin(1, 1, 2);
+        leave(0, 1);
+        settle();
+        end_ranks(0, CDDPI_STOPPED_EARLY, has_saved);
+        assert_runs(0, 1, 0, 1);
+        send_signal(0, SIGTERM);
+        end_ranks(0, 128 + SIGTERM, false);
+        assert_over(0, has_saved ? CDDPI_STOPPED_EARLY : 128 + SIGTERM);
+    }
+}
+
 /* Else they would save, after a later generation may have begun. */
 static void the_ranks_of_an_expelled_node_are_killed(void **state)
 {
@@ -830,6 +906,10 @@ int main(void)
         cmocka_unit_test(a_rank_that_is_asked_to_end_is_left_out),
         cmocka_unit_test(ranks_of_a_node_leave_one_after_the_other),
         cmocka_unit_test(a_rank_that_the_job_needs_is_replaced),
+        cmocka_unit_test(pipelines_leave_in_whole_replicas),
+        cmocka_unit_test(a_node_whose_replica_lost_its_other_half_waits_for_one),
+        cmocka_unit_test(a_configuration_that_no_number_of_ranks_pleases_ends_the_job),
+        cmocka_unit_test(a_job_that_is_asked_to_end_as_a_generation_starts_has_its_checkpoint),
         cmocka_unit_test(a_rank_leaves_and_all_end_before_the_change_is_heard),
         cmocka_unit_test(a_rank_that_leaves_does_not_keep_a_job_that_ends),
         cmocka_unit_test(what_a_user_asks_for_happens_on_all_nodes),

@@ -197,28 +197,43 @@ class Cases:
         if 0 in statuses or "node 0 (host1)" not in job.nodes[1].text():
             raise Wrong(f"exit statuses {statuses}: {job.said()}")
 
-    def node_0_and_no_store(self, break_it=None, right=None):
-        """The first host is lost, and the store is on another: the others go on."""
+    def job_with_store(self, name):
+        """Three hosts with 3 ranks each, and the store on the fourth; None: not with this cddp-run."""
         if not elastic.has_store(self.build):
             print("skipped: cddp-run has no --store")
-            return
-        job = self.job("first", "1:3", (1, 2, 3), 3, store=4)
+            return None
+        job = self.job(name, "1:3", (1, 2, 3), 3, store=4)
         self.begun(job, 9)
-        (break_it or (lambda job: self.network.kill(1)))(job)
-        job.until(lambda: job.trains_on(6), "training without host1")
-        if right is None and break_it:
-            self.network.tell("thaw", "1")
-            job.nodes[0].wait(HEARD_S)
-        self.ended(job, [137 if not break_it else right, 0, 0])
+        return job
+
+    def node_0_and_no_store(self):
+        """The first host is lost, and the store is on another: the others go on."""
+        if job := self.job_with_store("first"):
+            self.network.kill(1)
+            job.until(lambda: job.trains_on(6), "training without host1")
+            self.ended(job, [137, 0, 0])
 
     def node_0_leaves(self):
-        self.node_0_and_no_store(lambda job: elastic.send(job.nodes[0].process.pid, signal.SIGTERM), STOPPED_EARLY)
+        if job := self.job_with_store("first-leaves"):
+            elastic.send(job.nodes[0].process.pid, signal.SIGTERM)
+            job.until(lambda: job.trains_on(6), "training without host1")
+            self.ended(job, [STOPPED_EARLY, 0, 0])
 
     def node_0_is_frozen(self):
-        self.node_0_and_no_store(lambda job: self.network.tell("freeze", "1"))
+        """Its rank 0 holds the run's folder until it wakes: the others wait that long."""
+        if job := self.job_with_store("first-frozen"):
+            self.network.tell("freeze", "1")
+            try:
+                job.until(lambda: "still writes there" in job.nodes[1].text(), "host2 waits for the folder")
+            finally:
+                self.network.tell("thaw", "1")
+            job.nodes[0].wait(HEARD_S)
+            job.until(lambda: job.trains_on(6), "training without host1")
+            self.ended(job, [None, 0, 0])
 
 
-NAMES = [name for name, value in vars(Cases).items() if callable(value) and name not in ("__init__", "job", "begun", "ended")]
+NAMES = [name for name, value in vars(Cases).items() if callable(value) and name not in
+         ("__init__", "job", "begun", "ended", "job_with_store")]
 
 
 def main():

@@ -70,7 +70,6 @@ void sim_draw_plan(void)
 
     plan->is_alone = sim_chance(10);
     plan->is_elastic = sim_chance(80);
-    plan->has_outside_store = plan->is_elastic && !plan->is_alone && sim_chance(30);
     plan->hosts = plan->is_alone ? 1 : (int)sim_between(1, 4);
     plan->least = plan->is_elastic ? (int)sim_between(1, plan->hosts) : plan->hosts;
     plan->most = plan->is_elastic ? plan->hosts + (int)sim_between(0, 2) : plan->hosts;
@@ -101,13 +100,12 @@ void sim_begin_plan(void)
 
     sim_say("%s job, %d node%s at first (%d to %d), restarts %d, %d steps, checkpoint every %d, "
             "a node may be silent for %u ms",
-            plan->is_alone            ? "one machine's"
-            : plan->has_outside_store ? "an elastic (with a store outside)"
-            : plan->is_elastic        ? "an elastic"
-                                      : "a fixed",
+            plan->is_alone     ? "one machine's"
+            : plan->is_elastic ? "an elastic"
+                               : "a fixed",
             plan->hosts, plan->hosts == 1 ? "" : "s", plan->least, plan->most, plan->max_restarts,
             plan->steps, plan->save_every, plan->limit_ms);
-    for (int i = 0; i <= SIM_HOSTS; i++) {
+    for (int i = 0; i < SIM_HOSTS; i++) {
         sim.hosts[i].offset_ns = sim_between(1, 1000000) * SIM_MS;
         sim.hosts[i].drift_ppm = (int)sim_between(-300, 300);
     }
@@ -172,9 +170,8 @@ static void note_harm(const struct sim_disturbance *next)
     for (int i = 0; i < SIM_GENERATIONS; i++) {
         sim.groups[i].is_harmed = sim.groups[i].is_harmed || sim.groups[i].world > 0;
     }
-    sim.is_foggy = sim.is_foggy || sim.plan.has_outside_store ||
-                   (next->harm != SIM_KILL_RANK && next->harm != SIM_CRASH_NODE &&
-                    next->harm != SIM_POWER_OFF);
+    sim.is_foggy = sim.is_foggy || (next->harm != SIM_KILL_RANK && next->harm != SIM_CRASH_NODE &&
+                                    next->harm != SIM_POWER_OFF);
 }
 
 static void disturb_rank(const struct sim_disturbance *next)
@@ -271,13 +268,8 @@ static void break_connection(const struct sim_disturbance *next, struct sim_node
     enum cddpi_link_side side = next->target % 2 == 0 ? CDDPI_LINK_TELLER : CDDPI_LINK_HEARER;
     int connection = node->link.sides[side].connection;
 
-    if (node->number == CDDPI_LEADER &&
-        !sim.plan.has_outside_store) { /* its store is in its own process */
+    if (node->number == CDDPI_LEADER && !sim.plan.has_store) { /* it serves the store itself */
         return;
-    }
-    if ((side == CDDPI_LINK_TELLER ? node->link.state.teller.asked
-                                   : node->link.state.hearer.asked) == CDDPI_LINK_RECONNECT) {
-        return; /* there is none yet */
     }
     for (int i = 0; i < SIM_MESSAGES; i++) { /* what is under way may or may not arrive */
         struct sim_message *message = &sim.messages[i];
@@ -314,6 +306,9 @@ static void disturb_node(const struct sim_disturbance *next, struct sim_node *no
         break;
     default:
         sim.was_asked = true;
+        if (node->members.has_asked_leave) { /* a second signal kills its ranks */
+            note_harm(next);
+        }
         sim_node_signal(node, next->harm == SIM_TERM_NODE   ? SIGTERM
                               : next->harm == SIM_USR1_NODE ? SIGUSR1
                                                             : SIGINT);
@@ -324,13 +319,15 @@ static void disturb_node(const struct sim_disturbance *next, struct sim_node *no
 /* What may end an elastic job that needs one node only: its node 0 ends, a request, or the disk. */
 static bool may_end_job(enum sim_harm harm, const struct sim_node *node)
 {
-    bool serves = !sim.plan.has_outside_store; /* a node may be lost, or not node 0 */
-    bool is_leader = node != NULL && node->number == CDDPI_LEADER && serves;
+    bool is_leader = node != NULL && node->number == CDDPI_LEADER;
 
+    if (sim.plan.has_store) { /* also a node that was cut off ends, and those that follow it */
+        return harm != SIM_KILL_RANK;
+    }
     return harm == SIM_TERM_JOB || harm == SIM_FULL_DISK || harm == SIM_TERM_RANK ||
            (is_leader && (harm == SIM_CRASH_NODE || harm == SIM_POWER_OFF || harm == SIM_ORPHAN ||
                           harm == SIM_TERM_NODE || harm == SIM_USR1_NODE)) ||
-           (node != NULL && node->host == sim_store_host() && harm == SIM_POWER_OFF);
+           (node != NULL && node->host == sim_leader()->host && harm == SIM_POWER_OFF);
 }
 
 void sim_disturb(const struct sim_disturbance *next)
@@ -338,7 +335,7 @@ void sim_disturb(const struct sim_disturbance *next)
     struct sim_node *node = living_node(next->target);
     bool ends = next->harm == SIM_CRASH_NODE || next->harm == SIM_POWER_OFF;
 
-    if (node != NULL && node->number == CDDPI_LEADER && !sim.plan.has_outside_store && ends &&
+    if (node != NULL && node->number == CDDPI_LEADER && ends && !sim.plan.has_store &&
         next->target % 7 < 5) {
         node = living_node(next->target + 1); /* the job seldom ends with node 0 */
     }

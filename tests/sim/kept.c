@@ -55,11 +55,6 @@ const struct sim_kept sim_kept[] = {
     {"first-stood-still",
      "node 0 stood still, and then took every loss and failure for the others going on without it",
      {JOB(3, 1, 1000), .count = 2, .list = {FREEZE(2000, 4000, 0), AT(7000, SIM_CRASH_NODE, 1)}}},
-    {"woken-first",
-     "with an outside store, the only node of a generation wakes after the next one has begun, and "
-     "saves: only the lock of the run's folder prevents that",
-     {JOB(1, 1, 1000), .has_outside_store = true, .count = 2,
-      .list = {FREEZE(2000, 10000, 0), AT(7500, SIM_NEW_NODE, 2)}}},
 };
 
 const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];

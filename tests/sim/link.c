@@ -100,12 +100,6 @@ static const char *fresh_beat(void)
     return beat;
 }
 
-/* Who misses silent nodes. */
-static int watcher(void)
-{
-    return sim.plan.has_outside_store ? SIM_NODES : CDDPI_LEADER;
-}
-
 void sim_link_answered(struct sim_node *node, const struct sim_message *message)
 {
     const struct sim_side *there = &node->link.sides[message->side];
@@ -115,7 +109,8 @@ void sim_link_answered(struct sim_node *node, const struct sim_message *message)
     if (message->connection != there->connection || message->number != there->request) {
         return;
     }
-    if (sim_planted(SIM_PLANT_NO_WATCH) && node->number == watcher() &&
+    if (sim_planted(SIM_PLANT_NO_WATCH) &&
+        node->number == (sim.plan.has_store ? (int)SIM_WATCHER : (int)CDDPI_LEADER) &&
         message->request == CDDPI_LINK_TRY_GET) {
         sim.planted++;
         take(node, message->side,
@@ -213,8 +208,8 @@ void sim_link_open(struct sim_node *node)
     uint32_t answer_ms = sim.plan.limit_ms / 8;
     struct cddpi_link_now now = now_of(node);
     struct cddpi_link_options options = {.job = SIM_JOB,
-                                         .self = node->number == SIM_NODES ? -1 : node->number,
-                                         .has_outside_store = sim.plan.has_outside_store,
+                                         .self = node->number == SIM_WATCHER ? -1 : node->number,
+                                         .has_outside_store = sim.plan.has_store,
                                          .count = sim.plan.hosts,
                                          .limit_ms = sim.plan.limit_ms,
                                          .look_ms = look_ms,

@@ -32,16 +32,6 @@ int64_t sim_arrival(int from, int to)
     return sim.now_ns + delay_ns;
 }
 
-int sim_store_host(void)
-{
-    return sim.plan.has_outside_store ? SIM_STORE_HOST : sim.nodes[CDDPI_LEADER].host;
-}
-
-static bool is_served(void)
-{
-    return sim.plan.has_outside_store || sim.nodes[CDDPI_LEADER].is_alive;
-}
-
 bool sim_can_reach(int from, int to)
 {
     return sim.blocked_until_ns[from][to] <= sim.now_ns &&
@@ -173,7 +163,7 @@ void sim_store_take(struct sim_message *message)
         sim_message_release(message); /* nothing answers */
         return;
     }
-    if (!is_served()) {
+    if (!sim_store_is_served()) {
         answer(message, CDDP_ERR_IO);
         return;
     }
@@ -210,7 +200,7 @@ void sim_store_gone(const struct sim_node *node)
 {
     struct sim_message *message;
 
-    if (!is_served()) {
+    if (!sim_store_is_served()) {
         return;
     }
     message = sim_message_create();
@@ -235,7 +225,7 @@ static void drop_waiters(void)
 
 void sim_store_end(bool is_silent)
 {
-    int there = sim_store_host();
+    int there = sim.nodes[CDDPI_LEADER].host;
 
     drop_waiters();
     for (int i = 1; !is_silent && i < sim.node_count; i++) {

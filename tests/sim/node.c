@@ -5,16 +5,6 @@
 #include <signal.h>
 #include <string.h>
 
-struct sim_node *sim_leader(void)
-{
-    for (int i = 0; i < sim.node_count && sim.plan.has_outside_store; i++) {
-        if (sim.nodes[i].is_alive && sim.nodes[i].members.leads) {
-            return &sim.nodes[i];
-        }
-    }
-    return &sim.nodes[CDDPI_LEADER];
-}
-
 /* --- actions of the members' machine --- */
 
 static void start_generation(struct sim_node *node, const struct cddpi_membership_action *action)
@@ -207,7 +197,7 @@ static void hear(struct sim_node *node, const struct cddpi_node_event *event)
 
 void sim_node_hear(struct sim_node *node, const struct cddpi_node_event *event, bool is_in_log)
 {
-    if (node->is_over || node->number == SIM_NODES) {
+    if (node->is_over || node->number == SIM_WATCHER) {
         return;
     }
     if (is_in_log && sim_planted(SIM_PLANT_SWAP_EVENTS) && !sim.plan.is_alone &&
@@ -255,17 +245,12 @@ void sim_node_ranks_leave(struct sim_node *node, int rank)
     sim_node_settle(node);
 }
 
-static bool has_store(void)
-{
-    return sim.plan.has_outside_store || sim.nodes[CDDPI_LEADER].is_alive;
-}
-
 void sim_node_come(int host, int nproc, bool is_first)
 {
     struct sim_node *node = &sim.nodes[sim.node_count];
     struct cddpi_membership *members = &node->members;
 
-    if (sim.node_count == SIM_NODES || (!is_first && (sim.is_ended || !has_store()))) {
+    if (sim.node_count == SIM_NODES || (!is_first && (sim.is_ended || !sim_store_is_served()))) {
         return;
     }
     *node = (struct sim_node){
@@ -278,7 +263,7 @@ void sim_node_come(int host, int nproc, bool is_first)
     members->most = sim.plan.most;
     members->is_elastic = sim.plan.is_elastic;
     members->is_alone = sim.plan.is_alone;
-    members->outside_store = sim.plan.has_outside_store ? "tcp://store" : NULL;
+    members->outside_store = sim.plan.has_store ? SIM_STORE : NULL;
     members->least_ranks = members->most_ranks = 0;
     if (sim.plan.is_alone && sim.plan.is_elastic) {
         members->least_ranks = 1;
@@ -333,19 +318,9 @@ void sim_node_gone(struct sim_node *node, bool is_silent)
             }
         }
     }
-    if (node->number == CDDPI_LEADER && !sim.plan.has_outside_store) {
+    if (node->number == CDDPI_LEADER && !sim.plan.has_store) {
         sim_store_end(is_silent);
     } else if (!is_silent) {
         sim_at(sim_arrival(node->host, sim_store_host()), SIM_GONE, node->number, 0, 0);
-    }
-}
-
-void sim_node_serve(void)
-{
-    struct sim_node *node = &sim.nodes[SIM_NODES];
-
-    if (sim.plan.has_outside_store) {
-        *node = (struct sim_node){.is_alive = true, .host = SIM_STORE_HOST, .number = SIM_NODES};
-        sim_link_open(node);
     }
 }

@@ -8,7 +8,7 @@ static void to_node(const struct sim_rank *rank, const struct cddpi_job_event *e
 {
     struct sim_node *node = &sim.nodes[rank->node];
 
-    if (node->is_alive && node->runs && node->run_generation == rank->generation) {
+    if (node->is_alive && node->runs && node->members.generation == rank->generation) {
         sim_node_job(node, event);
     }
 }
@@ -23,11 +23,11 @@ int sim_rank_start(struct sim_node *node, int number)
         return 0;
     }
     sim.rank_count++;
-    sim_rule_fork(node, node->run_generation, number);
+    sim_rule_fork(node, node->members.generation, number);
     *rank = (struct sim_rank){.is_alive = true,
                               .node = node->number,
                               .host = node->host,
-                              .generation = node->run_generation,
+                              .generation = node->members.generation,
                               .rank = number};
     sim.groups[rank->generation].ids[number] = id;
     if (sim.now_ns < sim.harmed_until_ns) {

@@ -26,7 +26,7 @@ void sim_cause_is(enum sim_harm harm, int node, int rank, int exit_status)
 
     if (members->phase != CDDPI_MEMBERS_RUN || group->is_asked || group->is_finished ||
         group->is_saving || group->is_broken || member == NULL || member->ranks == 0 ||
-        member->is_done || node == CDDPI_LEADER) {
+        member->is_done || node == CDDPI_LEADER || sim.plan.has_store) {
         sim.cause.count = 10; /* its consequences depend on more */
         return;
     }
@@ -82,7 +82,7 @@ static bool has_to_go_on(const struct cddpi_node_event *end)
 
 /* --- the log --- */
 
-static void check_start(const struct cddpi_node_event *start, int place)
+static void check_start(const struct cddpi_node_event *start)
 {
     for (int i = 0; i < sim.rank_count; i++) {
         const struct sim_rank *rank = &sim.ranks[i];
@@ -96,7 +96,7 @@ static void check_start(const struct cddpi_node_event *start, int place)
     if (sim.is_ended) {
         sim_break("generation %d starts after the end of the job", start->generation);
     }
-    sim.starts_at[start->generation] = place;
+    sim.starts_at[start->generation] = sim.log_count - 1;
 }
 
 static void check_lost(const struct cddpi_node_event *lost)
@@ -153,7 +153,7 @@ static bool have_all_ended_well(void)
     return true;
 }
 
-static void check_end(const struct cddpi_node_event *end, int place)
+static void check_end(const struct cddpi_node_event *end)
 {
     bool is_complete = sim.disk.step >= sim.plan.steps;
 
@@ -171,7 +171,7 @@ static void check_end(const struct cddpi_node_event *end, int place)
         sim_break("the job ends twice, with status %d and %d", sim.end_status, end->exit_status);
     }
     sim.is_ended = true;
-    sim.ended_at = place;
+    sim.ended_at = sim.log_count - 1;
     sim.end_status = end->exit_status;
     if (end->exit_status == 0 && !is_complete) {
         sim_break("the job ends with status 0 after %d of %d steps", sim.disk.step, sim.plan.steps);
@@ -184,38 +184,6 @@ static void check_end(const struct cddpi_node_event *end, int place)
         end->exit_status != CDDPI_TOO_FEW && end->exit_status != sim.cause.exit_status) {
         sim_break("the job ends with status %d, and rank %d has ended it with status %d",
                   end->exit_status, sim.cause.rank, sim.cause.exit_status);
-    }
-}
-
-static void check_decision(const struct cddpi_node_event *event, int place)
-{
-    if (event->kind == CDDPI_EVENT_START) {
-        check_start(event, place);
-    } else {
-        check_end(event, place);
-    }
-    check_cause();
-}
-
-/* With an outside store, a decision counts if its node leads where it stands in the log: the first
- * node that hears it knows that. */
-static void check_heard(const struct cddpi_membership *members, int place)
-{
-    const struct cddpi_node_event *event = &sim.events[place];
-
-    if (sim.plan.has_outside_store &&
-        ((event->kind == CDDPI_EVENT_START && members->generation == event->generation &&
-          members->start.node == event->node) ||
-         (event->kind == CDDPI_EVENT_END && !sim.is_ended &&
-          members->end.kind != CDDPI_EVENT_NONE))) {
-        check_decision(event, place);
-    }
-}
-
-void sim_rule_ends(const struct sim_node *node)
-{
-    if (sim.plan.has_outside_store && !sim.is_ended && node->members.end.kind != CDDPI_EVENT_NONE) {
-        check_decision(&node->members.end, node->heard - 1);
     }
 }
 
@@ -239,13 +207,18 @@ static void check_once(const struct cddpi_node_event *event)
 
 void sim_rule_appended(const struct cddpi_node_event *event)
 {
+    if (!sim_outside_counts(event)) {
+        return;
+    }
     check_once(event);
     switch (event->kind) {
     case CDDPI_EVENT_START:
+        check_start(event);
+        check_cause();
+        break;
     case CDDPI_EVENT_END:
-        if (!sim.plan.has_outside_store) {
-            check_decision(event, sim.log_count - 1);
-        }
+        check_end(event);
+        check_cause();
         break;
     case CDDPI_EVENT_LOST:
         check_lost(event);
@@ -301,7 +274,6 @@ void sim_rule_view(const struct sim_node *node)
     view = view_of(&node->members);
     if (sim.views[node->heard - 1] == 0) {
         sim.views[node->heard - 1] = view;
-        check_heard(&node->members, node->heard - 1);
     } else if (sim.views[node->heard - 1] != view) {
         sim_break("after %d events, node %d does not know what the others know", node->heard,
                   node->number);
@@ -343,9 +315,6 @@ void sim_rule_formed(int generation)
     const struct sim_group *group = &sim.groups[generation];
     const struct sim_group *before = sim.last_formed >= 0 ? &sim.groups[sim.last_formed] : NULL;
 
-    if (generation <= sim.last_formed && !sim_rule_progress(generation, "begins")) {
-        return;
-    }
     if (generation <= sim.last_formed) {
         sim_break("generation %d begins after generation %d", generation, sim.last_formed);
         return;
@@ -359,21 +328,12 @@ void sim_rule_formed(int generation)
     sim.last_formed = generation;
 }
 
-bool sim_rule_progress(int generation, const char *what)
+void sim_rule_progress(int generation, const char *what)
 {
-    const struct sim_group *group = &sim.groups[generation];
-
-    if (generation < sim.last_formed && sim.plan.has_outside_store &&
-        sim.nodes[sim.ranks[group->ids[0]].node].lost_at >= 0) {
-        sim_say("FENCED BY THE FOLDER'S LOCK ONLY: generation %d %s after generation %d has begun",
-                generation, what, sim.last_formed);
-        return false;
-    }
     if (generation < sim.last_formed) {
         sim_break("generation %d %s after generation %d has begun", generation, what,
                   sim.last_formed);
     }
-    return true;
 }
 
 void sim_rule_checkpoint(int generation, int step)

@@ -10,9 +10,8 @@ void sim_rule_exit(const struct sim_node *node)
     const struct cddpi_membership *members = &node->members;
     bool has_reason = members->end.kind != CDDPI_EVENT_NONE || members->has_left ||
                       members->is_cut || node->lost_at >= 0 || node->is_apart || node->orphaned ||
-                      node->number == CDDPI_LEADER || members->leads;
+                      node->number == CDDPI_LEADER;
 
-    sim_rule_ends(node);
     for (int i = 0; i < sim.rank_count; i++) {
         if (sim.ranks[i].is_alive && sim.ranks[i].node == node->number) {
             sim_break("node %d ends, and its rank %d of generation %d lives", node->number,
@@ -23,7 +22,7 @@ void sim_rule_exit(const struct sim_node *node)
         sim_break("node %d is cut off, and nothing has happened to it", node->number);
     }
     if (members->is_expelled && node->number == CDDPI_LEADER && sim.plan.is_elastic &&
-        !sim.plan.has_outside_store) {
+        !sim.plan.has_store) {
         sim_break("node %d has said that the others went on without it, and they did not",
                   node->number);
     }
@@ -58,7 +57,7 @@ static void check_waiting(const struct sim_node *node)
     const struct cddpi_membership *members = &node->members;
     bool is_kept;
 
-    if (node != sim_leader() || sim.plan.has_outside_store) {
+    if (node != sim_leader() || sim.plan.has_store) {
         return;
     }
     is_kept = members->phase == CDDPI_MEMBERS_RUN && members->is_elastic &&
@@ -163,7 +162,7 @@ void sim_rule_finally(void)
     if (living[0] != '\0') {
         sim_break("nothing happens any more:%s", living);
     }
-    if (!sim.is_ended && !sim.was_harmed && !sim.plan.has_outside_store) {
+    if (!sim.is_ended && !sim.was_harmed && !(sim.plan.has_store && sim.was_asked)) {
         sim_break("the job has no end");
     }
 }

@@ -17,7 +17,8 @@ struct options {
     const struct sim_kept *kept;
     bool tells;
     bool checks_plants;
-    int seconds; /* 0: without limit */
+    bool is_outside; /* in all jobs on several machines, the store is in a process of its own */
+    int seconds;     /* 0: without limit */
 };
 
 static double now_s(void)
@@ -30,9 +31,9 @@ static double now_s(void)
 
 static void report(const struct options *options, uint64_t seed)
 {
-    printf("history %llu: %s\n  tell it: %s --seed %llu%s%s%s%s\n", (unsigned long long)seed,
+    printf("history %llu: %s\n  tell it: %s --seed %llu%s%s%s%s%s\n", (unsigned long long)seed,
            sim.broken, options->program, (unsigned long long)seed,
-           options->plant >= 0 ? " --plant " : "",
+           options->is_outside ? " --outside" : "", options->plant >= 0 ? " --plant " : "",
            options->plant >= 0 ? sim_plant_name(options->plant) : "",
            options->kept != NULL ? " --kept " : "",
            options->kept != NULL ? options->kept->name : "");
@@ -46,7 +47,7 @@ static int run_share(const struct options *options, int job)
     double end_s = now_s() + options->seconds;
 
     for (uint64_t i = (uint64_t)job; i < options->count; i += (uint64_t)options->jobs) {
-        if (!sim_run(options->first + i, plan, options->plant, false)) {
+        if (!sim_run(options->first + i, plan, options->plant, options->is_outside, false)) {
             report(options, options->first + i);
             return 1;
         }
@@ -87,7 +88,7 @@ static int run_all(const struct options *options)
 static int tell(const struct options *options)
 {
     const struct sim_plan *plan = options->kept != NULL ? &options->kept->plan : NULL;
-    bool holds = sim_run(options->first, plan, options->plant, true);
+    bool holds = sim_run(options->first, plan, options->plant, options->is_outside, true);
 
     printf("%s after %.3f s of its own time and %lld events\n",
            holds ? "all rules hold" : "A RULE IS BROKEN", (double)sim.now_ns / 1e9,
@@ -104,7 +105,8 @@ static int check_plants(struct options options)
         double began_s = now_s();
         uint64_t i = 0;
 
-        while (i < PLANT_COUNT && sim_run(options.first + i, NULL, options.plant, false)) {
+        while (i < PLANT_COUNT &&
+               sim_run(options.first + i, NULL, options.plant, options.is_outside, false)) {
             i++;
         }
         if (i == PLANT_COUNT) {
@@ -155,11 +157,12 @@ static const struct sim_kept *find_kept(const char *name)
 
 static int usage(const char *program)
 {
-    fprintf(stderr,
-            "usage: %s [--seed N] [--plant NAME] [--kept NAME]   tell one history\n"
-            "       %s [--first N] [--count N] [--jobs N] [--time SECONDS] [--plant NAME]\n"
-            "       %s --plants | --list\n",
-            program, program, program);
+    fprintf(
+        stderr,
+        "usage: %s [--outside] [--seed N] [--plant NAME] [--kept NAME]   tell one history\n"
+        "       %s [--outside] [--first N] [--count N] [--jobs N] [--time SECONDS] [--plant NAME]\n"
+        "       %s --plants | --list\n",
+        program, program, program);
     return 2;
 }
 
@@ -200,6 +203,8 @@ int main(int argc, char **argv)
         }
         if (strcmp(argv[i], "--plants") == 0) {
             options.checks_plants = true;
+        } else if (strcmp(argv[i], "--outside") == 0) {
+            options.is_outside = true;
         } else if (i + 1 == argc || !take_option(&options, argv[i], argv[i + 1])) {
             return usage(argv[0]);
         } else {

@@ -19,15 +19,18 @@
 
 enum {
     SIM_HOSTS = 8,
-    SIM_STORE_HOST = SIM_HOSTS,
     SIM_NODES = 24, /* cddp-run processes of one history */
     SIM_LOCAL = 3,  /* most ranks of a node */
     SIM_WORLD = 24, /* most ranks of a generation */
     SIM_GENERATIONS = 48,
     SIM_EVENTS = 1024,  /* of the job's log and on their way to it */
     SIM_MESSAGES = 512, /* under way */
-    SIM_DISTURBANCES = 12
+    SIM_DISTURBANCES = 12,
+    SIM_STORE_HOST = SIM_HOSTS, /* of a store that no node serves */
+    SIM_WATCHER = SIM_NODES     /* the process that serves it */
 };
+
+#define SIM_STORE "tcp://store:29500"
 
 #define SIM_MS INT64_C(1000000)
 #define SIM_S INT64_C(1000000000)
@@ -126,8 +129,7 @@ struct sim_node {
     struct cddpi_job_state job;
     struct cddpi_job_rank ranks[SIM_LOCAL];
     int rank_ids[SIM_LOCAL];
-    bool runs;          /* its ranks are started, and its job state machine is in use */
-    int run_generation; /* of these ranks */
+    bool runs; /* its ranks are started, and its job state machine is in use */
     struct sim_link link;
     int64_t busy_until_ns;
     int64_t asked_ns, ended_ns; /* when it was asked to leave, and its ranks have ended */
@@ -211,8 +213,8 @@ struct sim_disturbance {
 
 struct sim_plan {
     bool is_alone, is_elastic;
-    bool has_outside_store; /* cddp-run --store serves it, on a host of its own that never fails */
-    int hosts;              /* at the beginning */
+    bool has_store; /* the store is in a process of its own */
+    int hosts;      /* at the beginning */
     int least, most;
     int nproc[SIM_HOSTS];
     int max_restarts;
@@ -257,7 +259,7 @@ struct sim {
     int64_t requests;
     struct cddpi_table *table; /* of the store */
 
-    struct sim_node nodes[SIM_NODES + 1]; /* the last one is that of an outside store */
+    struct sim_node nodes[SIM_NODES + 1];
     int node_count;
     struct sim_rank ranks[SIM_GENERATIONS * SIM_WORLD];
     int rank_count;
@@ -296,7 +298,7 @@ int64_t sim_when(int host, int64_t clock_ns);
 bool sim_is_frozen(int host);
 /** One history, of @p plan or (NULL) of one that is drawn. Returns whether all rules hold; else
  * sim.broken says which does not. */
-bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells);
+bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool is_outside, bool tells);
 
 /* disturb.c: what kind of job this is, and what happens to it */
 void sim_draw_plan(void);
@@ -309,8 +311,6 @@ const char *sim_harm_name(enum sim_harm harm);
 /** When what is sent now arrives; SIM_NEVER. */
 int64_t sim_arrival(int from, int to);
 bool sim_can_reach(int from, int to);
-/** Where the job's store is. */
-int sim_store_host(void);
 void sim_send(struct sim_message *message);
 struct sim_message *sim_message_create(void);
 void sim_message_release(struct sim_message *message);
@@ -321,6 +321,18 @@ void sim_store_gone(const struct sim_node *node);
 /** The process of node 0 has ended, or (@p is_silent) its host. */
 void sim_store_end(bool is_silent);
 void sim_store_fini(void);
+
+/* outside.c */
+/** Where the store is served, and whether it still is. */
+int sim_store_host(void);
+bool sim_store_is_served(void);
+/** The node that leads at the end of the log. */
+struct sim_node *sim_leader(void);
+/** If the store is outside: start the process that serves it. */
+void sim_outside_begin(void);
+/** @p event is in the log. Returns whether it counts: a decision of a node that does not lead does
+ *  not. */
+bool sim_outside_counts(const struct cddpi_node_event *event);
 
 /* link.c */
 void sim_link_open(struct sim_node *node);
@@ -338,8 +350,6 @@ void sim_link_fini(struct sim_node *node);
 /* node.c */
 void sim_node_come(int host, int nproc, bool is_first);
 void sim_node_begin(struct sim_node *node);
-/** The process of an outside store, which watches all nodes. */
-void sim_node_serve(void);
 void sim_node_hear(struct sim_node *node, const struct cddpi_node_event *event, bool is_in_log);
 void sim_node_time(struct sim_node *node);
 void sim_node_signal(struct sim_node *node, int number);
@@ -349,8 +359,6 @@ void sim_node_ranks_leave(struct sim_node *node, int rank);
 void sim_node_settle(struct sim_node *node);
 /** The process is gone: killed, or since it has finished. */
 void sim_node_gone(struct sim_node *node, bool is_silent);
-/** The node that leads. */
-struct sim_node *sim_leader(void);
 int64_t sim_slept_ms(const struct sim_node *node);
 
 /* supervise.c: a node's ranks */
@@ -382,11 +390,8 @@ void sim_rule_appended(const struct cddpi_node_event *event);
 void sim_rule_view(const struct sim_node *node);
 void sim_rule_fork(const struct sim_node *node, int generation, int rank);
 void sim_rule_formed(int generation);
-/** Returns whether that counts: see README.md for what an outside store does not prevent. */
-bool sim_rule_progress(int generation, const char *what);
+void sim_rule_progress(int generation, const char *what);
 void sim_rule_checkpoint(int generation, int step);
-/** This node may be the first that has heard END. */
-void sim_rule_ends(const struct sim_node *node);
 void sim_rule_exit(const struct sim_node *node);
 /** A machine that waits has a deadline. */
 void sim_rule_waits(const struct sim_node *node);

@@ -24,7 +24,7 @@ static void publish_of_rank(struct sim_node *node, const struct cddpi_job_action
         .kind = action->kind == CDDPI_JOB_PUBLISH_FAILURE  ? CDDPI_EVENT_FAILURE
                 : action->kind == CDDPI_JOB_PUBLISH_FOLLOW ? CDDPI_EVENT_FOLLOW
                                                            : CDDPI_EVENT_SAVING,
-        .generation = node->run_generation,
+        .generation = node->members.generation,
         .node = node->number,
         .rank = action->rank,
         .exit_status = action->exit_status & 255,
@@ -53,7 +53,7 @@ static void act_on_ranks(struct sim_node *node, const struct cddpi_job_action *a
         signal_ranks(node, action->number);
         break;
     case CDDPI_JOB_TELL_FAILURE:
-        sim_link_tell_ranks(node, node->run_generation);
+        sim_link_tell_ranks(node, node->members.generation);
         break;
     case CDDPI_JOB_PUBLISH_FAILURE:
     case CDDPI_JOB_PUBLISH_FOLLOW:
@@ -124,7 +124,7 @@ static void catch_up(struct sim_node *node)
             actions.list[i].job.now_ns = 0;
             sim_node_tell_job(node, &actions.list[i].job);
         } else if (actions.list[i].kind == CDDPI_DO_TELL_LOSS) {
-            sim_link_tell_ranks(node, node->run_generation);
+            sim_link_tell_ranks(node, node->members.generation);
         }
     }
 }
@@ -140,7 +140,7 @@ void sim_node_start_ranks(struct sim_node *node, int generation)
     if (node->is_over || node->members.phase != CDDPI_MEMBERS_RUN) {
         return;
     }
-    generation = node->run_generation = node->members.generation;
+    generation = node->members.generation;
     memset(node->ranks, 0, sizeof node->ranks);
     node->job = (struct cddpi_job_state){.ranks = node->ranks,
                                          .count = own->ranks,

@@ -270,7 +270,7 @@ static void set_up(uint64_t seed, int plant, bool tells)
     }
 }
 
-bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells)
+bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool is_outside, bool tells)
 {
     set_up(seed, plant, tells);
     if (plan != NULL) {
@@ -278,14 +278,15 @@ bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells)
     } else {
         sim_draw_plan();
     }
+    sim.plan.has_store = sim.plan.has_store || (is_outside && !sim.plan.is_alone);
     sim_begin_plan();
     for (int i = 0; i < sim.plan.hosts; i++) {
         sim_node_come(i, sim.plan.nproc[i], true);
     }
-    sim_node_serve();
     for (int i = 0; i < sim.plan.hosts; i++) {
         sim_node_begin(&sim.nodes[i]);
     }
+    sim_outside_begin();
     while (sim.heap_count > 0 && sim.broken[0] == '\0' && !is_quiet()) {
         struct sim_event event = pop();
         int host = host_of(&event);
@@ -312,8 +313,8 @@ bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool tells)
     for (int i = 0; i < sim.node_count; i++) {
         sim_link_fini(&sim.nodes[i]);
     }
-    if (sim.plan.has_outside_store) {
-        sim_link_fini(&sim.nodes[SIM_NODES]);
+    if (sim.plan.has_store) {
+        sim_link_fini(&sim.nodes[SIM_WATCHER]);
     }
     return sim.broken[0] == '\0';
 }

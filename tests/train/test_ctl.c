@@ -448,6 +448,49 @@ static void nodes_leave_when_they_are_asked_to(void **state)
     fleet_end(&fleet);
 }
 
+static void a_token_is_enough_on_another_machine(void **state)
+{
+    struct launched ctl = {0};
+    struct fleet fleet;
+    const char *token;
+
+    (void)state;
+    fleet_begin_tcp(&fleet);
+    token = argument("--token-file=%s", in_work("token"));
+    support_write_file(in_work("token"), getenv("CDDP_TOKEN"), 32);
+    assert_int_equal(chmod(in_work("token"), 0600), 0);
+    for (int i = 0; i < 2; i++) {
+        START(&fleet, i, "1:2", argument("%d", i), "--nproc", "1", LONG_RUN,
+              run_dir_argument("remote"));
+    }
+    launcher_await_text(in_work("remote"), "metrics.jsonl", "\"step\":1,");
+    CTL_GIVES(&ctl, 0, token, fleet.url, "status");
+    assert_out(&ctl, "generation 0  2 ranks on 2 nodes");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, token, fleet.url, "checkpoint");
+    assert_int_equal(access(in_work("remote/checkpoints/latest"), F_OK), 0);
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, token, fleet.url, "remove", "node:1");
+    assert_out(&ctl, ": 1 rank on 1 node");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 1, token, fleet.url, "remove", "node:0");
+    launcher_end(&ctl);
+    support_write_file(in_work("token"), "another-secret-which-is-long-too", 32);
+    CTL_GIVES(&ctl, 1, token, fleet.url, "stop");
+    launcher_end(&ctl);
+    support_write_file(in_work("token"), getenv("CDDP_TOKEN"), 32);
+    CTL_GIVES(&ctl, 0, token, fleet.url, "stop");
+    assert_out(&ctl, "status 3");
+    launcher_end(&ctl);
+    for (int i = 0; i < 2; i++) {
+        launcher_wait(&fleet.nodes[i]);
+        assert_int_equal(fleet.nodes[i].exit_status, 3);
+    }
+    CTL_GIVES(&ctl, 3, "--timeout=0.5", token, fleet.url, "status");
+    launcher_end(&ctl);
+    fleet_end(&fleet);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +506,7 @@ int main(void)
         cmocka_unit_test(the_number_of_ranks_changes),
         cmocka_unit_test(a_configuration_that_cannot_have_more_ranks_keeps_its_job),
         cmocka_unit_test(nodes_leave_when_they_are_asked_to),
+        cmocka_unit_test(a_token_is_enough_on_another_machine),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);

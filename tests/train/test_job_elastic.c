@@ -212,6 +212,28 @@ static void a_job_that_is_asked_to_end_while_a_rank_leaves_saves_and_ends(void *
     launcher_end(&job);
 }
 
+/* Of two replicas of a pipeline, three ranks are not left. */
+static void a_pipeline_leaves_as_a_whole(void **state)
+{
+    struct launched job = {0};
+    struct launched whole = {0};
+
+    (void)state;
+    JOB_START(&job, "--elastic", "2:4", "--nproc", "4", ELASTIC_RUN, run_dir_argument("pipeline"),
+              "parallel.pipeline=2");
+    (void)await_generation(&job, "pipeline", 0);
+    signal_rank("pipeline", 3, SIGTERM);
+    assert_int_equal(await_generation(&job, "pipeline", 1).ranks, 2);
+    kill(job.pid, SIGTERM);
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 3);
+    JOB_RUN_WELL(&whole, "--nproc", "4", ELASTIC_RUN, run_dir_argument("whole-pipeline"),
+                 "parallel.pipeline=2", argument("train.max_steps=%d", last_step("pipeline")));
+    assert_same_end_files("pipeline", "whole-pipeline");
+    launcher_end(&whole);
+    launcher_end(&job);
+}
+
 /* Without train.micro_batch, the job says what that means, once. */
 static void a_job_says_once_that_bits_depend_on_ranks(void **state)
 {
@@ -242,6 +264,7 @@ int main(void)
         cmocka_unit_test(two_ranks_leave_at_once),
         cmocka_unit_test(a_rank_dies_while_another_leaves),
         cmocka_unit_test(a_job_that_is_asked_to_end_while_a_rank_leaves_saves_and_ends),
+        cmocka_unit_test(a_pipeline_leaves_as_a_whole),
         cmocka_unit_test(a_job_says_once_that_bits_depend_on_ranks),
     };
 

@@ -4,11 +4,14 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/launcher_report.h"
+#include "base/log.h"
 #include "base/replace.h"
+#include "base/utf8.h"
 #include "train/earlier_run.h"
 #include "train/telemetry/train_report.h"
 
@@ -20,6 +23,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { LEAST_WAIT_MS = 2000 };
 
 static cddp_status put_text(void *context, struct cddpi_writer *writer)
 {
@@ -44,15 +49,46 @@ static cddp_status write_config(const struct cddpi_config *config)
     return status;
 }
 
-/* Wait for the lock: a run that was killed a moment ago may still be ending. */
-static bool lock_soon(int fd)
+/* For how long to wait for the lock. A run that was killed a moment ago may still be ending. The
+ * rank 0 of an earlier generation of this job may stand still with its machine: it ends as soon as
+ * it wakes, but may be in the middle of a checkpoint. The other ranks wait for twice as long. */
+static int64_t patience_ms(void)
+{
+    bool has_earlier = cddpi_env_integer(CDDPI_ENV_GENERATION, 0, INT32_MAX, 0) > 0;
+    int64_t half_ms = cddpi_env_timeout_ms() / 2;
+
+    return has_earlier && half_ms > LEAST_WAIT_MS ? half_ms : LEAST_WAIT_MS;
+}
+
+static void say_wait(const char *dir, int64_t wait_ms)
+{
+    char text[4096 + 256];
+
+    snprintf(text, sizeof text - 1,
+             "cddp-train: %s: rank 0 of an earlier generation, which has not ended, still writes "
+             "there: waiting for it for up to %g s (--timeout)",
+             dir, (double)wait_ms / 1000);
+    cddpi_text_clean(text, sizeof text - 1, false);
+    strcat(text, "\n");
+    cddpi_print(text);
+}
+
+/* Wait for the lock of folder @p dir. */
+static bool lock_soon(const char *dir, int fd)
 {
     const struct timespec pause = {.tv_nsec = 10 * 1000000};
-    int64_t end = cddpi_now_ns() + 2 * (int64_t)1000000000;
+    int64_t begin_ns = cddpi_now_ns();
+    int64_t wait_ms = patience_ms();
+    bool has_said = wait_ms == LEAST_WAIT_MS;
     int result;
 
     while ((result = flock(fd, LOCK_EX | LOCK_NB)) != 0 &&
-           (errno == EWOULDBLOCK || errno == EINTR) && cddpi_now_ns() < end) {
+           (errno == EWOULDBLOCK || errno == EINTR) &&
+           cddpi_now_ns() < begin_ns + wait_ms * 1000000) {
+        if (!has_said && cddpi_now_ns() >= begin_ns + LEAST_WAIT_MS * INT64_C(1000000)) {
+            has_said = true;
+            say_wait(dir, wait_ms);
+        }
         nanosleep(&pause, NULL);
     }
     return result == 0 || errno != EWOULDBLOCK; /* some file systems have no locks */
@@ -81,7 +117,7 @@ cddp_status cddpi_run_dir_hold(const char *dir, DIR **held)
     if (folder == NULL) {
         return status == CDDP_ERR_NOT_FOUND ? CDDP_OK : status; /* locked already, or missing */
     }
-    if (!lock_soon(dirfd(folder))) {
+    if (!lock_soon(dir, dirfd(folder))) {
         closedir(folder);
         return cddpi_fail(
             CDDP_ERR_STATE,

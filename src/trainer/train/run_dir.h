@@ -14,7 +14,8 @@ struct cddpi_trainer;
 /** Lock the run folder, if it exists, until @p held is closed or the process ends in any way. The
  *  lock leaves no file in the folder. Rank 0.
  *  @param held  NULL at first; a folder that is locked already stays locked.
- *  @return CDDP_OK; CDDP_ERR_STATE: another run still holds it after 2 seconds of retries. */
+ *  @return CDDP_OK; CDDP_ERR_STATE: another run still holds it after 2 seconds of retries. In a
+ *  later generation of a job, after half of CDDP_TIMEOUT_MS, since it may be an earlier one. */
 CDDP_CHECKED cddp_status cddpi_run_dir_hold(const char *dir, DIR **held);
 /** Create the run folder, lock it as above, move an earlier run aside (unless this run resumes),
  *  and write train.conf. Rank 0. */
