@@ -30,7 +30,7 @@ END
         test_*': '*)
             program=${name%%: *}
             cat tests/*/meson.build | grep -q "\['${program#test_}'," ||
-                grep -q "^foreach name : .*'${program#test_launcher_}'" tests/meson.build || # beside the launcher's own objects
+                tr '\n' ' ' <tests/meson.build | grep -q "foreach name : \[[^]]*'${program#test_launcher_}'" || # beside the launcher's own objects
                 refuse "Meson runs no $program"
             grep -qs "[(]${name#*: }[,)]" tests/*/"$program.c" || refuse "$program has no case ${name#*: }" ;;
         test_*.py) { [ -f "tests/scripts/$name" ] && grep -q "scripts/$name" tests/meson.build; } ||

@@ -43,9 +43,12 @@ static void read_request(const uint8_t *data, size_t size)
     members.world_size = 2 * NODES;
     if (!cddpi_ctl_decide(&members, &request, true, &event, text)) {
         fuzz_check(text[0] != '\0', "refused without a reason");
-    } else if (event.kind == CDDPI_EVENT_SIZE || event.kind == CDDPI_EVENT_LEAVE) {
-        fuzz_check(event.node > 0 && event.node < NODES, "a node that is none, or that serves");
+    } else if (event.kind == CDDPI_EVENT_SIZE) {
+        fuzz_check(event.node >= 0 && event.node < NODES && event.number > 0,
+                   "no node, or no rank");
     }
+    fuzz_check(event.kind != CDDPI_EVENT_LEAVE || (event.node > 0 && event.node < NODES),
+               "no node, or the one that serves the store");
     (void)cddpi_ctl_has_happened(&members, &request, -1, text);
 }
 

@@ -68,7 +68,7 @@ void sim_group_fail(int generation, int culprit, bool is_silent)
         int id = group->ids[i];
         int64_t delay_ns = sim_between(1, 60) * SIM_MS;
 
-        if (id < 0 || !sim.ranks[id].is_alive || i == culprit) {
+        if (id < 0 || !sim.ranks[id].is_alive) {
             continue;
         }
         if (is_silent || (from >= 0 && !sim_can_reach(sim.ranks[id].host, from))) {
@@ -131,7 +131,7 @@ static bool is_missed(const struct sim_group *group, int obstacle)
     for (int i = 0; i < group->world; i++) {
         const struct sim_rank *rank = &sim.ranks[group->ids[i]];
 
-        if (i != obstacle && rank->is_alive && !sim_is_frozen(rank->host)) {
+        if (i != obstacle && rank->is_alive && !rank->is_stuck && !sim_is_frozen(rank->host)) {
             return true;
         }
     }

@@ -76,7 +76,7 @@ static bool has_to_go_on(const struct cddpi_node_event *end)
         return false;
     }
     return sim.cause.harm == SIM_KILL_RANK
-               ? may_restart
+               ? may_restart && end->exit_status != CDDPI_TOO_FEW
                : sim.plan.is_elastic && end->exit_status != CDDPI_TOO_FEW;
 }
 
