@@ -63,6 +63,8 @@ def run(bench, rounds, quick):
         conf = gpt if model == "gpt2" else bench.CONF[model]
         bench.say(f"micro_batch: {name}")
         result[name] = measure(bench, conf, batch, (steps[0] // 2, steps[1]) if quick else steps, words, rounds)
+        for who, row in result[name].items(): # a run takes long: what is known survives its end
+            bench.say(f"  {who}: step {100 * (row['step_ms'] - 1):+.1f} %, processor {100 * (row['processor_ms'] - 1):+.1f} %")
     return result
 
 
