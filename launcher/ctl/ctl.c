@@ -42,8 +42,8 @@ struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes)
     const struct cddpi_launch_options *options = &nodes->job->options;
     struct cddpi_ctl *ctl;
 
-    if (nodes->members.self != CDDPI_LEADER) {
-        return NULL;
+    if (nodes->members.self != CDDPI_LEADER && nodes->members.outside_store == NULL) {
+        return NULL; /* rank 0, which reports the run's folder, is never here */
     }
     ctl = cddpi_zalloc(sizeof *ctl);
     if (ctl == NULL || !cddpi_ctl_clients_init(&ctl->clients, take_request, ctl)) {
@@ -144,13 +144,13 @@ static int count_ranks(const struct cddpi_membership *members, const struct cddp
     return ranks;
 }
 
-/* Whether the configuration allows the @p ranks to which @p event leads. If it did not, the next
- * generation could not begin, which would end the job. */
+/* Whether the configuration allows the @p ranks to which @p event leads, if they are more than now.
+ * If they are fewer, node 0 finds a number that the configuration allows. */
 static bool is_valid(const struct cddpi_ctl *ctl, const struct cddpi_node_event *event, int ranks)
 {
     const struct cddpi_job *job = ctl->nodes->job;
 
-    return (event->kind != CDDPI_EVENT_SIZE && event->kind != CDDPI_EVENT_LEAVE) ||
+    return event->kind != CDDPI_EVENT_SIZE || ranks <= ctl->nodes->members.world_size ||
            job->options.config == NULL || cddpi_command_validate(&job->command, ranks) == 0;
 }
 
@@ -292,12 +292,13 @@ void cddpi_ctl_look(struct cddpi_ctl *ctl)
 
 void cddpi_ctl_take_folder(struct cddpi_ctl *ctl, const char *dir)
 {
-    static const struct cddpi_node_event save = {
-        .kind = CDDPI_EVENT_SIGNAL, .node = CDDPI_LEADER, .rank = -1, .number = CDDPI_SAVE_SIGNAL};
+    struct cddpi_node_event save = {
+        .kind = CDDPI_EVENT_SIGNAL, .rank = -1, .number = CDDPI_SAVE_SIGNAL};
 
     if (ctl == NULL) {
         return;
     }
+    save.node = ctl->nodes->members.self;
     if (!cddpi_ctl_socket_is_in(&ctl->clients.socket, dir)) {
         open_in(ctl, dir, true);
     }

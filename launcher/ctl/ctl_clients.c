@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* The numbers of the epoll set: of a client its index. */
-enum { FROM_SOCKET = CDDPI_CTL_CLIENTS, FROM_TIMER };
+enum { FROM_SOCKET = CDDPI_CTL_CLIENTS, FROM_TIMER, AGAIN_MS = 1000 };
 
 static bool watch(struct cddpi_ctl_clients *clients, int fd, uint32_t number)
 {
@@ -157,6 +157,15 @@ static struct cddpi_ctl_client *free_slot(struct cddpi_ctl_clients *clients)
     return NULL;
 }
 
+/* The system has no descriptor or memory for a client that waits: do not try without a pause. */
+static void pause_accepting(struct cddpi_ctl_clients *clients)
+{
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        set_full(clients, true);
+        clients->again_ns = cddpi_deadline_ns(AGAIN_MS);
+    }
+}
+
 static void accept_clients(struct cddpi_ctl_clients *clients)
 {
     for (;;) {
@@ -169,6 +178,7 @@ static void accept_clients(struct cddpi_ctl_clients *clients)
         }
         fd = accept4(clients->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
+            pause_accepting(clients);
             return;
         }
         if (!cddpi_ctl_socket_is_own(fd) ||
@@ -188,6 +198,11 @@ static void keep_deadlines(struct cddpi_ctl_clients *clients)
     int64_t next_ns = 0;
     struct itimerspec when = {.it_value = {0, 0}};
 
+    if (clients->again_ns != 0 && clients->again_ns <= now_ns) {
+        clients->again_ns = 0;
+        set_full(clients, false);
+    }
+    next_ns = clients->again_ns;
     for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) {
         struct cddpi_ctl_client *client = &clients->list[i];
 

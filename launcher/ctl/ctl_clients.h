@@ -28,9 +28,11 @@ struct cddpi_ctl_clients {
     struct cddpi_ctl_client list[CDDPI_CTL_CLIENTS];
     cddpi_ctl_take_fn take;
     void *context;
-    int epoll;    /* of the socket, the clients and the timer: readable when something is due */
-    int timer;    /* ends at the first deadline */
-    bool is_full; /* the socket is not in the epoll set */
+    int epoll;        /* of the socket, the clients and the timer: readable when something is due */
+    int timer;        /* ends at the first deadline */
+    bool is_full;     /* the socket is not in the epoll set */
+    int64_t again_ns; /* when it is put there again, after a lack of descriptors or memory; 0: when
+                         a client is gone */
 };
 
 /** Returns false with errno. Release with cddpi_ctl_clients_fini() only after success. */

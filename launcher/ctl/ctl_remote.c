@@ -15,6 +15,7 @@
 
 enum {
     LOOK_MS = 100,           /* between two looks at the status */
+    ANSWER_MS = 10000,       /* how long the store may take to show it */
     MOST_EVENTS = 100000000, /* where the search for the end of the log gives up */
     JOB_BYTES = 40
 };
@@ -28,8 +29,18 @@ struct cddpi_ctl_remote {
 static cddp_status read_job(struct cddpi_ctl_remote *remote, const char *url)
 {
     void *id = NULL;
+    void *outside = NULL;
     cddp_status status = cddp_store_try_get(remote->store, CDDPI_PLACE_JOB_KEY, &id, NULL);
 
+    if (cddp_store_try_get(remote->store, CDDPI_PLACE_OUTSIDE_KEY, &outside, NULL) == CDDP_OK) {
+        cddp_free(outside);
+        cddp_free(id);
+        return cddpi_fail(
+            CDDP_ERR_UNAVAILABLE,
+            "%s is served by cddp-run --store, which does not know what its job does: "
+            "give cddp-ctl the run's folder, on the machine of rank 0",
+            url);
+    }
     if (status == CDDP_ERR_NOT_FOUND || (status == CDDP_OK && strlen(id) >= JOB_BYTES)) {
         status = cddpi_fail(CDDP_ERR_NOT_FOUND, "%s is not the store of a job of several machines",
                             url);
@@ -93,7 +104,8 @@ static cddp_status read_answer(struct cddpi_ctl_remote *remote, const char *name
 }
 
 /* Append @p event to the job's log: under the first number that is not used yet. */
-static cddp_status publish(struct cddpi_ctl_remote *remote, const struct cddpi_node_event *event)
+static cddp_status publish(struct cddpi_ctl_remote *remote, const struct cddpi_node_event *event,
+                           int64_t deadline_ns)
 {
     struct cddpi_wire_buffer message = {NULL, 0, 0};
     bool is_taken = false;
@@ -105,6 +117,10 @@ static cddp_status publish(struct cddpi_ctl_remote *remote, const struct cddpi_n
         snprintf(key, sizeof key, "%s/event/%lld", remote->job, (long long)number);
         status = cddp_store_compare_set(remote->store, key, NULL, 0, message.data, message.bytes,
                                         &is_taken, NULL, NULL);
+        if (status == CDDP_OK && !is_taken && cddpi_left_ms(deadline_ns) == 0) {
+            status = cddpi_fail(CDDP_ERR_TIMEOUT, "the job's log is longer than could be read in "
+                                                  "time (--timeout)");
+        }
     }
     cddpi_buffer_fini(&message);
     return status;
@@ -142,14 +158,18 @@ static cddp_status await(struct cddpi_ctl_remote *remote, const struct cddpi_ctl
         if (status != CDDP_ERR_TIMEOUT) {
             return status;
         }
-        CDDPI_TRY(read_answer(remote, CDDPI_CTL_STATUS_NAME, LOOK_MS, out));
-        if (has_happened(remote, request, out, before, text, &is_done)) {
+        status = read_answer(remote, CDDPI_CTL_STATUS_NAME, ANSWER_MS, out);
+        if (status != CDDP_OK && status != CDDP_ERR_TIMEOUT) {
+            return status;
+        }
+        if (status == CDDP_OK && has_happened(remote, request, out, before, text, &is_done)) {
             out->is_done = is_done;
             snprintf(out->text, sizeof out->text, "%s", text);
             return CDDP_OK;
         }
     } while (cddpi_left_ms(deadline_ns) > 0);
-    return cddpi_fail(CDDP_ERR_TIMEOUT, "it has not happened in time (--timeout)");
+    return cddpi_fail(CDDP_ERR_TIMEOUT,
+                      "it has not happened in time (--timeout), and may still happen");
 }
 
 /* A host is named: from now on its node's number counts. */
@@ -180,7 +200,7 @@ cddp_status cddpi_ctl_remote_ask(struct cddpi_ctl_remote *remote,
     }
     event.generation = out->generation > 0 ? out->generation : 0;
     if (event.kind != CDDPI_EVENT_NONE) {
-        CDDPI_TRY(publish(remote, &event));
+        CDDPI_TRY(publish(remote, &event, deadline_ns));
     }
     name_node(&wish, &event);
     return await(remote, &wish, deadline_ns, out);

@@ -48,10 +48,16 @@ static bool resize(struct wish *wish, const struct cddpi_job_member *member, int
     return publish(wish, CDDPI_EVENT_SIZE, member->node, nproc);
 }
 
+/* The node that tells the others of a signal; from another machine, node 0. */
+static int teller(const struct wish *wish)
+{
+    return wish->members->self >= 0 ? wish->members->self : CDDPI_LEADER;
+}
+
 static bool save(struct wish *wish)
 {
     return wish->trains
-               ? publish(wish, CDDPI_EVENT_SIGNAL, CDDPI_LEADER, CDDPI_SAVE_SIGNAL)
+               ? publish(wish, CDDPI_EVENT_SIGNAL, teller(wish), CDDPI_SAVE_SIGNAL)
                : refuse(wish, "the ranks of this job are another program than cddp-train, which "
                               "alone can write a checkpoint when it is asked to");
 }
@@ -60,7 +66,7 @@ static bool save(struct wish *wish)
 static bool stop(struct wish *wish)
 {
     return wish->members->asked_signal != 0 ||
-           publish(wish, CDDPI_EVENT_SIGNAL, CDDPI_LEADER, SIGTERM);
+           publish(wish, CDDPI_EVENT_SIGNAL, teller(wish), SIGTERM);
 }
 
 static bool add(struct wish *wish)
@@ -96,7 +102,7 @@ static bool leave(struct wish *wish, const struct cddpi_job_member *member)
 {
     const struct cddpi_membership *members = wish->members;
 
-    if (member->node == CDDPI_LEADER) {
+    if (member->node == CDDPI_LEADER && members->outside_store == NULL) {
         return refuse(wish, "node 0 serves the job's store, so it cannot leave: `cddp-ctl RUN "
                             "stop` ends the job");
     }

@@ -38,9 +38,10 @@ static bool is_answered(int folder)
 {
     struct sockaddr_un address = address_in(folder);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool is_answered = fd >= 0 &&
-                       (connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ||
-                        errno == EAGAIN);
+    /* another user's or program's socket fails with another error */
+    bool is_answered = fd < 0 ||
+                       connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ||
+                       errno != ECONNREFUSED;
 
     cddpi_fd_close(&fd);
     return is_answered;
@@ -151,7 +152,10 @@ static cddp_status connect_in(int fd, int folder, const char *dir)
         return CDDP_OK;
     }
     if (errno == ENOENT) {
-        return cddpi_fail(CDDP_ERR_NOT_FOUND, "no job runs in %s", dir);
+        return cddpi_fail(CDDP_ERR_NOT_FOUND,
+                          "no job runs in %s, or its rank 0 has not begun yet, or cddp-run could "
+                          "not make " CDDPI_CTL_SOCKET " there",
+                          dir);
     }
     if (errno == ECONNREFUSED) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND,
@@ -182,6 +186,10 @@ cddp_status cddpi_ctl_socket_connect(const char *dir, uint32_t timeout_ms, int *
         status = connect_in(fd, folder, dir);
     }
     cddpi_fd_close(&folder);
+    if (status == CDDP_OK && geteuid() != 0 && !cddpi_ctl_socket_is_own(fd)) {
+        status = cddpi_fail(CDDP_ERR_STATE,
+                            "%s/" CDDPI_CTL_SOCKET " belongs to a process of another user", dir);
+    }
     if (status != CDDP_OK) {
         cddpi_fd_close(&fd);
         return status;

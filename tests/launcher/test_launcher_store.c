@@ -285,6 +285,56 @@ static void with_micro_batches_the_bits_are_those_of_the_undisturbed_run(void **
     fleet_end(&fleet);
 }
 
+/* Run cddp-ctl on the folder of the run until it ends with @p status and has printed @p text. */
+static void await_ctl(const char *run_dir, const char *command, int status, const char *text)
+{
+    for (int ms = 0;; ms += 50) {
+        struct launched ctl = {.dir = NULL};
+        bool is_so;
+
+        launcher_start_program(&ctl, launcher_path("launcher/cddp-ctl"),
+                               (const char *const[]){run_dir, command, NULL});
+        launcher_wait(&ctl);
+        is_so = ctl.exit_status == status && strstr(ctl.out, text) != NULL;
+        if (!is_so && ms >= SUPPORT_LIMIT_S * 1000) {
+            fail_msg("status %d: %s%s", ctl.exit_status, ctl.out, ctl.err);
+        }
+        launcher_end(&ctl);
+        if (is_so) {
+            return;
+        }
+        support_sleep_ms(50);
+    }
+}
+
+static void cddp_ctl_follows_rank_0_to_the_next_node(void **state)
+{
+    static const char conf[] =
+        "data = { type = \"synthetic\"; samples = 240; classes = 4; image = [1, 8, 8]; };\n"
+        "model = { type = \"mlp\"; hidden = [24]; };\n"
+        "train = { epochs = 100000000; batch_size = 24; micro_batch = 3; checkpoint_seconds = 0.0;"
+        " eval_epochs = 100000000; };\n"
+        "optimizer = { type = \"sgd\"; lr = 0.05; };\n";
+    struct fleet fleet;
+    char path[2][4300];
+
+    (void)state;
+    begin(&fleet);
+    launcher_write(fleet.folder, "t.conf", conf);
+    snprintf(path[0], sizeof path[0], "%s/t.conf", fleet.folder);
+    snprintf(path[1], sizeof path[1], "%s/run", fleet.folder);
+    START(&fleet, 0, "1:2", "0", "--nproc", "1", "--run-dir", path[1], path[0]);
+    START(&fleet, 1, "1:2", "1", "--nproc", "1", "--run-dir", path[1], path[0]);
+    await_ctl(path[1], "status", 0, "generation 0");
+    kill(fleet.nodes[0].pid, SIGKILL);
+    launcher_wait(&fleet.nodes[0]);
+    await_ctl(path[1], "status", 0, "generation 1");
+    await_ctl(path[1], "stop", 0, "");
+    assert_ends(&fleet, 1, 3);
+    assert_ends(&fleet, STORE, 3);
+    fleet_end(&fleet);
+}
+
 static void what_a_store_cannot_do_is_refused(void **state)
 {
     static const struct {
@@ -324,6 +374,7 @@ int main(void)
         cmocka_unit_test(a_signal_to_the_store_ends_the_job_with_a_checkpoint),
         cmocka_unit_test(a_fixed_job_ends_with_node_0),
         cmocka_unit_test(with_micro_batches_the_bits_are_those_of_the_undisturbed_run),
+        cmocka_unit_test(cddp_ctl_follows_rank_0_to_the_next_node),
         cmocka_unit_test(what_a_store_cannot_do_is_refused),
     };
 
