@@ -87,9 +87,19 @@ static cddp_status read_key(struct job_store *store, const char *name, void **ou
     return cddp_store_try_get(store->client, key, out_value, out_bytes);
 }
 
+static bool has_key(struct job_store *store, const char *name)
+{
+    void *value = NULL;
+    bool is_there = read_key(store, name, &value, NULL) == CDDP_OK;
+
+    cddp_free(value);
+    return is_there;
+}
+
 /* Wait until node 0 has answered the nodes that meet. */
 static cddp_status await_plan(struct job_store *store, struct cddpi_node_plan *out)
 {
+    int64_t deadline_ns = CDDPI_JOB_NEVER; /* none, before node 0 has come */
     void *value = NULL;
     size_t bytes = 0;
     cddp_status status;
@@ -98,6 +108,16 @@ static cddp_status await_plan(struct job_store *store, struct cddpi_node_plan *o
         tell_refused(store);
         if (store->wait->is_over) {
             return cddpi_wait_fail(store->wait);
+        }
+        if (deadline_ns == CDDPI_JOB_NEVER && has_key(store, "node/0")) {
+            deadline_ns = cddpi_deadline_ns(cddpi_place_timeout_ms(&store->job->options)) +
+                          2 * CDDPI_READ_MS * INT64_C(1000000);
+        }
+        if (deadline_ns != CDDPI_JOB_NEVER && cddpi_left_ms(deadline_ns) == 0) {
+            return cddpi_fail(CDDP_ERR_TIMEOUT,
+                              "node 0 has come, and has not begun the job within %g s (--timeout): "
+                              "start this store again, and then the nodes",
+                              cddpi_place_timeout_ms(&store->job->options) / 1000.0);
         }
         (void)cddpi_wait_for(store->wait, -1,
                              LOOK_MS); /* then look again: the job may have begun */
@@ -225,6 +245,9 @@ static int serve_on(struct job_store *store)
 
         while (cddpi_node_link_next(nodes->link, &event)) {
             cddpi_nodes_take(nodes, &event, wait->output);
+            if (event.kind == CDDPI_EVENT_START) {
+                cddpi_rendezvous_forget(&store->job->rendezvous, nodes->members.generation);
+            }
             if (event.kind == CDDPI_EVENT_CUT) {
                 return 1;
             }

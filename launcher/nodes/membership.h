@@ -5,7 +5,7 @@
  *
  * All nodes of a job receive the same events in the same order (the job's log, node_link.h), so
  * they know the same. One node leads: it decides, by publishing events; the others follow. That is
- * node 0 or, if the job's store is in a process of its own, the lowest that is left
+ * node 0 or, if the job's store is in a process of its own, the first that is left
  * (membership_leads.c). A job on one machine has one node, whose log is a queue in the same
  * process. One thread uses it. */
 #ifndef CDDPI_LAUNCHER_MEMBERSHIP_H
@@ -90,7 +90,8 @@ struct cddpi_membership {
     struct cddpi_node_event start;   /* the last START */
     struct cddpi_node_event change;  /* CHANGE: the ranks save and end, since members change */
     struct cddpi_node_event end;
-    int asked_signal; /* a signal asked the job to end; 0: none */
+    int asked_signal;  /* a signal asked the job to end; 0: none */
+    bool is_preempted; /* SIGUSR1 was sent to all ranks: if they save and end, the job ends */
     bool is_expelled; /* this node stood still, the others went on without it, and the user knows */
     bool is_cut;      /* no more events arrive: the store is gone */
     bool has_left;    /* this node left the job when it was asked to */

@@ -269,6 +269,17 @@ static bool has_lost_some(const struct cddpi_membership *members)
     return false;
 }
 
+/* Whether a node of this generation is lost, also after its ranks have ended. */
+static bool is_short_of_nodes(const struct cddpi_membership *members)
+{
+    for (int i = 0; i < members->count; i++) {
+        if (members->list[i].ranks > 0 && members->list[i].is_lost) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The generation has ended on all nodes: go on with other members, restart, or end the job. */
 static void conclude(struct member_step *step)
 {
@@ -284,7 +295,8 @@ static void conclude(struct member_step *step)
     if (members->asked_signal != 0 && members->all.exit_status == 128 + members->asked_signal) {
         members->all.exit_status = status_of_signal(members);
     }
-    if (members->asked_signal != 0 || (members->all.exit_status == 0 && !has_lost)) {
+    if (members->asked_signal != 0 || (members->all.exit_status == 0 && !has_lost) ||
+        (members->is_preempted && members->all.exit_status == CDDPI_STOPPED_EARLY)) {
         cddpi_leader_end(step, members->all.exit_status);
         return;
     }
@@ -301,7 +313,8 @@ static void conclude(struct member_step *step)
         start_or_gather(step);
         return;
     }
-    members->all.may_restart = members->all.may_restart && !has_lost;
+    members->all.may_restart = members->all.may_restart && !has_lost &&
+                               (members->is_elastic || !is_short_of_nodes(members));
     next = cddpi_restarts_next(&members->restarts,
                                members->max_restarts < 0 ? -1 : members->max_restarts,
                                &members->all, lived_ms, &pause_ms);
@@ -335,7 +348,8 @@ static bool end_early(struct member_step *step)
         cddpi_leader_end(step, members->all.exit_status != 0 ? members->all.exit_status : 1);
     } else if (members->asked_signal != 0) {
         cddpi_leader_end(step, status_of_signal(members));
-    } else if (!members->is_elastic && members->failure.kind == CDDPI_EVENT_LOST) {
+    } else if (!members->is_elastic &&
+               (members->failure.kind == CDDPI_EVENT_LOST || is_short_of_nodes(members))) {
         cddpi_leader_end(step, members->all.exit_status != 0 ? members->all.exit_status : 1);
     } else {
         return false;

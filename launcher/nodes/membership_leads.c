@@ -1,6 +1,7 @@
 /* membership_leads.c - owns which node leads. Node 0 serves the job's store and leads, unless the
- * store is in a process of its own (cddp-run --store). Then the lowest node leads, and when it is
- * lost or leaves, the next one does.
+ * store is in a process of its own (cddp-run --store). Then the first node of the list leads, and
+ * when it is lost or leaves, the next one does. It is the one that came first, so it takes part in
+ * each generation, and has rank 0: a leader without ranks could not let members change.
  *
  * Who leads is a function of the log up to an event, so all nodes agree on it without asking each
  * other: they may only be late. What a node has decided counts if that node leads where the
@@ -17,9 +18,7 @@ int cddpi_member_leader(const struct cddpi_membership *members)
     for (int i = 0; i < members->count; i++) {
         const struct cddpi_job_member *member = &members->list[i];
 
-        if (member->is_there &&
-            (leader == NULL || (leader->is_leaving && !member->is_leaving) ||
-             (leader->is_leaving == member->is_leaving && member->node < leader->node))) {
+        if (member->is_there && (leader == NULL || (leader->is_leaving && !member->is_leaving))) {
             leader = member;
         }
     }

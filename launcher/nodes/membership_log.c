@@ -176,6 +176,7 @@ static void take_signal(struct member_step *step, const struct cddpi_node_event 
     if (asks_to_end(event->number)) {
         members->asked_signal = event->number;
     }
+    members->is_preempted = members->is_preempted || event->number == SIGUSR1;
     if (members->phase == CDDPI_MEMBERS_RUN) {
         cddpi_member_tell_signal(step, event->number, event->node);
     }
@@ -352,7 +353,7 @@ void cddpi_member_hear(struct member_step *step)
         take_leave(step, member);
         break;
     case CDDPI_EVENT_SIZE:
-        if (event->number > 0) {
+        if (event->number > 0 && member != NULL) {
             member->nproc = event->number;
             members->leaving_rank = event->rank;
         }

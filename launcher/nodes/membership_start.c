@@ -95,7 +95,8 @@ static void note_restart(struct member_step *step, const struct cddpi_node_event
     int64_t lived_ms = (step->event->now_ns - members->start_ns) / 1000000;
     int64_t pause_ms;
 
-    if (members->outside_store != NULL && start->node != members->self) {
+    if (members->outside_store != NULL && start->node != members->self &&
+        cddpi_member_own(members) != NULL) { /* of what happened before it came it knows no times */
         (void)cddpi_restarts_next(&members->restarts, -1, &outcome, lived_ms, &pause_ms);
     }
 }
@@ -172,7 +173,7 @@ void cddpi_member_take_start(struct member_step *step, const struct cddpi_node_e
         return;
     }
     members->phase = CDDPI_MEMBERS_AWAIT;
-    if (own != NULL && own->is_there) {
+    if (own != NULL && own->is_there && members->nodes >= members->most) {
         cddpi_member_say(step, "the job has its %d node%s: this one waits until one of them leaves",
                          members->nodes, members->nodes == 1 ? "" : "s");
     }

@@ -55,6 +55,11 @@ static void wait_once(struct cddpi_nodes *nodes)
     } else if (!goes_on) {
         CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_ORPHANED);
     }
+    if (wait->announced != 0) {
+        number = wait->announced;
+        wait->announced = 0;
+        CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_SIGNALLED, .number = number);
+    }
     cddpi_ctl_serve(nodes->ctl);
     cddpi_nodes_hear(nodes);
     CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_TIME);

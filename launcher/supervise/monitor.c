@@ -279,10 +279,14 @@ static void take_signal(struct cddpi_wait *wait)
 {
     struct signalfd_siginfo got;
 
-    if (read(wait->signal_fd, &got, sizeof got) == (ssize_t)sizeof got &&
-        sigismember(&wait->monitor->ending, (int)got.ssi_signo) == 1) {
+    if (read(wait->signal_fd, &got, sizeof got) != (ssize_t)sizeof got) {
+        return;
+    }
+    if (sigismember(&wait->monitor->ending, (int)got.ssi_signo) == 1) {
         wait->number = (int)got.ssi_signo;
         wait->is_over = true;
+    } else if (got.ssi_signo == SIGUSR1) {
+        wait->announced = SIGUSR1;
     }
 }
 

@@ -45,6 +45,7 @@ struct cddpi_wait {
     int head_fd;      /* end of file when the cddp-run that started this one is gone; -1: none */
     int64_t began_ns; /* start of the whole wait, for messages */
     int number;       /* the signal that asked the job to end; 0: none */
+    int announced;    /* SIGUSR1, by which schedulers announce an end; 0: it has not come */
     bool is_over;     /* the job has to end */
     struct cddpi_output *output; /* for messages meanwhile */
 };

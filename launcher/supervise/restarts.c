@@ -15,7 +15,7 @@ enum cddpi_restart cddpi_restarts_next(struct cddpi_restarts *restarts, int most
         return CDDPI_RESTART_NOT;
     }
     restarts->fruitless = was_fruitless ? restarts->fruitless + 1 : 0;
-    if (restarts->fruitless == CDDPI_MOST_FRUITLESS) {
+    if (restarts->fruitless >= CDDPI_MOST_FRUITLESS) {
         return CDDPI_RESTART_GIVE_UP;
     }
     restarts->made++;

@@ -349,8 +349,9 @@ static void finish_generation(struct cddpi_supervision *run)
                                &run->monitor->ending, &number)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
     }
-    if (number != 0) {
+    if (number != 0) { /* the ranks' machine forbids a restart, the members' ends the job */
         CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = number, .node = -1);
+        CDDPI_MEMBERS_FEED(run->job->nodes, .kind = CDDPI_MEMBERS_SIGNALLED, .number = number);
     }
     /* reserve the descriptors that are closed now for the next generation, before a client of the
      * store takes them */
@@ -391,6 +392,16 @@ static bool watch_nodes(struct cddpi_supervision *run)
                                     CDDPI_FROM_NODES, 0) &&
             (job->head_fd < 0 ||
              cddpi_supervision_watch(run, job->head_fd, EPOLLIN, CDDPI_FROM_HEAD, 0)));
+}
+
+/* The ranks here cannot be started: tell the other nodes, whose ranks would wait for them. */
+static void tell_unprepared(const struct cddpi_job *job)
+{
+    if (job->nodes->link != NULL) {
+        CDDPI_PUBLISH(job->nodes->link, .kind = CDDPI_EVENT_FAILURE, .generation = job->generation,
+                      .node = job->nodes->members.self, .exit_status = 1,
+                      .text = "its ranks cannot be started");
+    }
 }
 
 /* Set the initial state of the state machine. */
@@ -461,6 +472,8 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
             turn_once(&run);
         }
         finish_generation(&run);
+    } else {
+        tell_unprepared(job);
     }
     job->nodes->run = NULL;
     if (run.reports >= 0) {

@@ -270,6 +270,75 @@ static void a_fixed_job_ends_with_a_lost_node(void **state)
     assert_over(2, 1);
 }
 
+/* A machine that goes down: its ranks are killed first, and its cddp-run a moment later. */
+static void a_fixed_job_ends_if_a_node_is_lost_after_its_ranks(void **state)
+{
+    (void)state;
+    begin(2, 2, 2);
+    nodes[0].members.max_restarts = nodes[1].members.max_restarts = 3;
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
+                                      .node = 1,
+                                      .rank = 2,
+                                      .exit_status = 137,
+                                      .may_restart = true});
+    settle();
+    end_ranks(1, 137, false);
+    lose(1);
+    end_ranks(0, 143, false);
+    wait_ms(1);
+    assert_over(0, 137);
+}
+
+/* Slurm announces the end of its time to cddp-run, which tells all ranks. */
+static void ranks_that_save_since_the_time_is_over_are_not_started_again(void **state)
+{
+    (void)state;
+    begin(2, 2, 2);
+    nodes[0].members.max_restarts = nodes[1].members.max_restarts = 3;
+    send_signal(1, SIGUSR1);
+    assert_int_equal(nodes[0].told.number, SIGUSR1);
+    append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
+                                      .node = 0,
+                                      .rank = 0,
+                                      .exit_status = CDDPI_STOPPED_EARLY,
+                                      .may_restart = true});
+    settle();
+    end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    wait_ms(1);
+    assert_over(0, CDDPI_STOPPED_EARLY);
+    assert_over(1, CDDPI_STOPPED_EARLY);
+}
+
+/* Which may have a lower number than those that run. */
+static void a_late_node_does_not_lead_those_that_came_before(void **state)
+{
+    (void)state;
+    begin_outside(2, 1, 3);
+    for (int i = 0; i < 2; i++) { /* nodes 1 and 2 were the first */
+        for (int k = 0; k < 2; k++) {
+            nodes[i].list[k].node++;
+        }
+    }
+    nodes[2] = nodes[1];
+    nodes[1] = nodes[0];
+    nodes[0] = (struct node){.is_alive = false};
+    for (int i = 1; i < 3; i++) {
+        nodes[i].members.list = nodes[i].list;
+        nodes[i].members.self = i;
+    }
+    append(&(struct cddpi_node_event){
+        .kind = CDDPI_EVENT_JOIN, .node = 0, .number = 2, .rank = -1, .text = "late"});
+    settle();
+    wait_ms(5000);
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
+    end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    end_ranks(2, CDDPI_STOPPED_EARLY, true);
+    assert_runs(1, 1, 0, 6);
+    assert_runs(2, 1, 2, 6);
+}
+
 static void a_late_node_is_let_in_at_a_step_that_is_saved(void **state)
 {
     (void)state;
@@ -893,6 +962,9 @@ int main(void)
         cmocka_unit_test(all_nodes_run_the_first_generation_and_end_with_it),
         cmocka_unit_test(the_rest_go_on_without_a_lost_node),
         cmocka_unit_test(a_fixed_job_ends_with_a_lost_node),
+        cmocka_unit_test(a_fixed_job_ends_if_a_node_is_lost_after_its_ranks),
+        cmocka_unit_test(ranks_that_save_since_the_time_is_over_are_not_started_again),
+        cmocka_unit_test(a_late_node_does_not_lead_those_that_came_before),
         cmocka_unit_test(a_late_node_is_let_in_at_a_step_that_is_saved),
         cmocka_unit_test(a_node_that_is_asked_to_leave_ends_with_status_3),
         cmocka_unit_test(too_few_nodes_wait_for_others_and_end_with_status_4),
