@@ -109,6 +109,7 @@ cddp_status cddpi_ctl_socket_listen(const char *dir, bool is_locked, struct cddp
     }
     made.device = info.st_dev;
     made.inode = info.st_ino;
+    made.made = info.st_ctim;
     *out = made;
     return CDDP_OK;
 
@@ -123,7 +124,9 @@ static bool is_there(const struct cddpi_ctl_socket *socket, int folder)
     struct stat info;
 
     return fstatat(folder, CDDPI_CTL_SOCKET, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-           info.st_dev == socket->device && info.st_ino == socket->inode;
+           info.st_dev == socket->device && info.st_ino == socket->inode &&
+           info.st_ctim.tv_sec == socket->made.tv_sec &&
+           info.st_ctim.tv_nsec == socket->made.tv_nsec;
 }
 
 void cddpi_ctl_socket_close(struct cddpi_ctl_socket *socket)

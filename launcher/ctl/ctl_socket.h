@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #define CDDPI_CTL_SOCKET "ctl.sock"
 
@@ -15,8 +16,11 @@
 struct cddpi_ctl_socket {
     int fd;     /* -1: none; non-blocking */
     int folder; /* -1: none */
+    /* Of the socket's file. A file system gives the number of a file that is removed to the next
+     * one, so the time belongs to its name. */
     dev_t device;
-    ino_t inode; /* of the socket's file */
+    ino_t inode;
+    struct timespec made;
 };
 
 /** Listen in the folder @p dir. What a killed cddp-run has left there is replaced.
