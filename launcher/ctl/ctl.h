@@ -1,7 +1,8 @@
 /* ctl.h - serves cddp-ctl within cddp-run: a socket in the run folder takes requests about the job.
- * It never waits: descriptors do not block, lengths are bounded, and a client that does not send
- * its request in time is dropped. The supervising thread calls it whenever the descriptor is
- * readable. All functions accept NULL: a cddp-run that serves none. */
+ * It does not wait for clients: descriptors do not block, lengths are bounded, and a client that
+ * does not send its request in time is dropped. To add ranks, it asks cddp-train whether the
+ * configuration allows them, for a minute at most. The supervising thread calls it whenever the
+ * descriptor is readable. All functions accept NULL: a cddp-run that serves none. */
 #ifndef CDDPI_LAUNCHER_CTL_H
 #define CDDPI_LAUNCHER_CTL_H
 

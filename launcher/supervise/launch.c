@@ -348,10 +348,10 @@ static cddp_status read_token(struct cddpi_job *job)
     }
     if (strncmp(options->rdzv, "tcp://", 6) == 0 && token[0] == '\0') {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "--rdzv %s: other machines can reach this store, so the job needs a "
+                          "%s %s: other machines can reach this store, so the job needs a "
                           "secret. Make one (openssl rand -hex 16 >FILE; chmod 600 FILE), copy the "
                           "file to all nodes and give --token-file FILE, or set CDDP_TOKEN",
-                          options->rdzv);
+                          options->store != NULL ? "--store" : "--rdzv", options->rdzv);
     }
     return options->is_agent ? CDDP_OK : cddpi_token_suits(token, options->rdzv);
 }
