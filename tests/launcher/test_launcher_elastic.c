@@ -218,7 +218,7 @@ static void a_late_node_that_differs_is_refused_and_the_job_goes_on(void **state
 {
     static const struct {
         const char *nnodes;
-        const char *rest[8];
+        const char *rest[9]; /* ended by NULL */
         const char *text;
     } rows[] = {
         {"2:2", {"--nproc", "1", "--", "echo", "hello"}, "was started to run something else"},
