@@ -329,6 +329,8 @@ static void cddp_ctl_follows_rank_0_to_the_next_node(void **state)
     kill(fleet.nodes[0].pid, SIGKILL);
     launcher_wait(&fleet.nodes[0]);
     await_ctl(path[1], "status", 0, "generation 1");
+    await_ctl(path[1], "checkpoint", 0,
+              ""); /* now it trains: earlier, a signal would just end it */
     await_ctl(path[1], "stop", 0, "");
     assert_ends(&fleet, 1, 3);
     assert_ends(&fleet, STORE, 3);
