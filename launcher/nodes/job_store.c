@@ -179,7 +179,8 @@ static int count_there(const struct cddpi_membership *members)
     return count;
 }
 
-/* A signal was sent to this process: the job is asked to end, and ends. */
+/* A signal was sent to this process: the job is asked to end, and ends. Nodes tell second requests
+ * from the same one. */
 static void ask_to_end(struct job_store *store, int number)
 {
     store->is_asked = true;
@@ -252,8 +253,8 @@ static int serve_on(struct job_store *store)
                 return 1;
             }
         }
-        if (!goes_on && (wait->number == 0 || store->is_asked)) {
-            return wait->number != 0 ? 128 + wait->number : 1;
+        if (!goes_on && wait->number == 0) {
+            return 1;
         }
         if (!goes_on) {
             ask_to_end(store, wait->number);

@@ -209,6 +209,53 @@ static void a_signal_to_the_store_ends_the_job_with_a_checkpoint(void **state)
     fleet_end(&fleet);
 }
 
+/* Signal the store, once the ranks of all nodes save since it has been signalled before. */
+static void signal_again(struct fleet *fleet, int first, int second)
+{
+    pid_t supervisors[3];
+
+    begin_three(fleet, "1:3", supervisors);
+    launcher_write(fleet->folder, "slow", "");
+    kill(fleet->nodes[STORE].pid, first);
+    for (int rank = 0; rank < 4; rank++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "asked%d", rank);
+        launcher_await_text(fleet->folder, name, "\n");
+    }
+    support_sleep_ms(300); /* so that it is no part of the same request */
+    kill(fleet->nodes[STORE].pid, second);
+}
+
+/* When a terminal closes, the kernel and the shell both send SIGHUP. */
+static void a_hangup_after_a_signal_to_the_store_costs_no_checkpoint(void **state)
+{
+    struct fleet fleet;
+
+    (void)state;
+    signal_again(&fleet, SIGTERM, SIGHUP);
+    launcher_write(fleet.folder, "saved", "");
+    for (int i = 0; i < 3; i++) {
+        assert_ends(&fleet, i, 3);
+    }
+    assert_ends(&fleet, STORE, 3);
+    fleet_end(&fleet);
+}
+
+static void a_second_signal_to_the_store_kills_the_ranks(void **state)
+{
+    struct fleet fleet;
+
+    (void)state;
+    signal_again(&fleet, SIGTERM, SIGTERM);
+    for (int i = 0; i < 3; i++) {
+        assert_ends(&fleet, i, 128 + SIGTERM);
+        assert_err(&fleet.nodes[i], "cddp-run: SIGTERM: killing ");
+    }
+    assert_ends(&fleet, STORE, 128 + SIGTERM);
+    fleet_end(&fleet);
+}
+
 /* Their number is fixed: the job ends. By order of arrival, as the store is none of them. */
 static void a_fixed_job_ends_with_node_0(void **state)
 {
@@ -374,6 +421,8 @@ int main(void)
         cmocka_unit_test(a_node_comes_after_all_have_been_killed),
         cmocka_unit_test(all_end_when_the_store_is_killed),
         cmocka_unit_test(a_signal_to_the_store_ends_the_job_with_a_checkpoint),
+        cmocka_unit_test(a_hangup_after_a_signal_to_the_store_costs_no_checkpoint),
+        cmocka_unit_test(a_second_signal_to_the_store_kills_the_ranks),
         cmocka_unit_test(a_fixed_job_ends_with_node_0),
         cmocka_unit_test(with_micro_batches_the_bits_are_those_of_the_undisturbed_run),
         cmocka_unit_test(cddp_ctl_follows_rank_0_to_the_next_node),
