@@ -107,7 +107,7 @@ static bool is_loopback(const char *rdzv)
     return false;
 }
 
-cddp_status cddpi_token_suits(const char *token, const char *rdzv)
+cddp_status cddpi_token_suits(const char *token, const char *option, const char *rdzv)
 {
     char what[300];
 
@@ -115,7 +115,7 @@ cddp_status cddpi_token_suits(const char *token, const char *rdzv)
         return CDDP_OK;
     }
     if (!is_loopback(rdzv)) {
-        snprintf(what, sizeof what, "--rdzv %.250s", rdzv);
+        snprintf(what, sizeof what, "%s %.250s", option, rdzv);
         return cddpi_token_check(token, what);
     }
     if (strlen(token) < CDDPI_SECRET_LEAST) {

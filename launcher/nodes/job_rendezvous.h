@@ -19,9 +19,9 @@ enum { CDDPI_TOKEN_BYTES = 64 };
 CDDP_CHECKED cddp_status cddpi_token_read(const char *path, char out[CDDPI_TOKEN_BYTES + 1]);
 
 /** Check that @p token, which the user chose ("": none yet), is secret enough for the meeting place
- *  @p rdzv: other machines can reach every store that is not on loopback.
+ *  @p rdzv, which @p option gave: other machines can reach every store that is not on loopback.
  *  @return CDDP_ERR_ARGUMENT; the message says what to do. */
-CDDP_CHECKED cddp_status cddpi_token_suits(const char *token, const char *rdzv);
+CDDP_CHECKED cddp_status cddpi_token_suits(const char *token, const char *option, const char *rdzv);
 
 struct cddpi_job_rendezvous {
     struct cddpi_store_server *server; /* NULL: another cddp-run runs it */

@@ -332,6 +332,7 @@ static int supervise_hosts(const struct cddpi_monitor *monitor, void *argument)
 static cddp_status read_token(struct cddpi_job *job)
 {
     const struct cddpi_launch_options *options = &job->options;
+    const char *option = options->store != NULL ? "--store" : "--rdzv";
     char *token = job->rendezvous.token;
 
     if (options->rdzv == NULL && options->token_file == NULL) {
@@ -351,9 +352,9 @@ static cddp_status read_token(struct cddpi_job *job)
                           "%s %s: other machines can reach this store, so the job needs a "
                           "secret. Make one (openssl rand -hex 16 >FILE; chmod 600 FILE), copy the "
                           "file to all nodes and give --token-file FILE, or set CDDP_TOKEN",
-                          options->store != NULL ? "--store" : "--rdzv", options->rdzv);
+                          option, options->rdzv);
     }
-    return options->is_agent ? CDDP_OK : cddpi_token_suits(token, options->rdzv);
+    return options->is_agent ? CDDP_OK : cddpi_token_suits(token, option, options->rdzv);
 }
 
 /* Export cddp-run's own command line to the ranks, for the message that says how to resume. */

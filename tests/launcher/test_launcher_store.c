@@ -411,6 +411,19 @@ static void what_a_store_cannot_do_is_refused(void **state)
     unsetenv("CDDP_TOKEN");
 }
 
+static void the_message_about_a_token_names_the_option(void **state)
+{
+    struct launched job = {.dir = NULL};
+
+    (void)state;
+    setenv("CDDP_TOKEN", "short", 1);
+    LAUNCH(&job, "--store", "tcp://head:1");
+    assert_int_equal(job.exit_status, 2);
+    assert_err(&job, "cddp-run: --store tcp://head:1: other machines can reach it, and the token");
+    launcher_end(&job);
+    unsetenv("CDDP_TOKEN");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -427,6 +440,7 @@ int main(void)
         cmocka_unit_test(with_micro_batches_the_bits_are_those_of_the_undisturbed_run),
         cmocka_unit_test(cddp_ctl_follows_rank_0_to_the_next_node),
         cmocka_unit_test(what_a_store_cannot_do_is_refused),
+        cmocka_unit_test(the_message_about_a_token_names_the_option),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
