@@ -50,7 +50,6 @@ struct cddpi_job {
     int local_world_size; /* number of ranks on this machine, from first_rank on */
     int first_rank;
     int generation;
-    bool bind;
     int report_fd;            /* ranks report through it that they are still saving; -1: none */
     struct rlimit file_limit; /* the limit that we inherited, which ranks get */
     char log_dir[4096];       /* "": none */

@@ -125,9 +125,6 @@ static cddp_status prepare_job(struct cddpi_job *job)
     }
     CDDPI_TRY(move_cores(job));
     job->world_size = job->local_world_size; /* until other nodes have arrived */
-    job->bind = job->options.bind == CDDPI_BIND_CORE ||
-                (job->options.bind == CDDPI_BIND_AUTO &&
-                 job->cores.core_count >= job->local_world_size);
     return CDDP_OK;
 }
 

@@ -9,8 +9,7 @@
 
 static void print_rank(const struct cddpi_job *job, int rank)
 {
-    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank, job->local_world_size,
-                                                      job->bind);
+    struct cddpi_core_share share = cddpi_worker_cores(job, rank);
     char cores[256];
 
     cddpi_cores_text(&job->cores, &share, cores, sizeof cores);

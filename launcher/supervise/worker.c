@@ -131,12 +131,20 @@ static void add_torchrun(struct environment_list *list, const struct cddpi_job *
                  meet->store[0] != '\0' ? meet->job : "(random)");
 }
 
+struct cddpi_core_share cddpi_worker_cores(const struct cddpi_job *job, int rank)
+{
+    int ranks = job->local_world_size;
+    bool binds = job->options.bind == CDDPI_BIND_CORE ||
+                 (job->options.bind == CDDPI_BIND_AUTO && job->cores.core_count >= ranks);
+
+    return cddpi_cores_share(&job->cores, rank - job->first_rank, ranks, binds);
+}
+
 /* Limit BLAS threads. Otherwise each rank's BLAS would start as many threads as the machine has
  * cores. */
 static void add_threads(struct environment_list *list, const struct cddpi_job *job, int rank)
 {
-    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank - job->first_rank,
-                                                      job->local_world_size, job->bind);
+    struct cddpi_core_share share = cddpi_worker_cores(job, rank);
 
     if (getenv("OMP_NUM_THREADS") != NULL) {
         return; /* OpenBLAS reads it, too */
@@ -237,8 +245,7 @@ static void release_start(struct start *start)
 
 static cddp_status make_mask(struct start *start, const struct cddpi_job *job, int rank)
 {
-    struct cddpi_core_share share = cddpi_cores_share(&job->cores, rank - job->first_rank,
-                                                      job->local_world_size, job->bind);
+    struct cddpi_core_share share = cddpi_worker_cores(job, rank);
     int highest = 0;
 
     if (!share.bound) {

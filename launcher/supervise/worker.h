@@ -14,6 +14,9 @@
  *  @param out  One block; release with cddp_free(). */
 CDDP_CHECKED cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char ***out);
 
+/** The share of this machine's cores that @p rank of this generation gets, as --bind says. */
+struct cddpi_core_share cddpi_worker_cores(const struct cddpi_job *job, int rank);
+
 struct cddpi_worker {
     int rank;
     pid_t pid;   /* also its process group; 0: not started */

@@ -1,6 +1,7 @@
 /* test_launcher_cores.c - which cores ranks get, on machines that we do not have: a few files
  * simulate their /sys. */
 #include "launcher/supervise/rank_gpus.h"
+#include "launcher/supervise/worker.h"
 #include "support/launcher.h"
 
 /* A machine with 2 nodes of 4 cores, whose second threads are numbered 8 to 15. */
@@ -51,6 +52,31 @@ static void siblings_and_nodes_stay_together(void **state)
     assert_share(&cores, 9, 12, false, "0-15", 1);
     assert_share(&cores, 1, 3, false, "0-15", 2);
     cddpi_cores_fini(&cores);
+    support_rmdir(sys);
+}
+
+/* An elastic job's number of ranks changes between generations. */
+static void ranks_are_bound_unless_they_outnumber_the_cores(void **state)
+{
+    static const int all[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static struct cddpi_job job = {.local_world_size = 8};
+    char *sys = make_machine();
+
+    (void)state;
+    assert_int_equal(cddpi_cores_order(sys, all, 16, &job.cores), CDDP_OK);
+    assert_true(cddpi_worker_cores(&job, 7).bound);
+    job.local_world_size = 9;
+    assert_false(cddpi_worker_cores(&job, 8).bound);
+    job.local_world_size = 4;
+    job.first_rank = 9;
+    assert_true(cddpi_worker_cores(&job, 9).bound);
+    assert_int_equal(cddpi_worker_cores(&job, 9).begin, 0);
+    job.options.bind = CDDPI_BIND_NONE;
+    assert_false(cddpi_worker_cores(&job, 9).bound);
+    job.local_world_size = 9;
+    job.options.bind = CDDPI_BIND_CORE;
+    assert_true(cddpi_worker_cores(&job, 17).bound);
+    cddpi_cores_fini(&job.cores);
     support_rmdir(sys);
 }
 
@@ -260,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(siblings_and_nodes_stay_together),
+        cmocka_unit_test(ranks_are_bound_unless_they_outnumber_the_cores),
         cmocka_unit_test(only_allowed_processors_count),
         cmocka_unit_test(without_topology_each_processor_is_a_core),
         cmocka_unit_test(the_shares_of_all_ranks_are_all_cores_once),
