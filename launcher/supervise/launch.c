@@ -249,7 +249,7 @@ static cddp_status open_signals(const struct cddpi_monitor *monitor, int *out)
                                         "that end (does a seccomp filter refuse it?)");
 }
 
-/* The supervisor process. */
+/* The supervisor process, also of --store. */
 static int supervise(const struct cddpi_monitor *monitor, void *argument)
 {
     struct cddpi_job *job = argument;
@@ -276,31 +276,9 @@ static int supervise(const struct cddpi_monitor *monitor, void *argument)
     if (status != CDDP_OK) {
         cddpi_output_say(&output, "%s", cddp_last_error());
     } else {
-        exit_status = job->options.rdzv != NULL ? run_node(job, &wait) : run_alone(job, &wait);
-    }
-    return finish_output(&output, monitor, signal_fd, exit_status);
-}
-
-/* The supervisor process of --store. */
-static int supervise_store(const struct cddpi_monitor *monitor, void *argument)
-{
-    struct cddpi_job *job = argument;
-    struct cddpi_output output;
-    int signal_fd;
-    cddp_status status = open_signals(monitor, &signal_fd);
-    struct cddpi_wait wait = {.monitor = monitor,
-                              .signal_fd = signal_fd,
-                              .head_fd = -1,
-                              .output = &output,
-                              .began_ns = cddpi_now_ns()};
-    int exit_status = 1;
-
-    cddpi_output_init(&output);
-    raise_file_limit(job);
-    if (status == CDDP_OK) {
-        exit_status = cddpi_job_store_run(job, &wait);
-    } else {
-        cddpi_output_say(&output, "%s", cddp_last_error());
+        exit_status = job->options.store != NULL  ? cddpi_job_store_run(job, &wait)
+                      : job->options.rdzv != NULL ? run_node(job, &wait)
+                                                  : run_alone(job, &wait);
     }
     return finish_output(&output, monitor, signal_fd, exit_status);
 }
@@ -445,7 +423,7 @@ static int launch_store(struct cddpi_job *job)
         cddpi_say(stderr, "cddp-run: %s\n", cddp_last_error());
         return exit_status_of(status);
     }
-    return cddpi_monitor_run(supervise_store, job);
+    return cddpi_monitor_run(supervise, job);
 }
 
 int cddpi_launch(const struct cddpi_launch_options *options)
