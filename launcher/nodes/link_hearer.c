@@ -169,7 +169,8 @@ static void judge_peer(struct cddpi_link_state *link, struct cddpi_link_peer *pe
 {
     bool is_heard = answer->status == CDDP_OK && answer->bytes > 0 && hear_beat(peer, answer);
 
-    if (answer->status == CDDP_ERR_NOT_FOUND && link->self < 0 && !link->hearer.has_begun) {
+    if (answer->status == CDDP_ERR_NOT_FOUND && link->self < 0 && !link->has_outside_store &&
+        !link->hearer.has_begun) {
         return; /* the nodes have not met yet; the meeting has its own deadline */
     }
     if (cddpi_silence_look(&peer->silence, is_heard, link->look_ms, link->limit_ms, now->now_ns) ||

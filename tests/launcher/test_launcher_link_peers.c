@@ -165,6 +165,22 @@ static void the_first_cddp_run_misses_nobody_before_the_first_generation(void **
     desk_end(&desk);
 }
 
+/* It begins to watch once they have met: node 0 may be killed before it begins the first
+ * generation, for which all wait. */
+static void the_process_of_an_outside_store_misses_nodes_from_the_start(void **state)
+{
+    (void)state;
+    begin(-1, 2);
+    desk.link.has_outside_store = true;
+    for (int i = 0; i < 100; i++) {
+        depot_beat(&depot, 1, i);
+        desk_look_around(&desk);
+    }
+    assert_int_equal(desk_losses(&desk, 0), 1);
+    assert_int_equal(desk_losses(&desk, 1), 0);
+    desk_end(&desk);
+}
+
 /* It looks at its own sign of life instead. */
 static void a_node_that_watches_nobody_misses_the_store(void **state)
 {
@@ -192,6 +208,7 @@ int main(void)
         cmocka_unit_test(a_node_that_has_left_is_not_missed),
         cmocka_unit_test(after_the_end_nobody_is_missed),
         cmocka_unit_test(the_first_cddp_run_misses_nobody_before_the_first_generation),
+        cmocka_unit_test(the_process_of_an_outside_store_misses_nodes_from_the_start),
         cmocka_unit_test(a_node_that_watches_nobody_misses_the_store),
     };
 
