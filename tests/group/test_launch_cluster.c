@@ -196,6 +196,8 @@ static void pods_of_an_elastic_policy_come_and_go(void **state)
     assert_int_equal(node.least, 1);
     assert_int_equal(node.max_restarts, 3);
     assert_string_equal(node.rdzv, "tcp://job-worker-0:23456");
+    setenv("PET_MAX_RESTARTS", "-1", 1);
+    who_is_no_node(none, "PET_MAX_RESTARTS=-1 is not a whole number from 0");
     unsetenv("PET_MAX_RESTARTS");
     assert_int_equal(cddpi_launch_node_read(&none, &node), CDDP_OK);
     assert_int_equal(node.max_restarts, -1);

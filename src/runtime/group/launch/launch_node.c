@@ -145,8 +145,6 @@ static cddp_status from_claim(const struct cddpi_finding *finding,
                               struct cddpi_launch_node *node)
 {
     const struct cddpi_claim *claim = &finding->claims[finding->chosen];
-    const char *restarts = cddpi_launch_variable("PET_MAX_RESTARTS");
-    int64_t number;
 
     snprintf(node->says, sizeof node->says, "%s", claim->says);
     snprintf(node->unset, sizeof node->unset, "%s", claim->unset);
@@ -167,9 +165,9 @@ static cddp_status from_claim(const struct cddpi_finding *finding,
     node->node = claim->rank;
     node->nodes = claim->size;
     node->least = claim->least;
-    if (claim->least > 0 && restarts != NULL &&
-        cddpi_parse_integer(restarts, 0, INT32_MAX, &number)) {
-        node->max_restarts = (int)number;
+    if (claim->least > 0 && cddpi_launch_has("PET_MAX_RESTARTS")) {
+        CDDPI_TRY(cddpi_launch_number(node->origin, "PET_MAX_RESTARTS", 0, INT32_MAX,
+                                      &node->max_restarts));
     }
     return given->has_rdzv ? CDDP_OK : read_place(finding, node);
 }
