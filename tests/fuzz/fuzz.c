@@ -1,5 +1,8 @@
-/* fuzz.c - files for harnesses, in a folder that is removed when the process ends. */
+/* fuzz.c - files for harnesses, in a folder that is removed when the process ends, and what they
+ * check. */
 #include "fuzz/fuzz.h"
+
+#include "store/message.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,4 +77,15 @@ void fuzz_check(int holds, const char *text)
         fprintf(stderr, "fuzz: %s\n", text);
         abort();
     }
+}
+
+void fuzz_write_again(const struct cddpi_message_form *form, const void *object,
+                      const uint8_t *data, size_t size)
+{
+    struct cddpi_wire_buffer again = {NULL, 0, 0};
+
+    fuzz_check(cddpi_message_encode(form, object, &again) == CDDP_OK, "it cannot be written again");
+    fuzz_check(again.bytes == size && memcmp(again.data, data, size) == 0,
+               "it is not written as it was read");
+    cddpi_buffer_fini(&again);
 }

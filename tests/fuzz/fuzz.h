@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct cddpi_message_form;
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /** A file of exactly these bytes, in a folder of this process's own. Returns its path, which lives
@@ -22,6 +24,10 @@ struct fuzz_part fuzz_next_part(struct fuzz_part *rest);
 
 /** Read each byte, as who uses the data would: a sanitizer sees what is out of bounds. */
 void fuzz_touch(const void *data, size_t size);
+
+/** Check that @p object, read from these bytes, is written as it was read. */
+void fuzz_write_again(const struct cddpi_message_form *form, const void *object,
+                      const uint8_t *data, size_t size);
 
 /** End the process with @p text unless @p holds: what the code under test promises. */
 void fuzz_check(int holds, const char *text);

@@ -5,21 +5,8 @@
 #include "launcher/ctl/ctl_request.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { NODES = 3 };
-
-/* What was read is written as it came. */
-static void write_again(const struct cddpi_message_form *form, const void *object,
-                        const uint8_t *data, size_t size)
-{
-    struct cddpi_wire_buffer again = {NULL, 0, 0};
-
-    fuzz_check(cddpi_message_encode(form, object, &again) == CDDP_OK, "it cannot be written again");
-    fuzz_check(again.bytes == size && memcmp(again.data, data, size) == 0,
-               "it is not written as it was read");
-    cddpi_buffer_fini(&again);
-}
 
 static void read_request(const uint8_t *data, size_t size)
 {
@@ -32,7 +19,7 @@ static void read_request(const uint8_t *data, size_t size)
     if (cddpi_message_decode(&cddpi_ctl_request_form, data, size, &request) != CDDP_OK) {
         return;
     }
-    write_again(&cddpi_ctl_request_form, &request, data, size);
+    fuzz_write_again(&cddpi_ctl_request_form, &request, data, size);
     members.is_elastic = true;
     for (int i = 0; i < NODES; i++) {
         struct cddpi_job_member *member = cddpi_membership_add(&members, i, "alpha", 2);
@@ -63,7 +50,7 @@ static void read_answer(const uint8_t *data, size_t size)
     if (cddpi_message_decode(&cddpi_ctl_answer_form, data, size, &answer) != CDDP_OK) {
         return;
     }
-    write_again(&cddpi_ctl_answer_form, &answer, data, size);
+    fuzz_write_again(&cddpi_ctl_answer_form, &answer, data, size);
     to = open_memstream(&text, &bytes);
     fuzz_check(to != NULL, "no memory");
     cddpi_ctl_print(&answer, &run, 40, false, to);

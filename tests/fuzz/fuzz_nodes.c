@@ -13,18 +13,6 @@
 
 enum { NODES = 3 };
 
-/* What was read is written as it came. */
-static void write_again(const struct cddpi_message_form *form, const void *object,
-                        const uint8_t *data, size_t size)
-{
-    struct cddpi_wire_buffer again = {NULL, 0, 0};
-
-    fuzz_check(cddpi_message_encode(form, object, &again) == CDDP_OK, "it cannot be written again");
-    fuzz_check(again.bytes == size && memcmp(again.data, data, size) == 0,
-               "it is not written as it was read");
-    cddpi_buffer_fini(&again);
-}
-
 static void read_event(const uint8_t *data, size_t size)
 {
     static struct cddpi_node_event event;
@@ -32,7 +20,7 @@ static void read_event(const uint8_t *data, size_t size)
     if (cddpi_node_event_decode(data, size, &event) == CDDP_OK) {
         fuzz_check(event.node >= -1 && event.node < CDDPI_MAX_NODES + CDDPI_MAX_JOINS,
                    "a node that is none");
-        write_again(&cddpi_node_event_form, &event, data, size);
+        fuzz_write_again(&cddpi_node_event_form, &event, data, size);
     }
 }
 
@@ -43,7 +31,7 @@ static void read_record(const uint8_t *data, size_t size)
     char text[CDDPI_REFUSAL_BYTES];
 
     if (cddpi_message_decode(&cddpi_node_record_form, data, size, &record) == CDDP_OK) {
-        write_again(&cddpi_node_record_form, &record, data, size);
+        fuzz_write_again(&cddpi_node_record_form, &record, data, size);
         fuzz_check(!cddpi_node_record_differs(&record, &record, 0, text, sizeof text),
                    "a record differs from itself");
         zero.count = 1;
@@ -59,7 +47,7 @@ static void read_plan(const uint8_t *data, size_t size)
 
     for (int least = 1; least <= NODES; least++) {
         if (cddpi_node_plan_decode(data, size, least, NODES, &plan) == CDDP_OK) {
-            write_again(&cddpi_node_plan_form, &plan, data, size);
+            fuzz_write_again(&cddpi_node_plan_form, &plan, data, size);
             for (int i = 0; i < plan.count; i++) {
                 fuzz_check(plan.nodes[i].nproc > 0, "a node without ranks");
                 fuzz_check(cddpi_node_plan_has(&plan, plan.nodes[i].node), "a node that is none");
@@ -92,7 +80,7 @@ static void read_parcel(const uint8_t *data, size_t size)
     struct cddpi_parcel parcel;
 
     if (cddpi_message_decode(&cddpi_parcel_form, data, size, &parcel) == CDDP_OK) {
-        write_again(&cddpi_parcel_form, &parcel, data, size);
+        fuzz_write_again(&cddpi_parcel_form, &parcel, data, size);
         fuzz_touch(parcel.folder, strlen(parcel.folder));
         if (cddpi_parcel_unpack(&job, &parcel) == CDDP_OK) {
             fuzz_touch(job.host, strlen(job.host));
@@ -107,7 +95,7 @@ static void read_refused(const uint8_t *data, size_t size)
     char text[CDDPI_REFUSED_BYTES];
 
     if (cddpi_message_decode(&cddpi_refused_form, data, size, &list) == CDDP_OK) {
-        write_again(&cddpi_refused_form, &list, data, size);
+        fuzz_write_again(&cddpi_refused_form, &list, data, size);
         cddpi_refused_say(&list, text);
         fuzz_check(memchr(text, '\0', sizeof text) != NULL, "a text without end");
     }
