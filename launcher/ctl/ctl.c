@@ -154,14 +154,6 @@ static bool is_valid(const struct cddpi_ctl *ctl, const struct cddpi_node_event 
            job->options.config == NULL || cddpi_command_validate(&job->command, ranks) == 0;
 }
 
-/* A host is named: from now on its node's number counts. */
-static void name_node(struct cddpi_ctl_client *client, const struct cddpi_node_event *event)
-{
-    if (client->request.command == CDDPI_CTL_REMOVE_NODE && event->kind == CDDPI_EVENT_LEAVE) {
-        client->request.number = event->node;
-    }
-}
-
 static void take_request(void *context, struct cddpi_ctl_client *client)
 {
     struct cddpi_ctl *ctl = context;
@@ -183,7 +175,7 @@ static void take_request(void *context, struct cddpi_ctl_client *client)
         cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
         return;
     }
-    name_node(client, &event);
+    cddpi_ctl_name_node(&client->request, &event);
     client->generation = ctl->nodes->members.generation;
     if (!cddpi_ctl_client_await(&ctl->clients, client)) {
         begin_answer(ctl, false);

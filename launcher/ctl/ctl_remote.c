@@ -172,14 +172,6 @@ static cddp_status await(struct cddpi_ctl_remote *remote, const struct cddpi_ctl
                       "it has not happened in time (--timeout), and may still happen");
 }
 
-/* A host is named: from now on its node's number counts. */
-static void name_node(struct cddpi_ctl_request *request, const struct cddpi_node_event *event)
-{
-    if (request->command == CDDPI_CTL_REMOVE_NODE && event->kind == CDDPI_EVENT_LEAVE) {
-        request->number = event->node;
-    }
-}
-
 cddp_status cddpi_ctl_remote_ask(struct cddpi_ctl_remote *remote,
                                  const struct cddpi_ctl_request *request, uint32_t timeout_ms,
                                  struct cddpi_ctl_answer *out)
@@ -202,6 +194,6 @@ cddp_status cddpi_ctl_remote_ask(struct cddpi_ctl_remote *remote,
     if (event.kind != CDDPI_EVENT_NONE) {
         CDDPI_TRY(publish(remote, &event, deadline_ns));
     }
-    name_node(&wish, &event);
+    cddpi_ctl_name_node(&wish, &event);
     return await(remote, &wish, deadline_ns, out);
 }

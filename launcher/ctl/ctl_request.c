@@ -209,6 +209,13 @@ bool cddpi_ctl_decide(const struct cddpi_membership *members,
     return is_possible;
 }
 
+void cddpi_ctl_name_node(struct cddpi_ctl_request *request, const struct cddpi_node_event *event)
+{
+    if (request->command == CDDPI_CTL_REMOVE_NODE && event->kind == CDDPI_EVENT_LEAVE) {
+        request->number = event->node;
+    }
+}
+
 bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
                             const struct cddpi_ctl_request *request, int generation,
                             char out_text[CDDPI_CTL_TEXT_BYTES])

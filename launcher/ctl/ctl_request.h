@@ -15,6 +15,11 @@ bool cddpi_ctl_decide(const struct cddpi_membership *members,
                       const struct cddpi_ctl_request *request, bool trains,
                       struct cddpi_node_event *out, char out_text[CDDPI_CTL_TEXT_BYTES]);
 
+/** @p event is published for @p request. If that named a host, from now on its node's number
+ * counts.
+ */
+void cddpi_ctl_name_node(struct cddpi_ctl_request *request, const struct cddpi_node_event *event);
+
 /** Whether what @p request asked for, when @p generation ran, has happened; if so, @p out_text says
  *  it. */
 bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
