@@ -26,11 +26,21 @@ struct cddpi_ctl {
     int saves, unsaved;
     int64_t steps_shown; /* of nodes->steps, in the store; -1: more has changed */
     bool is_late;        /* a checkpoint was asked for before that */
+    bool has_failed;     /* the user knows that there is no socket */
 };
 
+/* Listen in @p dir. @p is_locked: rank 0, which has locked the folder, reports it. The user is told
+ * once if it cannot be reached there. */
 static void open_in(struct cddpi_ctl *ctl, const char *dir, bool is_locked)
 {
-    if (cddpi_ctl_clients_listen(&ctl->clients, dir, is_locked) != CDDP_OK) {
+    if (cddpi_ctl_clients_listen(&ctl->clients, dir, is_locked) == CDDP_OK) {
+        return;
+    }
+    if (is_locked && !ctl->has_failed) {
+        ctl->has_failed = true;
+        cddpi_output_say(ctl->nodes->wait->output, "cddp-ctl cannot reach this job: %s",
+                         cddp_last_error());
+    } else {
         cddpi_log(CDDPI_LOG_INFO, "cddp-ctl cannot reach this job: %s", cddp_last_error());
     }
 }

@@ -257,6 +257,22 @@ static void a_folder_may_have_any_length(void **state)
     launcher_end(&job);
 }
 
+/* As it is on file systems that have no sockets. The name is taken by a folder. */
+static void a_job_that_cannot_be_reached_says_why(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    assert_int_equal(mkdir(in_work("taken"), 0700), 0);
+    assert_int_equal(mkdir(in_work("taken/ctl.sock"), 0700), 0);
+    START_TRAINING(&job, "taken", "--nproc", "1");
+    kill(job.pid, SIGTERM);
+    launcher_wait(&job);
+    assert_err(&job, "cddp-run: cddp-ctl cannot reach this job: ");
+    assert_err(&job, "/taken/ctl.sock is a folder, not cddp-run's socket\n");
+    launcher_end(&job);
+}
+
 static void a_view_leaves_the_terminal_as_it_was(void **state)
 {
     const struct winsize size = {.ws_row = 24, .ws_col = 80};
@@ -500,6 +516,7 @@ int main(void)
         cmocka_unit_test(other_clients_do_no_harm),
         cmocka_unit_test(what_a_killed_job_has_left_is_replaced),
         cmocka_unit_test(a_folder_may_have_any_length),
+        cmocka_unit_test(a_job_that_cannot_be_reached_says_why),
         cmocka_unit_test(a_view_leaves_the_terminal_as_it_was),
         cmocka_unit_test(a_programs_job_has_no_checkpoints),
         cmocka_unit_test(wrong_words_are_refused),
