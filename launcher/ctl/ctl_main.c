@@ -21,7 +21,8 @@ enum { FAILED = 1, USAGE = 2, NO_JOB = 3, COLUMN = 22, STATUS_MS = 10000, TIMEOU
     X(JSON, "json", 0, NULL, "status: print a JSON object")                                        \
     X(TOKEN_FILE, "token-file", 0, "FILE",                                                         \
       "the job's secret, if RUN is tcp://HOST:PORT. Default: CDDP_TOKEN")                          \
-    X(TIMEOUT, "timeout", 0, "SECONDS", "how long to wait for what was asked for (default 300)")   \
+    X(TIMEOUT, "timeout", 0, "SECONDS",                                                            \
+      "how long to wait for what was asked for (default 300; status and top: 10)")                 \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
