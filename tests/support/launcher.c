@@ -67,6 +67,8 @@ void launcher_start_program(struct launched *job, const char *program, const cha
     job->pid = fork();
     assert_true(job->pid >= 0);
     if (job->pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG,
+                    SIGKILL); /* in case the test fails: it leaves no job behind */
         if (chdir(job->dir) != 0 || freopen("out", "w", stdout) == NULL ||
             freopen("err", "w", stderr) == NULL || freopen("/dev/null", "r", stdin) == NULL) {
             _exit(99);
