@@ -1,0 +1,241 @@
+/* test_launcher_newcomers.c - what the nodes of a job decide about members that come late, and
+ * about those whose ranks the job cannot use now. */
+#include "launcher/member_world.h"
+
+#include <signal.h>
+
+static void a_late_node_is_let_in_at_a_step_that_is_saved(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 3);
+    node_join(2, 2, 1, 3);
+    assert_true(nodes[0].told.kind != CDDPI_JOB_CHANGED);
+    nodes_wait(5000);
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[1].told.number, SIGTERM);
+    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 6);
+    assert_runs(2, 1, 4, 6);
+}
+
+static void more_nodes_than_the_most_wait_until_one_leaves(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 2);
+    node_join(2, 2, 1, 2);
+    nodes_wait(5000);
+    assert_false(nodes[2].runs);
+    assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
+    node_lose(1);
+    node_end_ranks(0, 1, false);
+    assert_runs(0, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+}
+
+/* Such as train.micro_batch, which limits the number of ranks. */
+static void a_late_node_whose_ranks_the_configuration_refuses_waits(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 4);
+    twist.refuses = 2;
+    twist.allowed = 5;
+    node_join(2, 2, 1, 4);
+    nodes_wait(5000);
+    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_non_null(strstr(nodes[0].said, "generation 1: 4 ranks on 2 nodes"));
+    assert_runs(0, 1, 0, 4);
+    assert_false(nodes[2].runs);
+    nodes_wait(5000);
+    assert_int_equal(nodes[0].members.change.kind, CDDPI_EVENT_NONE); /* it is not tried again */
+    node_lose(1);
+    node_end_ranks(0, 1, false);
+    assert_runs(0, 2, 0, 4);
+    assert_runs(2, 2, 2, 4);
+}
+
+/* A job on nodes 0 and 1, which node 2 has joined under generation 1. */
+static void begin_with_newcomer(void)
+{
+    nodes_begin(2, 1, 4);
+    node_join(2, 2, 1, 4);
+    nodes_wait(5000);
+    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(2, 1, 4, 6);
+}
+
+static void fail_ranks(int number)
+{
+    int generation = nodes[number].members.generation;
+
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
+                                            .node = number,
+                                            .generation = generation,
+                                            .rank = 0,
+                                            .exit_status = 7,
+                                            .may_restart = true});
+    nodes_settle();
+    for (int i = 0; i < NODES; i++) {
+        if (nodes[i].runs) {
+            node_end_ranks(i, 7, false);
+        }
+    }
+}
+
+static void a_newcomer_that_fails_at_once_is_expelled(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    fail_ranks(2);
+    assert_over(2, 7);
+    assert_non_null(strstr(nodes[2].said, "the others go on without this node"));
+    assert_runs(0, 2, 0, 4);
+    assert_runs(1, 2, 2, 4);
+    nodes_wait(5000);
+    assert_int_equal(nodes[0].members.change.kind, CDDPI_EVENT_NONE);
+}
+
+static void a_newcomer_with_which_others_fail_again_and_again_is_expelled(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    fail_ranks(1);
+    nodes_wait(1000);
+    assert_runs(2, 2, 4, 6);
+    fail_ranks(0);
+    assert_over(2, 7);
+    assert_runs(0, 3, 0, 4);
+}
+
+static void a_newcomer_that_was_useful_is_restarted_like_others(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    nodes_wait(CDDPI_SHORT_LIFE_MS);
+    fail_ranks(2);
+    nodes_wait(1000);
+    assert_runs(2, 2, 4, 6);
+    fail_ranks(2);
+    nodes_wait(1000);
+    assert_runs(2, 3, 4, 6);
+}
+
+static void what_an_expelled_node_says_changes_nothing(void **state)
+{
+    (void)state;
+    nodes_begin(3, 2, 3);
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 1, .rank = -1});
+    nodes_settle(); /* it is alive and hears that */
+    node_end_ranks(0, 1, false);
+    node_end_ranks(2, 1, false);
+    assert_runs(0, 1, 0, 4);
+    node_end_ranks(1, 7, false);
+    assert_over(1, 7);
+    assert_runs(0, 1, 0, 4);
+    nodes_append(&(struct cddpi_node_event){
+        .kind = CDDPI_EVENT_FAILURE, .node = 1, .rank = 2, .exit_status = 7, .generation = 1});
+    nodes_settle();
+    assert_int_equal(nodes[0].members.failure.kind, CDDPI_EVENT_NONE);
+}
+
+/* Such as one for which there was no room. */
+static void the_loss_of_a_node_that_was_never_let_in_is_no_failure(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 3);
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 99, .rank = -1});
+    nodes_settle();
+    assert_int_equal(nodes[0].members.failure.kind, CDDPI_EVENT_NONE);
+    assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
+}
+
+static void pipelines_leave_in_whole_replicas(void **state)
+{
+    (void)state;
+    nodes_begin(1, 1, 1);
+    nodes[0].members.is_alone = true;
+    nodes[0].members.is_elastic = true;
+    nodes[0].members.least_ranks = 2;
+    nodes[0].members.most_ranks = 4;
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .number = 4, .rank = -1});
+    nodes_settle();
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 4);
+    twist.multiple = 2;
+    node_leave_rank(0, 3);
+    nodes_settle();
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 2, 0, 2);
+    node_leave_rank(0, 1); /* no replica would be left */
+    nodes_settle();
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 3, 0, 2);
+}
+
+static void a_node_whose_replica_lost_its_other_half_waits_for_one(void **state)
+{
+    (void)state;
+    nodes_begin(4, 1, 6);
+    twist.multiple = 4;
+    node_lose(3);
+    for (int i = 0; i < 3; i++) {
+        node_end_ranks(i, 1, false);
+    }
+    assert_runs(0, 1, 0, 4);
+    assert_runs(1, 1, 2, 4);
+    assert_false(nodes[2].runs);
+    node_join(4, 4, 1, 6);
+    nodes_wait(5000);
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(2, 2, 4, 8);
+    assert_runs(4, 2, 6, 8);
+}
+
+static void a_configuration_that_no_number_of_ranks_pleases_ends_the_job(void **state)
+{
+    (void)state;
+    nodes_begin(3, 1, 3);
+    twist.multiple = 100;
+    node_lose(2);
+    node_end_ranks(0, 1, false);
+    node_end_ranks(1, 1, false);
+    assert_over(0, 2);
+    assert_over(1, 2);
+}
+
+/* Else they would save, after a later generation may have begun. */
+static void the_ranks_of_an_expelled_node_are_killed(void **state)
+{
+    (void)state;
+    nodes_begin(3, 1, 3);
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 1, .rank = -1});
+    nodes_settle();
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_FAILED_THERE);
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_ORPHANED);
+    node_end_ranks(1, 137, false);
+    assert_over(1, 137);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_late_node_is_let_in_at_a_step_that_is_saved),
+        cmocka_unit_test(more_nodes_than_the_most_wait_until_one_leaves),
+        cmocka_unit_test(a_late_node_whose_ranks_the_configuration_refuses_waits),
+        cmocka_unit_test(a_newcomer_that_fails_at_once_is_expelled),
+        cmocka_unit_test(a_newcomer_with_which_others_fail_again_and_again_is_expelled),
+        cmocka_unit_test(a_newcomer_that_was_useful_is_restarted_like_others),
+        cmocka_unit_test(what_an_expelled_node_says_changes_nothing),
+        cmocka_unit_test(the_loss_of_a_node_that_was_never_let_in_is_no_failure),
+        cmocka_unit_test(pipelines_leave_in_whole_replicas),
+        cmocka_unit_test(a_node_whose_replica_lost_its_other_half_waits_for_one),
+        cmocka_unit_test(a_configuration_that_no_number_of_ranks_pleases_ends_the_job),
+        cmocka_unit_test(the_ranks_of_an_expelled_node_are_killed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

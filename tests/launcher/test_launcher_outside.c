@@ -1,0 +1,198 @@
+/* test_launcher_outside.c - what the nodes of a job decide whose store is in a process of its own,
+ * so that any node may lead, and be lost. */
+#include "launcher/member_world.h"
+
+#include <signal.h>
+
+/* Which may have a lower number than those that run. */
+static void a_late_node_does_not_lead_those_that_came_before(void **state)
+{
+    (void)state;
+    nodes_begin_outside(2, 1, 3);
+    for (int i = 0; i < 2; i++) { /* nodes 1 and 2 were the first */
+        for (int k = 0; k < 2; k++) {
+            nodes[i].list[k].node++;
+        }
+    }
+    nodes[2] = nodes[1];
+    nodes[1] = nodes[0];
+    nodes[0] = (struct node){.is_alive = false};
+    for (int i = 1; i < 3; i++) {
+        nodes[i].members.list = nodes[i].list;
+        nodes[i].members.self = i;
+    }
+    nodes_append(&(struct cddpi_node_event){
+        .kind = CDDPI_EVENT_JOIN, .node = 0, .number = 2, .rank = -1, .text = "late"});
+    nodes_settle();
+    nodes_wait(5000);
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
+    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    node_end_ranks(2, CDDPI_STOPPED_EARLY, true);
+    assert_runs(1, 1, 0, 6);
+    assert_runs(2, 1, 2, 6);
+}
+
+static void the_next_node_leads_when_node_0_is_lost(void **state)
+{
+    (void)state;
+    nodes_begin_outside(3, 1, 3);
+    assert_runs(0, 0, 0, 6);
+    node_lose(0);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_FAILED_THERE);
+    node_end_ranks(1, 1, false);
+    node_end_ranks(2, 1, false);
+    assert_runs(1, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+    assert_int_equal(nodes[2].members.start.node, 1);
+    node_lose(1);
+    node_end_ranks(2, 1, false);
+    assert_runs(2, 2, 0, 2);
+    node_join(3, 3, 1, 3);
+    nodes_wait(5000);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
+    node_end_ranks(2, CDDPI_STOPPED_EARLY, true);
+    assert_runs(3, 3, 2, 4);
+    node_end_ranks(2, 0, true);
+    node_end_ranks(3, 0, true);
+    assert_over(2, 0);
+    assert_over(3, 0);
+}
+
+/* Node @p number publishes a decision. */
+static void decide(enum cddpi_node_event_kind kind, int number, int generation, const char *text)
+{
+    struct cddpi_node_event event = {
+        .kind = kind, .node = number, .rank = -1, .generation = generation};
+
+    snprintf(event.text, sizeof event.text, "%s", text);
+    nodes_append(&event);
+    nodes_settle();
+}
+
+static void a_decision_behind_its_leaders_loss_is_ignored(void **state)
+{
+    (void)state;
+    nodes_begin_outside(3, 1, 3);
+    node_lose(0);
+    decide(CDDPI_EVENT_END, 0, 0, "");
+    decide(CDDPI_EVENT_CHANGE, 0, 0, "late");
+    decide(CDDPI_EVENT_START, 0, 1, "0-2");
+    assert_int_equal(nodes[1].members.generation, 0);
+    assert_int_equal(nodes[1].members.end.kind, CDDPI_EVENT_NONE);
+    assert_int_equal(nodes[2].members.change.kind, CDDPI_EVENT_NONE);
+    node_end_ranks(1, 1, false);
+    node_end_ranks(2, 1, false);
+    assert_runs(1, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+}
+
+static void a_decision_before_its_leaders_loss_counts(void **state)
+{
+    (void)state;
+    nodes_begin_outside(3, 1, 3);
+    node_lose(2);
+    node_end_ranks(1, 1, false);
+    nodes[0].is_alive = false; /* its last word is the start of a generation with itself */
+    decide(CDDPI_EVENT_DONE, 0, 0, "");
+    decide(CDDPI_EVENT_START, 0, 1, "0-1");
+    assert_runs(1, 1, 2, 4);
+    node_lose(0);
+    node_end_ranks(1, 1, false);
+    assert_runs(1, 2, 0, 2);
+}
+
+static void node_0_leaves_when_it_is_asked_if_the_store_is_outside(void **state)
+{
+    (void)state;
+    nodes_begin_outside(3, 2, 3);
+    node_signal(0, SIGTERM);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
+    for (int i = 0; i < 3; i++) {
+        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(0, CDDPI_STOPPED_EARLY);
+    assert_runs(1, 1, 0, 4);
+    assert_runs(2, 1, 2, 4);
+}
+
+static void a_leader_that_is_lost_after_its_ranks_have_ended_changes_nothing(void **state)
+{
+    (void)state;
+    nodes_begin_outside(2, 1, 2);
+    node_end_ranks(0, 0, true);
+    node_lose(0);
+    node_end_ranks(1, 0, true);
+    assert_over(1, 0);
+}
+
+static void a_node_that_waits_leads_if_no_other_is_left(void **state)
+{
+    (void)state;
+    nodes_begin_outside(2, 1, 2);
+    node_join(2, 2, 1, 2);
+    nodes_wait(5000);
+    node_lose(1);
+    node_lose(0);
+    assert_runs(2, 1, 0, 2);
+}
+
+static void restarts_are_counted_across_leaders(void **state)
+{
+    (void)state;
+    nodes_begin_outside(3, 1, 3);
+    for (int i = 0; i < 3; i++) {
+        nodes[i].members.max_restarts = 1;
+    }
+    node_fail_rank(2);
+    for (int i = 0; i < 3; i++) {
+        node_end_ranks(i, 7, false);
+    }
+    assert_runs(2, 1, 4, 6);
+    node_lose(0);
+    node_end_ranks(1, 1, false);
+    node_end_ranks(2, 1, false);
+    assert_runs(1, 2, 0, 4);
+    node_fail_rank(2);
+    node_end_ranks(1, 1, false);
+    node_end_ranks(2, 7, false);
+    assert_over(1, 1);
+    assert_over(2, 1);
+}
+
+static void all_end_when_an_outside_store_is_lost(void **state)
+{
+    const struct cddpi_node_event cut = {
+        .kind = CDDPI_EVENT_CUT, .rank = -1, .exit_status = 1, .text = "it is closed"};
+
+    (void)state;
+    nodes_begin_outside(2, 1, 2);
+    for (int i = 0; i < 2; i++) {
+        node_feed(&nodes[i],
+                  (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_HEARD, .heard = &cut});
+        assert_string_equal(nodes[i].said,
+                            "the job's store at tcp://head:29500 is lost: it is closed");
+        nodes[i].heard = EVENTS; /* nothing more */
+    }
+    for (int i = 0; i < 2; i++) {
+        node_end_ranks(i, 1, false);
+        assert_over(i, 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_late_node_does_not_lead_those_that_came_before),
+        cmocka_unit_test(the_next_node_leads_when_node_0_is_lost),
+        cmocka_unit_test(a_decision_behind_its_leaders_loss_is_ignored),
+        cmocka_unit_test(a_decision_before_its_leaders_loss_counts),
+        cmocka_unit_test(node_0_leaves_when_it_is_asked_if_the_store_is_outside),
+        cmocka_unit_test(a_leader_that_is_lost_after_its_ranks_have_ended_changes_nothing),
+        cmocka_unit_test(a_node_that_waits_leads_if_no_other_is_left),
+        cmocka_unit_test(restarts_are_counted_across_leaders),
+        cmocka_unit_test(all_end_when_an_outside_store_is_lost),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
