@@ -250,81 +250,6 @@ static void what_the_kernel_keeps_is_abandoned(void **state)
     assert_int_equal(world.state.outcome.exit_status, 1);
 }
 
-static void a_failure_elsewhere_ends_the_ranks_here_with_its_status(void **state)
-{
-    struct world world;
-
-    (void)state;
-    run(&world, __func__, 2, true);
-    FEED(&world, .kind = CDDPI_JOB_FAILED_THERE, .exit_status = 6, .may_restart = true);
-    assert_true(world_sends(&world, SIGTERM));
-    FEED(&world, .kind = CDDPI_JOB_FAILED_THERE, .exit_status = 8);
-    world_end_rank(&world, 2, 1);
-    world_end_rank(&world, 3, 1);
-    assert_int_equal(world.named, -1);
-    assert_int_equal(world.published, 0);
-    assert_int_equal(world.state.outcome.exit_status, 6);
-    assert_true(world.state.outcome.may_restart);
-}
-
-static void a_rank_here_that_follows_one_elsewhere_waits_for_its_node(void **state)
-{
-    struct world world;
-
-    (void)state;
-    for (int is_heard = 0; is_heard < 2; is_heard++) {
-        run(&world, __func__, 2, true);
-        FEED(&world, .kind = CDDPI_JOB_BLAMED, .rank = 2, .culprit = ELSEWHERE);
-        FEED(&world, .kind = CDDPI_JOB_BLAMED, .rank = 3, .culprit = ELSEWHERE);
-        world_end_rank(&world, 2, 5);
-        if (is_heard) {
-            FEED(&world, .kind = CDDPI_JOB_FAILED_THERE, .exit_status = 6);
-            assert_int_equal(world.state.outcome.exit_status, 6);
-        } else {
-            world_end_rank(&world, 3,
-                           4); /* nobody is left: the others are told, in case it never is */
-            assert_int_equal(world_count(&world, CDDPI_JOB_PUBLISH_FOLLOW), 1);
-            assert_int_equal(world.state.outcome.exit_status, 5);
-        }
-        assert_int_equal(world.named, -1);
-    }
-}
-
-static void a_rank_elsewhere_that_follows_one_here_gives_that_one_time(void **state)
-{
-    struct world world;
-
-    (void)state;
-    for (int fails = 0; fails < 2; fails++) {
-        run(&world, __func__, 2, true);
-        FEED(&world, .kind = CDDPI_JOB_HEARD, .exit_status = 6, .may_restart = true);
-        assert_int_equal(world.actions.count, 0);
-        if (fails) {
-            world_end_rank(&world, 3, 7);
-            assert_int_equal(world.named, 3);
-            assert_int_equal(world_count(&world, CDDPI_JOB_PUBLISH_FAILURE), 1);
-        } else {
-            world_wait(&world, GRACE_MS);
-            assert_int_equal(world_count(&world, CDDPI_JOB_SAY_HEARD), 1);
-            assert_true(world_sends(&world, SIGTERM));
-        }
-        assert_int_equal(world.state.outcome.exit_status, fails ? 7 : 6);
-        assert_true(world.state.outcome.may_restart);
-    }
-}
-
-static void a_node_that_stood_still_does_not_restart_the_job(void **state)
-{
-    struct world world;
-
-    (void)state;
-    run(&world, __func__, 2, true);
-    FEED(&world, .kind = CDDPI_JOB_ENDED, .rank = 2, .exit_status = 3, .is_given_up = true);
-    assert_int_equal(world.actions.list[0].kind, CDDPI_JOB_SAY_GIVEN_UP);
-    assert_int_equal(world.state.outcome.exit_status, 1);
-    assert_false(world.state.outcome.may_restart);
-}
-
 static void a_program_that_cannot_run_ends_the_job_without_a_restart(void **state)
 {
     struct world world;
@@ -422,37 +347,6 @@ static void a_first_signal_while_ranks_are_ended_forbids_the_restart(void **stat
     }
 }
 
-/* Members of the job change: that is no request to end the job, and no failure. */
-static void ranks_that_end_since_members_change_fail_nobody(void **state)
-{
-    struct world world;
-
-    (void)state;
-    run(&world, __func__, 2, true);
-    FEED(&world, .kind = CDDPI_JOB_CHANGED, .number = SIGTERM);
-    assert_true(world_sends(&world, SIGTERM));
-    world_end_rank(&world, 2, CDDPI_STOPPED_EARLY);
-    world_end_rank(&world, 3, 128 + SIGTERM);
-    assert_int_equal(world.state.phase, CDDPI_JOB_OVER);
-    assert_int_equal(world.named, -1);
-    assert_int_equal(world.published, 0);
-}
-
-static void the_first_signal_during_a_change_lets_ranks_save_and_the_second_kills(void **state)
-{
-    struct world world;
-
-    (void)state;
-    run(&world, __func__, 2, false);
-    FEED(&world, .kind = CDDPI_JOB_CHANGED, .number = 0);
-    assert_false(world_sends(&world, SIGTERM));
-    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = -1);
-    assert_false(world_sends(&world, SIGKILL));
-    world_wait(&world, 1000);
-    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = -1);
-    assert_true(world_sends(&world, SIGKILL));
-}
-
 static void restarts_are_counted_and_those_that_lead_nowhere_end(void **state)
 {
     struct cddpi_generation_outcome failed = {.exit_status = 1, .may_restart = true};
@@ -499,18 +393,12 @@ int main(void)
         cmocka_unit_test(a_signal_while_a_cause_is_awaited_names_who_followed_and_kills),
         cmocka_unit_test(a_rank_that_says_that_it_saves_gets_its_time_again),
         cmocka_unit_test(what_the_kernel_keeps_is_abandoned),
-        cmocka_unit_test(a_failure_elsewhere_ends_the_ranks_here_with_its_status),
-        cmocka_unit_test(a_rank_here_that_follows_one_elsewhere_waits_for_its_node),
-        cmocka_unit_test(a_rank_elsewhere_that_follows_one_here_gives_that_one_time),
-        cmocka_unit_test(a_node_that_stood_still_does_not_restart_the_job),
         cmocka_unit_test(a_program_that_cannot_run_ends_the_job_without_a_restart),
         cmocka_unit_test(ranks_of_which_one_cannot_be_started_are_ended),
         cmocka_unit_test(without_the_process_that_started_it_nothing_is_left),
         cmocka_unit_test(signals_that_do_not_end_a_job_reach_the_ranks),
         cmocka_unit_test(a_signal_after_the_last_rank_forbids_the_restart),
         cmocka_unit_test(a_first_signal_while_ranks_are_ended_forbids_the_restart),
-        cmocka_unit_test(ranks_that_end_since_members_change_fail_nobody),
-        cmocka_unit_test(the_first_signal_during_a_change_lets_ranks_save_and_the_second_kills),
         cmocka_unit_test(restarts_are_counted_and_those_that_lead_nowhere_end),
     };
 
