@@ -49,6 +49,8 @@ static void act(struct node *node, const struct cddpi_membership_action *action)
         snprintf(node->said, sizeof node->said, "%.*s", (int)sizeof node->said - 1, action->text);
         break;
     case CDDPI_DO_TELL_LOSS:
+        node->losses++;
+        break;
     case CDDPI_DO_FINISH:
         break;
     }
@@ -64,6 +66,12 @@ void node_feed(struct node *node, struct cddpi_membership_event event)
         act(node, &actions->list[i]);
     }
     free(actions);
+}
+
+void node_hear(struct node *node, const struct cddpi_node_event *event, int64_t slept_ms)
+{
+    node_feed(node, (struct cddpi_membership_event){
+                        .kind = CDDPI_MEMBERS_HEARD, .heard = event, .slept_ms = slept_ms});
 }
 
 void nodes_settle(void)
@@ -92,6 +100,11 @@ void nodes_settle(void)
     }
 }
 
+int nodes_events(void)
+{
+    return events;
+}
+
 void nodes_wait(int64_t milliseconds)
 {
     now_ns += milliseconds * 1000000;
@@ -118,13 +131,17 @@ static void come(int number, int initial, int least, int most)
     node_feed(node, (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_BEGIN});
 }
 
-static void begin_at(const char *store, int count, int least, int most)
+static void begin_at(const char *store, const struct cddpi_node_event *event, int count, int least,
+                     int most)
 {
     memset(nodes, 0, sizeof nodes);
     outside_store = store;
     events = 0;
     now_ns = INT64_C(1000000000);
     twist = (struct twist){.multiple = 1};
+    if (event != NULL) {
+        nodes_append(event);
+    }
     for (int i = count - 1; i >= 0; i--) {
         come(i, count, least, most);
     }
@@ -133,12 +150,17 @@ static void begin_at(const char *store, int count, int least, int most)
 
 void nodes_begin(int count, int least, int most)
 {
-    begin_at(NULL, count, least, most);
+    begin_at(NULL, NULL, count, least, most);
+}
+
+void nodes_begin_after(const struct cddpi_node_event *event, int count, int least, int most)
+{
+    begin_at(NULL, event, count, least, most);
 }
 
 void nodes_begin_outside(int count, int least, int most)
 {
-    begin_at("tcp://head:29500", count, least, most);
+    begin_at("tcp://head:29500", NULL, count, least, most);
 }
 
 void node_join(int number, int initial, int least, int most)

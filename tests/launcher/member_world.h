@@ -16,6 +16,7 @@ struct node {
     bool is_alive;
     bool runs;                   /* its ranks run */
     struct cddpi_job_event told; /* the last thing its ranks were told */
+    int losses;                  /* that it told ranks elsewhere of */
     char said[4096];             /* the last thing the user was told */
 };
 
@@ -34,7 +35,9 @@ extern struct twist twist; /* nodes_begin() clears it */
 /* A job that begins with @p count nodes of 2 ranks each. If @p least and @p most are equal, its
  * nodes are fixed. */
 void nodes_begin(int count, int least, int most);
-/* The same, with a store that no node serves. */
+/* The same, but @p event is in the log before the first START. */
+void nodes_begin_after(const struct cddpi_node_event *event, int count, int least, int most);
+/* As nodes_begin(), with a store that no node serves. */
 void nodes_begin_outside(int count, int least, int most);
 /* Append an event to the log. */
 void nodes_append(const struct cddpi_node_event *event);
@@ -42,7 +45,12 @@ void nodes_append(const struct cddpi_node_event *event);
 void nodes_settle(void);
 void nodes_wait(int64_t milliseconds);
 
+/* The number of events in the log. */
+int nodes_events(void);
+
 void node_feed(struct node *node, struct cddpi_membership_event event);
+/* It hears @p event, which is not in the log, or after a standstill. */
+void node_hear(struct node *node, const struct cddpi_node_event *event, int64_t slept_ms);
 /* Node @p number comes late, with 2 ranks, to a job that began with @p initial nodes. */
 void node_join(int number, int initial, int least, int most);
 void node_end_ranks(int number, int exit_status, bool has_saved);

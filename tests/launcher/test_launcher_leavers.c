@@ -1,5 +1,5 @@
 /* test_launcher_leavers.c - what the nodes of a job decide when nodes or ranks leave it, or a user
- * asks for other numbers. */
+ * asks for other numbers, or for its end. */
 #include "launcher/member_world.h"
 
 #include <signal.h>
@@ -94,11 +94,15 @@ static void a_rank_leaves_and_all_end_before_the_change_is_heard(void **state)
 
 static void a_rank_that_leaves_does_not_keep_a_job_that_ends(void **state)
 {
+    int events;
+
     (void)state;
     nodes_begin(2, 1, 2);
     node_signal(0, SIGTERM);
+    events = nodes_events();
     node_leave_rank(1, 3);
     nodes_settle();
+    assert_int_equal(nodes_events(), events); /* nothing is published */
     node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
     node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
     assert_over(0, CDDPI_STOPPED_EARLY);
@@ -164,6 +168,67 @@ static void a_job_that_is_asked_to_end_as_a_generation_starts_has_its_checkpoint
     }
 }
 
+static void a_second_signal_to_a_node_that_leaves_reaches_its_ranks_only(void **state)
+{
+    (void)state;
+    nodes_begin(3, 1, 3);
+    node_signal(1, SIGTERM);
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    node_signal(1, SIGTERM);
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_SIGNALLED);
+    assert_int_equal(nodes[1].told.node, 1); /* so that it counts although others were asked */
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
+    for (int rank = 4; rank < 6; rank++) { /* all ranks of node 2: it leaves, too */
+        node_leave_rank(2, rank);
+    }
+    nodes_settle();
+    node_signal(2, SIGTERM);
+    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_SIGNALLED);
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
+}
+
+/* All ranks know of it, so no signal tells them. */
+static void the_last_rank_of_a_node_leaves(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 2);
+    node_leave_rank(1, 3);
+    nodes_settle();
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(1, 1, 2, 3);
+    node_leave_rank(1, 2);
+    nodes_settle();
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
+    assert_int_equal(nodes[0].told.number, 0);
+}
+
+static void a_job_that_waits_ends_when_it_is_asked_to(void **state)
+{
+    (void)state;
+    nodes_begin(2, 2, 3);
+    node_lose(1);
+    node_end_ranks(0, 1, false);
+    assert_int_equal(nodes[0].members.phase, CDDPI_MEMBERS_ENDED);
+    node_signal(0, SIGTERM);
+    assert_over(0, 128 + SIGTERM);
+}
+
+static void each_signal_that_asks_to_end_ends_the_job(void **state)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        nodes_begin(1, 1, 1);
+        nodes[0].members.max_restarts = 3;
+        node_signal(0, numbers[i]);
+        assert_int_equal(nodes[0].told.number, numbers[i]);
+        node_end_ranks(0, 128 + numbers[i], false);
+        assert_over(0, 128 + numbers[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +241,10 @@ int main(void)
         cmocka_unit_test(what_a_user_asks_for_happens_on_all_nodes),
         cmocka_unit_test(a_node_may_leave_while_others_are_waited_for),
         cmocka_unit_test(a_job_that_is_asked_to_end_as_a_generation_starts_has_its_checkpoint),
+        cmocka_unit_test(a_second_signal_to_a_node_that_leaves_reaches_its_ranks_only),
+        cmocka_unit_test(the_last_rank_of_a_node_leaves),
+        cmocka_unit_test(a_job_that_waits_ends_when_it_is_asked_to),
+        cmocka_unit_test(each_signal_that_asks_to_end_ends_the_job),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

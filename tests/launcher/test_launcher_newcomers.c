@@ -151,17 +151,30 @@ static void the_loss_of_a_node_that_was_never_let_in_is_no_failure(void **state)
     assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
 }
 
-static void pipelines_leave_in_whole_replicas(void **state)
+/* A job of two ranks on one machine, whose user may ask for up to four. */
+static void begin_alone(int least_ranks)
 {
-    (void)state;
     nodes_begin(1, 1, 1);
     nodes[0].members.is_alone = true;
     nodes[0].members.is_elastic = true;
-    nodes[0].members.least_ranks = 2;
+    nodes[0].members.least_ranks = least_ranks;
     nodes[0].members.most_ranks = 4;
-    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .number = 4, .rank = -1});
+}
+
+static void ask_for_ranks(int number)
+{
+    nodes_append(
+        &(struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .number = number, .rank = -1});
     nodes_settle();
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
     node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+}
+
+static void pipelines_leave_in_whole_replicas(void **state)
+{
+    (void)state;
+    begin_alone(2);
+    ask_for_ranks(4);
     assert_runs(0, 1, 0, 4);
     twist.multiple = 2;
     node_leave_rank(0, 3);
@@ -218,6 +231,116 @@ static void the_ranks_of_an_expelled_node_are_killed(void **state)
     assert_int_equal(nodes[1].told.kind, CDDPI_JOB_ORPHANED);
     node_end_ranks(1, 137, false);
     assert_over(1, 137);
+    nodes_begin(3, 3, 3); /* the whole job ends */
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 1, .rank = -1});
+    nodes_settle();
+    assert_int_equal(nodes[1].told.kind, CDDPI_JOB_FAILED_THERE);
+}
+
+static void who_is_not_let_in_is_named_by_the_node_that_leads(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 3);
+    nodes_append(&(struct cddpi_node_event){
+        .kind = CDDPI_EVENT_REFUSED, .node = 1, .rank = -1, .text = "beta has no room"});
+    nodes_settle();
+    assert_string_equal(nodes[0].said, "not let in: beta has no room");
+    assert_string_equal(nodes[1].said, "");
+}
+
+static void a_join_without_ranks_or_of_a_member_adds_nobody(void **state)
+{
+    struct cddpi_node_event join = {
+        .kind = CDDPI_EVENT_JOIN, .node = 2, .rank = -1, .text = "late"};
+
+    (void)state;
+    nodes_begin(2, 1, 3);
+    nodes_append(&join);
+    join.node = 1;
+    join.number = 2;
+    nodes_append(&join);
+    nodes_settle();
+    assert_int_equal(nodes[0].members.count, 2);
+    for (join.node = 2; join.node < ROOM + 3; join.node++) {
+        nodes_append(&join);
+    }
+    nodes_settle();
+    assert_int_equal(nodes[0].members.count, ROOM);
+    assert_null(cddpi_membership_find(&nodes[0].members, ROOM));
+}
+
+static void more_ranks_than_the_configuration_allows_are_not_started(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 2);
+    twist.refuses = 1; /* whatever the reason */
+    twist.allowed = 4;
+    nodes_append(
+        &(struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .node = 1, .number = 4, .rank = -1});
+    nodes_settle();
+    for (int i = 0; i < 2; i++) {
+        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_runs(i, 1, 2 * i, 4);
+        assert_int_equal(nodes[i].list[1].nproc, 2);
+    }
+    nodes_wait(5000);
+    assert_int_equal(nodes[0].members.change.kind, CDDPI_EVENT_NONE); /* it is not tried again */
+}
+
+static void no_more_ranks_are_given_up_than_the_user_allows(void **state)
+{
+    (void)state;
+    begin_alone(2);
+    ask_for_ranks(4);
+    assert_runs(0, 1, 0, 4);
+    twist.refuses = 2;
+    twist.allowed = 1;
+    node_leave_rank(0, 3);
+    nodes_settle();
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_over(0, 2);
+}
+
+/* A machine may be slow to tell why it failed, but it has saved. */
+static void a_newcomer_with_which_the_job_saved_is_restarted_like_others(void **state)
+{
+    (void)state;
+    begin_with_newcomer();
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
+                                            .node = 2,
+                                            .generation = 1,
+                                            .exit_status = 7,
+                                            .may_restart = true});
+    nodes_settle();
+    for (int i = 0; i < 3; i++) {
+        node_end_ranks(i, 7, true);
+    }
+    nodes_wait(1000);
+    assert_runs(2, 2, 4, 6);
+}
+
+static void a_late_node_does_not_keep_a_job_that_ends(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 3);
+    node_signal(0, SIGTERM);
+    node_join(2, 2, 1, 3);
+    nodes_wait(5000);
+    assert_int_equal(nodes[0].members.change.kind, CDDPI_EVENT_NONE);
+    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_SIGNALLED);
+}
+
+/* Ranks may stop by themselves before the members change. */
+static void a_late_node_is_let_in_when_all_ranks_stop_early(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 3);
+    node_join(2, 2, 1, 3);
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(2, 1, 4, 6);
 }
 
 int main(void)
@@ -235,6 +358,13 @@ int main(void)
         cmocka_unit_test(a_node_whose_replica_lost_its_other_half_waits_for_one),
         cmocka_unit_test(a_configuration_that_no_number_of_ranks_pleases_ends_the_job),
         cmocka_unit_test(the_ranks_of_an_expelled_node_are_killed),
+        cmocka_unit_test(who_is_not_let_in_is_named_by_the_node_that_leads),
+        cmocka_unit_test(a_join_without_ranks_or_of_a_member_adds_nobody),
+        cmocka_unit_test(more_ranks_than_the_configuration_allows_are_not_started),
+        cmocka_unit_test(no_more_ranks_are_given_up_than_the_user_allows),
+        cmocka_unit_test(a_newcomer_with_which_the_job_saved_is_restarted_like_others),
+        cmocka_unit_test(a_late_node_does_not_keep_a_job_that_ends),
+        cmocka_unit_test(a_late_node_is_let_in_when_all_ranks_stop_early),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

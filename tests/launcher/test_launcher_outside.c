@@ -168,8 +168,7 @@ static void all_end_when_an_outside_store_is_lost(void **state)
     (void)state;
     nodes_begin_outside(2, 1, 2);
     for (int i = 0; i < 2; i++) {
-        node_feed(&nodes[i],
-                  (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_HEARD, .heard = &cut});
+        node_hear(&nodes[i], &cut, 0);
         assert_string_equal(nodes[i].said,
                             "the job's store at tcp://head:29500 is lost: it is closed");
         nodes[i].heard = EVENTS; /* nothing more */
@@ -178,6 +177,30 @@ static void all_end_when_an_outside_store_is_lost(void **state)
         node_end_ranks(i, 1, false);
         assert_over(i, 1);
     }
+}
+
+/* It will never hear its START. */
+static void a_leader_that_loses_the_store_as_it_starts_a_generation_ends(void **state)
+{
+    (void)state;
+    nodes_begin_outside(2, 1, 2);
+    node_lose(1);
+    twist.before_start = (struct cddpi_node_event){
+        .kind = CDDPI_EVENT_CUT, .rank = -1, .exit_status = 1, .text = "it is closed"};
+    node_end_ranks(0, 1, false);
+    assert_false(nodes[0].runs);
+    assert_over(0, 1);
+}
+
+static void a_node_that_was_alone_and_stood_still_was_given_up(void **state)
+{
+    static const struct cddpi_node_event lost = {
+        .kind = CDDPI_EVENT_LOST, .rank = -1, .text = "gone"};
+
+    (void)state;
+    nodes_begin_outside(1, 1, 2);
+    node_hear(&nodes[0], &lost, 5000);
+    assert_string_equal(nodes[0].said, "this host did not answer for 5.0 s, so it was given up");
 }
 
 int main(void)
@@ -192,6 +215,8 @@ int main(void)
         cmocka_unit_test(a_node_that_waits_leads_if_no_other_is_left),
         cmocka_unit_test(restarts_are_counted_across_leaders),
         cmocka_unit_test(all_end_when_an_outside_store_is_lost),
+        cmocka_unit_test(a_leader_that_loses_the_store_as_it_starts_a_generation_ends),
+        cmocka_unit_test(a_node_that_was_alone_and_stood_still_was_given_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
