@@ -108,12 +108,63 @@ static void the_first_signal_during_a_change_lets_ranks_save_and_the_second_kill
     (void)state;
     run(&world, __func__, 2, false);
     FEED(&world, .kind = CDDPI_JOB_CHANGED, .number = 0);
-    assert_false(world_sends(&world, SIGTERM));
+    assert_int_equal(world_count(&world, CDDPI_JOB_SIGNAL_GROUPS), 0);
     FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = -1);
     assert_false(world_sends(&world, SIGKILL));
     world_wait(&world, 1000);
     FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = -1);
     assert_true(world_sends(&world, SIGKILL));
+}
+
+/* The same request may be sent to each node. */
+static void during_a_change_only_the_node_that_was_asked_is_asked_again(void **state)
+{
+    struct world world;
+
+    (void)state;
+    run(&world, __func__, 2, true);
+    FEED(&world, .kind = CDDPI_JOB_CHANGED, .number = SIGTERM);
+    world_wait(&world, 1000);
+    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = 1);
+    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = 1); /* one request */
+    assert_int_equal(world.actions.count, 0);
+    world_wait(&world, 201);
+    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = 0);
+    assert_int_equal(world.actions.count, 0);
+    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGINT, .node = 1);
+    assert_true(world_sends(&world, SIGKILL));
+}
+
+/* They may wait for it. */
+static void ranks_elsewhere_are_told_why_the_last_one_here_failed(void **state)
+{
+    struct world world;
+
+    (void)state;
+    for (int has_nodes = 0; has_nodes < 2; has_nodes++) {
+        run(&world, __func__, 1, has_nodes);
+        world_end_rank(&world, 2, 7);
+        assert_int_equal(world_count(&world, CDDPI_JOB_TELL_FAILURE), has_nodes);
+        assert_int_equal(world_count(&world, CDDPI_JOB_SAY_ENDING), 0); /* nobody is left here */
+    }
+}
+
+/* Its reports may come in any order, also after its end. */
+static void a_follower_that_last_blames_one_that_ended_here_is_named(void **state)
+{
+    struct world world;
+
+    (void)state;
+    run(&world, __func__, 3, true);
+    world_end_rank(&world, 3, 0);
+    FEED(&world, .kind = CDDPI_JOB_BLAMED, .rank = 2, .culprit = ELSEWHERE);
+    world_end_rank(&world, 2, 5);
+    assert_int_equal(world.state.phase, CDDPI_JOB_AWAITS);
+    FEED(&world, .kind = CDDPI_JOB_BLAMED, .rank = 2, .culprit = 3);
+    world_end_rank(&world, 4, 0);
+    assert_int_equal(world.named, 2);
+    assert_int_equal(world_count(&world, CDDPI_JOB_PUBLISH_FAILURE), 1);
+    assert_int_equal(world.state.outcome.exit_status, 5);
 }
 
 int main(void)
@@ -125,6 +176,9 @@ int main(void)
         cmocka_unit_test(a_node_that_stood_still_does_not_restart_the_job),
         cmocka_unit_test(ranks_that_end_since_members_change_fail_nobody),
         cmocka_unit_test(the_first_signal_during_a_change_lets_ranks_save_and_the_second_kills),
+        cmocka_unit_test(during_a_change_only_the_node_that_was_asked_is_asked_again),
+        cmocka_unit_test(ranks_elsewhere_are_told_why_the_last_one_here_failed),
+        cmocka_unit_test(a_follower_that_last_blames_one_that_ended_here_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,6 +230,14 @@ static void a_rank_that_says_that_it_saves_gets_its_time_again(void **state)
     world_wait(&world, 3 * GRACE_MS);
     assert_true(world_sends(&world, SIGKILL));
     assert_int_equal(world.state.outcome.exit_status, 128 + SIGKILL);
+    run(&world, __func__, 2, false);
+    world_end_rank(&world, 2, 7); /* after a failure that is the grace period */
+    world_wait(&world, GRACE_MS - 1);
+    FEED(&world, .kind = CDDPI_JOB_SAVING);
+    world_wait(&world, GRACE_MS - 1);
+    assert_false(world_sends(&world, SIGKILL));
+    world_wait(&world, 1);
+    assert_true(world_sends(&world, SIGKILL));
 }
 
 static void what_the_kernel_keeps_is_abandoned(void **state)
@@ -248,6 +256,11 @@ static void what_the_kernel_keeps_is_abandoned(void **state)
     assert_true(world.state.has_unkillable);
     assert_false(world.state.outcome.may_restart);
     assert_int_equal(world.state.outcome.exit_status, 1);
+    cddpi_job_state_step(
+        &world.state,
+        &(struct cddpi_job_event){.kind = CDDPI_JOB_ENDED, .rank = 3, .exit_status = 137},
+        &world.actions); /* the kernel lets it go */
+    assert_int_equal(world.state.alive, 0);
 }
 
 static void a_program_that_cannot_run_ends_the_job_without_a_restart(void **state)
@@ -259,11 +272,19 @@ static void a_program_that_cannot_run_ends_the_job_without_a_restart(void **stat
     FEED(&world, .kind = CDDPI_JOB_EXECUTED, .rank = 3);
     FEED(&world, .kind = CDDPI_JOB_NOT_EXECUTED, .rank = 2, .exit_status = 126, .text = "why");
     assert_string_equal(world.actions.list[0].text, "why");
+    assert_int_equal(world.actions.list[1].kind, CDDPI_JOB_PUBLISH_FAILURE);
+    assert_false(world.actions.list[1].may_restart);
     assert_true(world_sends(&world, SIGKILL));
     assert_int_equal(world.published, 1);
     assert_int_equal(world_count(&world, CDDPI_JOB_FREE_PORTS), 1);
     world_end_rank(&world, 2, 127);
     world_end_rank(&world, 3, 128 + SIGKILL);
+    assert_int_equal(world.state.outcome.exit_status, 126);
+    assert_false(world.state.outcome.may_restart);
+    run(&world, __func__, 1, true);
+    world_end_rank(&world, 2, 127); /* which may be known before why */
+    FEED(&world, .kind = CDDPI_JOB_NOT_EXECUTED, .rank = 2, .exit_status = 126, .text = "why");
+    assert_string_equal(world.actions.list[0].text, "why");
     assert_int_equal(world.state.outcome.exit_status, 126);
     assert_false(world.state.outcome.may_restart);
 }
@@ -314,15 +335,22 @@ static void signals_that_do_not_end_a_job_reach_the_ranks(void **state)
 
 static void a_signal_after_the_last_rank_forbids_the_restart(void **state)
 {
+    static const int numbers[] = {SIGTERM, SIGHUP, SIGKILL};
     struct world world;
 
     (void)state;
-    run(&world, __func__, 1, false);
-    world_end_rank(&world, 2, 4);
-    assert_true(world.state.outcome.may_restart);
-    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGTERM, .node = -1);
-    assert_false(world.state.outcome.may_restart);
-    assert_int_equal(world.state.outcome.exit_status, 128 + SIGTERM);
+    for (int i = 0; i < 3; i++) {
+        run(&world, __func__, 1, false);
+        world_end_rank(&world, 2, 4);
+        assert_true(world.state.outcome.may_restart);
+        if (i < 2) {
+            FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = numbers[i], .node = -1);
+        } else { /* or cddp-run is to go */
+            FEED(&world, .kind = CDDPI_JOB_ORPHANED);
+        }
+        assert_false(world.state.outcome.may_restart);
+        assert_int_equal(world.state.outcome.exit_status, 128 + numbers[i]);
+    }
 }
 
 /* The ranks that are left are ended after a failure: whoever asks for that wants no restart. */
