@@ -339,11 +339,13 @@ static void a_store_that_ends_each_connection_is_lost(void **state)
 static void a_store_that_refuses_is_lost_at_once(void **state)
 {
     (void)state;
-    begin(1, 2);
-    desk_fail(&desk, HEARER, CDDP_ERR_AUTH, "it refuses");
-    assert_int_equal(desk.event.kind, CDDPI_EVENT_CUT);
-    assert_string_equal(desk.event.text, "it refuses");
-    desk_end(&desk);
+    for (int side = TELLER; side <= HEARER; side++) {
+        begin(1, 2);
+        desk_fail(&desk, (enum cddpi_link_side)side, CDDP_ERR_AUTH, "it refuses");
+        assert_int_equal(desk.event.kind, CDDPI_EVENT_CUT);
+        assert_string_equal(desk.event.text, "it refuses");
+        desk_end(&desk);
+    }
 }
 
 /* Who stood still hears first what it missed; who knows of it is asked for two minutes. */
@@ -396,6 +398,47 @@ static void at_the_end_what_is_queued_is_written_for_a_while(void **state)
     }
 }
 
+/* However long it is until the next look, so that the link may end soon. */
+static void an_event_is_waited_for_briefly(void **state)
+{
+    (void)state;
+    begin(1, 2);
+    desk.link.hearer.look_ns = desk.now.now_ns + INT64_C(60000000000);
+    desk_step(&desk, HEARER, ANSWERED);
+    assert_int_equal(desk.request.kind, CDDPI_LINK_GET);
+    assert_int_equal(desk.request.wait_ms, 250);
+    desk_end(&desk);
+}
+
+/* A network that is gone may keep it for long. */
+static void a_connection_that_is_made_slowly_is_no_standstill(void **state)
+{
+    (void)state;
+    begin(1, 2);
+    desk_step(&desk, TELLER, LOST);
+    cddpi_link_next(&desk.link, TELLER, &desk.now, &desk.request);
+    assert_int_equal(desk.request.kind, CDDPI_LINK_RECONNECT);
+    desk_pass(&desk, 10 * LIMIT_MS);
+    assert_int_equal(cddpi_link_slept_ms(&desk.link, &desk.now), 0);
+    desk_end(&desk);
+}
+
+/* It may tell why signs of life are missing. */
+static void over_a_new_connection_the_log_is_heard_first(void **state)
+{
+    (void)state;
+    begin(0, 3);
+    while (desk.request.kind != CDDPI_LINK_TRY_GET) {
+        desk_step(&desk, HEARER, ANSWERED);
+    }
+    desk_step(&desk, HEARER, LOST);
+    desk_step(&desk, HEARER, ANSWERED);
+    assert_int_equal(desk.request.kind, CDDPI_LINK_RECONNECT);
+    desk_step(&desk, HEARER, ANSWERED);
+    ASKS(CDDPI_LINK_GET, "job/event/0");
+    desk_end(&desk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +462,9 @@ int main(void)
         cmocka_unit_test(a_store_that_refuses_is_lost_at_once),
         cmocka_unit_test(a_standstill_is_noticed_and_makes_nobody_lost),
         cmocka_unit_test(at_the_end_what_is_queued_is_written_for_a_while),
+        cmocka_unit_test(an_event_is_waited_for_briefly),
+        cmocka_unit_test(a_connection_that_is_made_slowly_is_no_standstill),
+        cmocka_unit_test(over_a_new_connection_the_log_is_heard_first),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
