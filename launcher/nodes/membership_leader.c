@@ -207,9 +207,6 @@ static void start_or_gather(struct member_step *step)
         start(step);
         return;
     }
-    if (members->leader == CDDPI_LEADER_GATHERS) {
-        return;
-    }
     members->leader = CDDPI_LEADER_GATHERS;
     members->wait_ns = after(step, members->gather_ms);
     cddpi_member_say(step,
@@ -242,8 +239,7 @@ static void judge(struct cddpi_membership *members)
         return;
     }
     members->all.has_saved = members->has_saved;
-    members->all.may_restart = failure->kind != CDDPI_EVENT_NONE && failure->may_restart &&
-                               members->asked_signal == 0;
+    members->all.may_restart = failure->kind != CDDPI_EVENT_NONE && failure->may_restart;
     members->all.exit_status = failure->kind != CDDPI_EVENT_NONE ? failure->exit_status
                                                                  : members->other_status;
 }

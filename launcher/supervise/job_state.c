@@ -183,7 +183,6 @@ static void stop_to_change(struct job_step *step)
 
     state->is_change = true;
     state->asked_signal = SIGTERM;
-    state->asked_ns = step->event->now_ns;
     set_deadline(step, limit_ms(state));
     if (step->event->number != 0) {
         cddpi_job_add(step, CDDPI_JOB_SIGNAL_GROUPS)->number = step->event->number;
