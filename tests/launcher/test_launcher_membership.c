@@ -290,22 +290,6 @@ static void only_an_elastic_jobs_server_is_indispensable(void **state)
     assert_false(cddpi_membership_is_dispensable(&nodes[0].members));
 }
 
-/* Several nodes watch it. */
-static void a_node_that_is_lost_twice_is_lost_once(void **state)
-{
-    (void)state;
-    nodes_begin(3, 1, 3);
-    node_lose(1);
-    assert_non_null(strstr(nodes[0].said, "is lost: gone"));
-    assert_int_equal(nodes[0].losses, 1); /* the node that leads tells ranks that wait */
-    assert_int_equal(nodes[2].losses, 0);
-    nodes[0].said[0] = '\0';
-    nodes[0].told.kind = CDDPI_JOB_TIME;
-    node_lose(1);
-    assert_string_equal(nodes[0].said, "");
-    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_TIME);
-}
-
 static void a_start_names_nodes_by_ranges(void **state)
 {
     (void)state;
@@ -321,82 +305,6 @@ static void a_start_names_nodes_by_ranges(void **state)
     assert_runs(3, 1, 4, 8);
 }
 
-/* What @p node's ranks, which have just been started, are told of what has happened: kinds. */
-static void assert_catches_up(int number, int count, const enum cddpi_job_event_kind *kinds)
-{
-    struct cddpi_membership_actions *actions = calloc(1, sizeof *actions);
-
-    cddpi_membership_catch_up(&nodes[number].members, actions);
-    assert_int_equal(actions->count, count);
-    for (int i = 0; i < count; i++) {
-        assert_int_equal(actions->list[i].kind, CDDPI_DO_TELL);
-        assert_int_equal(actions->list[i].job.kind, kinds[i]);
-    }
-    if (count > 0) { /* a failure, or the end of the job */
-        assert_int_equal(actions->list[count - 1].job.exit_status,
-                         kinds[count - 1] == CDDPI_JOB_FAILED_THERE ? 7 : 0);
-    }
-    free(actions);
-}
-
-/* And the user is not told again. */
-static void ranks_that_were_slow_to_start_catch_up(void **state)
-{
-    static const enum cddpi_job_event_kind changed[] = {CDDPI_JOB_CHANGED, CDDPI_JOB_SIGNALLED};
-    static const enum cddpi_job_event_kind failed[] = {CDDPI_JOB_FAILED_THERE, CDDPI_JOB_HEARD};
-    static const enum cddpi_job_event_kind ended[] = {CDDPI_JOB_FAILED_THERE};
-    struct cddpi_node_event event = {.rank = -1, .exit_status = 7};
-
-    (void)state;
-    nodes_begin(2, 1, 2);
-    assert_catches_up(0, 0, NULL);
-    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_CHANGE, .rank = -1, .text = "so"});
-    node_signal(0, SIGINT);
-    for (int i = 0; i < 2; i++) {
-        assert_catches_up(i, 2, changed);
-    }
-    nodes_begin(2, 1, 2);
-    event.kind = CDDPI_EVENT_FOLLOW;
-    nodes_append(&event);
-    event.kind = CDDPI_EVENT_FAILURE;
-    nodes_append(&event);
-    nodes_settle();
-    nodes[1].members.follow.exit_status = 0;
-    assert_catches_up(1, 2, failed);
-    nodes_begin(2, 1, 2);
-    event.kind = CDDPI_EVENT_END;
-    nodes_append(&event);
-    nodes_settle();
-    assert_int_equal(nodes[1].told.exit_status, 7);
-    assert_catches_up(1, 1, ended);
-}
-
-/* The cddp-run that started the nodes follows the log, and ends after them. */
-static void the_first_cddp_run_decides_nothing(void **state)
-{
-    struct cddpi_membership *members = &nodes[5].members;
-    int said;
-
-    (void)state;
-    nodes_begin(2, 2, 2);
-    *members = nodes[1].members;
-    members->list = nodes[5].list;
-    memcpy(nodes[5].list, nodes[1].list, sizeof nodes[1].list);
-    members->self = -1;
-    members->phase = CDDPI_MEMBERS_AWAIT;
-    nodes[5].heard = nodes_events();
-    nodes[5].is_alive = true;
-    node_end_ranks(0, 0, true);
-    node_end_ranks(1, 0, true);
-    said = nodes_events();
-    assert_over(0, 0);
-    assert_over(1, 0);
-    assert_int_equal(members->end.kind, CDDPI_EVENT_END);
-    assert_int_equal(members->phase, CDDPI_MEMBERS_AWAIT);
-    nodes_settle();
-    assert_int_equal(nodes_events(), said);
-}
-
 /* Even if all its ranks have ended: nothing goes on without the store. */
 static void the_loss_of_the_node_that_serves_the_store_is_a_failure(void **state)
 {
@@ -407,49 +315,6 @@ static void the_loss_of_the_node_that_serves_the_store_is_a_failure(void **state
     assert_int_equal(nodes[1].told.kind, CDDPI_JOB_FAILED_THERE);
     node_end_ranks(1, 1, false);
     assert_over(1, 1);
-}
-
-static void only_the_first_failure_of_a_rank_is_said(void **state)
-{
-    (void)state;
-    nodes_begin(3, 1, 3);
-    node_fail_rank(1);
-    assert_string_equal(nodes[0].said, "node 1 (host): ");
-    assert_int_equal(nodes[2].told.kind, CDDPI_JOB_FAILED_THERE);
-    assert_int_equal(nodes[1].told.now_ns, 0); /* its ranks know */
-    node_fail_rank(2);
-    assert_string_equal(nodes[0].said, "node 1 (host): ");
-    node_lose(2);
-    assert_string_equal(nodes[0].said, "node 2 (host) is lost: gone");
-}
-
-/* Whoever stood still is told why by what it hears first, and once. */
-static void a_node_that_stood_still_says_so_once(void **state)
-{
-    static const struct cddpi_node_event lost[] = {
-        {.kind = CDDPI_EVENT_LOST, .node = 0, .rank = -1, .text = "gone"},
-        {.kind = CDDPI_EVENT_LOST, .node = 1, .rank = -1, .text = "gone"},
-        {.kind = CDDPI_EVENT_LOST, .node = 2, .rank = -1, .text = "gone"}};
-    static const struct cddpi_node_event cut = {
-        .kind = CDDPI_EVENT_CUT, .rank = -1, .exit_status = 1, .text = "why"};
-    static const char given_up[] =
-        "this host did not answer for 5.0 s, so the others went on without it";
-
-    (void)state;
-    for (int self = 0; self < 3; self++) {
-        for (int i = 0; i < 3; i++) { /* node 0 watches all, who watch node 0 */
-            nodes_begin(3, 1, 3);
-            node_hear(&nodes[self], &lost[i], 5000);
-            assert_int_equal(strcmp(nodes[self].said, given_up) == 0,
-                             self == 0 || i == 0 || i == self);
-        }
-    }
-    nodes_begin(3, 1, 3);
-    node_hear(&nodes[1], &cut, 5000);
-    assert_string_equal(nodes[1].said, given_up);
-    nodes[1].said[0] = '\0';
-    node_hear(&nodes[1], &lost[0], 0);
-    assert_string_equal(nodes[1].said, "");
 }
 
 static void a_start_names_nodes_until_it_makes_no_sense(void **state)
@@ -483,13 +348,8 @@ int main(void)
         cmocka_unit_test(node_0_waits_a_while_for_others_to_hear_the_end),
         cmocka_unit_test(a_node_knows_its_place),
         cmocka_unit_test(only_an_elastic_jobs_server_is_indispensable),
-        cmocka_unit_test(a_node_that_is_lost_twice_is_lost_once),
         cmocka_unit_test(a_start_names_nodes_by_ranges),
-        cmocka_unit_test(ranks_that_were_slow_to_start_catch_up),
-        cmocka_unit_test(the_first_cddp_run_decides_nothing),
         cmocka_unit_test(the_loss_of_the_node_that_serves_the_store_is_a_failure),
-        cmocka_unit_test(only_the_first_failure_of_a_rank_is_said),
-        cmocka_unit_test(a_node_that_stood_still_says_so_once),
         cmocka_unit_test(a_start_names_nodes_until_it_makes_no_sense),
     };
 
