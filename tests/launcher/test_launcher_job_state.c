@@ -261,6 +261,18 @@ static void what_the_kernel_keeps_is_abandoned(void **state)
         &(struct cddpi_job_event){.kind = CDDPI_JOB_ENDED, .rank = 3, .exit_status = 137},
         &world.actions); /* the kernel lets it go */
     assert_int_equal(world.state.alive, 0);
+    world_begin(&world, __func__, 1, 0, true); /* also where the job has ended well elsewhere */
+    world_start(&world);
+    cddpi_job_state_step(
+        &world.state,
+        &(struct cddpi_job_event){.kind = CDDPI_JOB_FAILED_THERE, .now_ns = world.now_ns},
+        &world.actions);
+    cddpi_job_state_step(
+        &world.state,
+        &(struct cddpi_job_event){.kind = CDDPI_JOB_TIME, .now_ns = world.state.deadline_ns},
+        &world.actions);
+    assert_int_equal(world.state.phase, CDDPI_JOB_OVER);
+    assert_int_equal(world.state.outcome.exit_status, 128 + SIGKILL);
 }
 
 static void a_program_that_cannot_run_ends_the_job_without_a_restart(void **state)
@@ -316,6 +328,14 @@ static void without_the_process_that_started_it_nothing_is_left(void **state)
     assert_true(world_sends(&world, SIGKILL));
     assert_int_equal(world.published, 1);
     assert_int_equal(world.state.outcome.exit_status, 128 + SIGKILL);
+    run(&world, __func__, 2, false);
+    world_end_rank(&world, 2, 4);
+    world_wait(&world, GRACE_MS);
+    assert_int_equal(world.state.phase, CDDPI_JOB_KILLED);
+    FEED(&world, .kind = CDDPI_JOB_ORPHANED, .text = "why"); /* nor started again */
+    assert_true(world_sends(&world, SIGKILL));
+    assert_int_equal(world.state.outcome.exit_status, 128 + SIGKILL);
+    assert_false(world.state.outcome.may_restart);
 }
 
 static void signals_that_do_not_end_a_job_reach_the_ranks(void **state)
@@ -400,6 +420,9 @@ static void restarts_are_counted_and_those_that_lead_nowhere_end(void **state)
     assert_int_equal(cddpi_restarts_next(&restarts, 9, &failed, 1, &pause_ms), CDDPI_RESTART_NOT);
     assert_int_equal(cddpi_restarts_next(&restarts, 100, &failed, 1, &pause_ms),
                      CDDPI_RESTART_GIVE_UP);
+    assert_int_equal(cddpi_restarts_next(&restarts, 100, &failed, CDDPI_SHORT_LIFE_MS, &pause_ms),
+                     CDDPI_RESTART_NOW); /* one that lived */
+    assert_int_equal(pause_ms, 0);
     failed.may_restart = false;
     assert_int_equal(cddpi_restarts_next(&restarts, 100, &failed, 1, &pause_ms), CDDPI_RESTART_NOT);
 }

@@ -224,8 +224,28 @@ static void each_signal_that_asks_to_end_ends_the_job(void **state)
         nodes[0].members.max_restarts = 3;
         node_signal(0, numbers[i]);
         assert_int_equal(nodes[0].told.number, numbers[i]);
+        assert_int_equal(nodes[0].members.asked_signal, numbers[i]);
         node_end_ranks(0, 128 + numbers[i], false);
         assert_over(0, 128 + numbers[i]);
+    }
+}
+
+static void a_node_that_got_a_rank_back_may_lose_one_again(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 2);
+    node_leave_rank(1, 3);
+    for (int generation = 1; generation < 4; generation++) {
+        nodes_settle();
+        for (int i = 0; i < 2; i++) {
+            node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
+        }
+        assert_runs(1, generation, 2, generation == 2 ? 4 : 3);
+        if (generation == 1) {
+            wish((struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .node = 1, .number = 2});
+        } else if (generation == 2) {
+            node_leave_rank(1, 2);
+        }
     }
 }
 
@@ -245,6 +265,7 @@ int main(void)
         cmocka_unit_test(the_last_rank_of_a_node_leaves),
         cmocka_unit_test(a_job_that_waits_ends_when_it_is_asked_to),
         cmocka_unit_test(each_signal_that_asks_to_end_ends_the_job),
+        cmocka_unit_test(a_node_that_got_a_rank_back_may_lose_one_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

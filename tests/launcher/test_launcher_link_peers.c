@@ -2,6 +2,8 @@
  * histories without a real store. */
 #include "launcher/link_world.h"
 
+#include "base/alloc.h"
+
 static struct depot depot;
 static struct desk desk;
 
@@ -198,6 +200,40 @@ static void a_node_that_watches_nobody_misses_the_store(void **state)
     desk_end(&desk);
 }
 
+/* A node that comes late is told who is there. */
+static void the_nodes_that_are_there_are_watched_whatever_their_numbers(void **state)
+{
+    static const int nodes[] = {4, 0, 7};
+
+    (void)state;
+    memset(&depot, 0, sizeof depot);
+    desk_begin(&desk, &depot, -1, nodes, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(desk.link.hearer.peers[i].node, nodes[i]);
+    }
+    assert_int_equal(desk.link.hearer.count, 3);
+    desk_end(&desk);
+}
+
+static void without_memory_nobody_goes_unwatched(void **state)
+{
+    (void)state;
+    begin(0, 1);
+    cddpi_alloc_fail_nth(1);
+    TELL(&desk, .kind = CDDPI_EVENT_SAVING);
+    cddpi_alloc_fail_nth(1);
+    cddpi_link_set(&desk.link, "key", "text");
+    cddpi_alloc_fail_nth(0);
+    assert_false(cddpi_link_wants_to_tell(&desk.link)); /* but the job goes on */
+    OTHER_TELLS(&depot, .kind = CDDPI_EVENT_JOIN, .node = 5, .number = 2);
+    cddpi_alloc_fail_nth(1);
+    desk_step(&desk, CDDPI_LINK_HEARER, ANSWERED);
+    cddpi_alloc_fail_nth(0);
+    assert_int_equal(desk.event.kind, CDDPI_EVENT_CUT);
+    assert_string_equal(desk.event.text, "no memory to watch one more node");
+    desk_end(&desk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +246,8 @@ int main(void)
         cmocka_unit_test(the_first_cddp_run_misses_nobody_before_the_first_generation),
         cmocka_unit_test(the_process_of_an_outside_store_misses_nodes_from_the_start),
         cmocka_unit_test(a_node_that_watches_nobody_misses_the_store),
+        cmocka_unit_test(the_nodes_that_are_there_are_watched_whatever_their_numbers),
+        cmocka_unit_test(without_memory_nobody_goes_unwatched),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

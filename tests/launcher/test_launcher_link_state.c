@@ -370,8 +370,10 @@ static void a_standstill_is_noticed_and_makes_nobody_lost(void **state)
     desk_step(&desk, TELLER, ANSWERED);
     assert_true(cddpi_link_slept_ms(&desk.link, &desk.now) > 0);
     desk_step(&desk, TELLER, ANSWERED);
-    desk_pass(&desk, 121000);
-    cddpi_link_next(&desk.link, TELLER, &desk.now, &desk.request);
+    for (int64_t end_ns = desk.now.now_ns + INT64_C(121000000000); desk.now.now_ns < end_ns;) {
+        desk_step(&desk, TELLER, ANSWERED);
+    }
+    assert_int_equal(cddpi_link_slept_ms(&desk.link, &desk.now), 0);
     desk_end(&desk);
 }
 
@@ -439,6 +441,15 @@ static void over_a_new_connection_the_log_is_heard_first(void **state)
     desk_end(&desk);
 }
 
+static void an_event_that_the_log_has_no_form_for_is_dropped(void **state)
+{
+    (void)state;
+    begin(0, 2);
+    TELL(&desk, .kind = CDDPI_EVENT_SIZE, .number = -1);
+    assert_false(cddpi_link_wants_to_tell(&desk.link));
+    desk_end(&desk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +476,7 @@ int main(void)
         cmocka_unit_test(an_event_is_waited_for_briefly),
         cmocka_unit_test(a_connection_that_is_made_slowly_is_no_standstill),
         cmocka_unit_test(over_a_new_connection_the_log_is_heard_first),
+        cmocka_unit_test(an_event_that_the_log_has_no_form_for_is_dropped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -343,6 +343,43 @@ static void a_late_node_is_let_in_when_all_ranks_stop_early(void **state)
     assert_runs(2, 1, 4, 6);
 }
 
+static void a_late_node_does_not_say_what_happened_before_it_came(void **state)
+{
+    (void)state;
+    nodes_begin(3, 1, 4);
+    node_lose(1);
+    assert_string_equal(nodes[2].said, "node 1 (host) is lost: gone");
+    node_join(3, 3, 1, 4);
+    assert_string_equal(nodes[3].said, "");
+}
+
+/* Others may be about to come, and a generation that has just begun is not ended at once. */
+static void members_change_when_they_have_settled(void **state)
+{
+    (void)state;
+    for (int is_old = 0; is_old < 2; is_old++) {
+        nodes_begin(2, 1, 4);
+        nodes_wait(is_old ? 5000 : 0);
+        node_join(2, 2, 1, 4);
+        nodes_wait(is_old ? 300 : 0);
+        node_join(3, 2, 1, 4);
+        nodes_wait(is_old ? 499 : 999);
+        assert_int_equal(nodes[1].told.now_ns, 0);
+        nodes_wait(1);
+        assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    }
+}
+
+static void a_refusal_that_comes_late_changes_nothing(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 2);
+    node_feed(&nodes[0],
+              (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_REFUSED, .number = 2});
+    nodes_settle();
+    assert_int_equal(nodes[1].members.end.kind, CDDPI_EVENT_NONE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +402,9 @@ int main(void)
         cmocka_unit_test(a_newcomer_with_which_the_job_saved_is_restarted_like_others),
         cmocka_unit_test(a_late_node_does_not_keep_a_job_that_ends),
         cmocka_unit_test(a_late_node_is_let_in_when_all_ranks_stop_early),
+        cmocka_unit_test(a_late_node_does_not_say_what_happened_before_it_came),
+        cmocka_unit_test(members_change_when_they_have_settled),
+        cmocka_unit_test(a_refusal_that_comes_late_changes_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

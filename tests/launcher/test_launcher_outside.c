@@ -172,6 +172,8 @@ static void all_end_when_an_outside_store_is_lost(void **state)
         assert_string_equal(nodes[i].said,
                             "the job's store at tcp://head:29500 is lost: it is closed");
         nodes[i].heard = EVENTS; /* nothing more */
+        node_signal(i, SIGINT);
+        assert_int_equal(nodes[i].told.kind, CDDPI_JOB_SIGNALLED);
     }
     for (int i = 0; i < 2; i++) {
         node_end_ranks(i, 1, false);
