@@ -311,9 +311,8 @@ static void conclude(struct member_step *step)
     }
     members->all.may_restart = members->all.may_restart && !has_lost &&
                                (members->is_elastic || !is_short_of_nodes(members));
-    next = cddpi_restarts_next(&members->restarts,
-                               members->max_restarts < 0 ? -1 : members->max_restarts,
-                               &members->all, lived_ms, &pause_ms);
+    next = cddpi_restarts_next(&members->restarts, members->max_restarts, &members->all, lived_ms,
+                               &pause_ms);
     if (next == CDDPI_RESTART_GIVE_UP && members->max_restarts >= 0) {
         cddpi_member_say(step,
                          "giving up, with %d restarts left: %d times in a row the job failed "
