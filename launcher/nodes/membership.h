@@ -33,7 +33,8 @@ struct cddpi_job_member {
     int first_rank; /* of this generation */
     bool is_there;  /* it has come, and is neither lost nor gone */
     bool is_lost;
-    bool is_new;  /* it came after the job had begun, and no generation with it has done anything */
+    bool is_new;  /* it came after the job had begun, and no generation with it has done anything:
+                     START says that, so all nodes know */
     bool is_held; /* node 0: the configuration does not allow its ranks, so it waits for others to
                      go */
     bool is_out;  /* node 0: the others go on without it, and its LOST is on its way */
@@ -97,14 +98,15 @@ struct cddpi_membership {
     bool has_left;    /* this node left the job when it was asked to */
 
     /* Private. */
-    bool leads;                     /* this node does, as far as it has heard the log */
-    enum cddpi_leader_phase leader; /* if it leads */
-    struct cddpi_restarts restarts; /* each node computes it from the log, with its own clock */
+    bool leads;                          /* this node does, as far as it has heard the log */
+    enum cddpi_leader_phase leader;      /* if it leads */
+    struct cddpi_restarts restarts;      /* leader; the others know it from START */
     struct cddpi_generation_outcome own; /* of this node's ranks */
     struct cddpi_generation_outcome all; /* leader: of the generation that has ended everywhere */
     int other_status;                    /* the first nonzero status of a DONE */
     bool has_saved;                      /* in this generation ... */
     bool has_checkpoint;                 /* ... or in one before */
+    bool was_useful;                     /* leader: the generation that has ended did something */
     int made;                            /* restarts after failures */
     bool is_restart;                     /* node 0: the next generation is such a restart */
     bool has_asked_leave;

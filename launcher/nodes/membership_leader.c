@@ -193,6 +193,8 @@ static void start(struct member_step *step)
     action->event.kind = CDDPI_EVENT_START;
     action->event.generation = members->generation + 1;
     action->event.may_restart = members->is_restart;
+    action->event.has_saved = members->was_useful;
+    action->event.exit_status = members->restarts.fruitless;
     list_next(members, action->event.text, sizeof action->event.text, &action->number);
     members->leader = CDDPI_LEADER_STARTS;
 }
@@ -287,7 +289,7 @@ static void conclude(struct member_step *step)
 
     members->is_restart = false;
     judge(members);
-    cddpi_newcomers_prove(members, lived_ms);
+    members->was_useful = cddpi_newcomers_were_useful(members, lived_ms);
     if (members->asked_signal != 0 && members->all.exit_status == 128 + members->asked_signal) {
         members->all.exit_status = status_of_signal(members);
     }
@@ -304,7 +306,7 @@ static void conclude(struct member_step *step)
         start_or_gather(step);
         return;
     }
-    if (cddpi_newcomers_expel(step)) {
+    if (!members->was_useful && cddpi_newcomers_expel(step)) {
         cddpi_newcomers_release(members);
         start_or_gather(step);
         return;

@@ -98,13 +98,17 @@ void cddpi_newcomers_release(struct cddpi_membership *members)
     }
 }
 
-void cddpi_newcomers_prove(struct cddpi_membership *members, int64_t lived_ms)
+bool cddpi_newcomers_were_useful(const struct cddpi_membership *members, int64_t lived_ms)
 {
     int status = members->all.exit_status;
-    bool was_useful = members->all.has_saved || lived_ms >= CDDPI_SHORT_LIFE_MS || status == 0 ||
-                      status == CDDPI_STOPPED_EARLY;
 
-    for (int i = 0; was_useful && i < members->count; i++) {
+    return members->all.has_saved || lived_ms >= CDDPI_SHORT_LIFE_MS || status == 0 ||
+           status == CDDPI_STOPPED_EARLY;
+}
+
+void cddpi_newcomers_prove(struct cddpi_membership *members)
+{
+    for (int i = 0; i < members->count; i++) {
         members->list[i].is_new = members->list[i].is_new && members->list[i].ranks == 0;
     }
 }
@@ -135,7 +139,8 @@ bool cddpi_newcomers_expel(struct member_step *step)
         bool has_failed = failure->kind == CDDPI_EVENT_FAILURE && failure->node == member->node;
 
         if (member->is_new && cddpi_member_is_next(member) && member->ranks > 0 &&
-            expelled < MOST_EXPELLED && (expels_all || has_failed)) {
+            member->node != members->self && expelled < MOST_EXPELLED &&
+            (expels_all || has_failed)) {
             expel(step, member);
             expelled++;
         }

@@ -71,9 +71,11 @@ bool cddpi_newcomers_shrink(struct member_step *step);
 /** Node 0: members are going, so those that were left out may be useful now. */
 void cddpi_newcomers_release(struct cddpi_membership *members);
 
-/** Node 0: a generation has ended after @p lived_ms, as members->all says. If it has done anything,
- *  its newcomers are like the other members. */
-void cddpi_newcomers_prove(struct cddpi_membership *members, int64_t lived_ms);
+/** Leader: whether the generation that has ended after @p lived_ms, as members->all says, has done
+ *  anything. */
+bool cddpi_newcomers_were_useful(const struct cddpi_membership *members, int64_t lived_ms);
+/** The generation that has ended did something: its newcomers are like the other members. */
+void cddpi_newcomers_prove(struct cddpi_membership *members);
 /** Node 0: a generation has failed. Expel newcomers of which it failed; returns false if there are
  *  none. */
 bool cddpi_newcomers_expel(struct member_step *step);

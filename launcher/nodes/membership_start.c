@@ -85,22 +85,6 @@ static void say_generation(struct member_step *step, bool is_change)
     }
 }
 
-/* Ranks start anew after a failure. The leader that decided it has counted it; another one may have
- * to decide about the next. */
-static void note_restart(struct member_step *step, const struct cddpi_node_event *start)
-{
-    struct cddpi_membership *members = step->members;
-    const struct cddpi_generation_outcome outcome = {.has_saved = members->has_saved,
-                                                     .may_restart = true};
-    int64_t lived_ms = (step->event->now_ns - members->start_ns) / 1000000;
-    int64_t pause_ms;
-
-    if (members->outside_store != NULL && start->node != members->self &&
-        cddpi_member_own(members) != NULL) { /* of what happened before it came it knows no times */
-        (void)cddpi_restarts_next(&members->restarts, -1, &outcome, lived_ms, &pause_ms);
-    }
-}
-
 /* Word why a generation follows the one that has ended. */
 static void word_reason(struct cddpi_membership *members)
 {
@@ -148,9 +132,10 @@ void cddpi_member_take_start(struct member_step *step, const struct cddpi_node_e
         members->wait_ns = step->event->now_ns;
         return;
     }
-    if (event->may_restart) {
-        members->made++;
-        note_restart(step, event);
+    members->made += event->may_restart;
+    members->restarts.fruitless = event->exit_status; /* another node may have to decide next */
+    if (event->has_saved) {
+        cddpi_newcomers_prove(members);
     }
     word_reason(members);
     forget_generation(members);

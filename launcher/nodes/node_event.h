@@ -41,10 +41,11 @@ struct cddpi_node_event {
     int node; /* -1: the cddp-run that started the nodes */
     int rank; /* -1: none */
     int number;
-    int exit_status;
+    int exit_status;                   /* START: so many generations in a row made no progress */
     bool may_restart;                  /* FAILURE, FOLLOW, DONE: another generation may succeed;
                                           START: this one is a restart after a failure */
-    bool has_saved;                    /* DONE: a checkpoint was written */
+    bool has_saved;                    /* DONE: a checkpoint was written; START: the generation
+                                          before has done something */
     char address[256];                 /* START: of rank 0's machine; "": the host of the store */
     char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT, REFUSED: a sentence without
                                           its full stop */

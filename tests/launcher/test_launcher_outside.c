@@ -160,6 +160,65 @@ static void restarts_are_counted_across_leaders(void **state)
     assert_over(2, 1);
 }
 
+/* Ranks of this generation fail, @p number's first. */
+static void fail_all(int number, bool has_saved)
+{
+    node_fail_rank(number);
+    for (int i = 0; i < NODES; i++) {
+        if (nodes[i].runs) {
+            node_end_ranks(i, 7, has_saved);
+        }
+    }
+    nodes_wait(1000); /* the pause before the next generation */
+}
+
+/* All nodes know who is new, since any may have to decide. */
+static void a_newcomer_that_was_useful_is_restarted_like_others_by_any_leader(void **state)
+{
+    (void)state;
+    nodes_begin_outside(2, 1, 4);
+    node_join(2, 2, 1, 4);
+    nodes_wait(5000);
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(2, 1, 4, 6);
+    fail_all(1, true);
+    assert_runs(2, 2, 4, 6);
+    node_lose(0);
+    node_end_ranks(1, 1, false);
+    node_end_ranks(2, 1, false);
+    assert_runs(2, 3, 2, 4);
+    fail_all(2, false);
+    assert_runs(1, 4, 0, 4);
+    assert_runs(2, 4, 2, 4);
+}
+
+/* And does not expel itself. */
+static void failures_in_a_row_are_counted_by_a_leader_that_came_late(void **state)
+{
+    (void)state;
+    nodes_begin_outside(2, 1, 3);
+    for (int i = 0; i < 3; i++) {
+        fail_all(1, false);
+    }
+    assert_runs(1, 3, 2, 4);
+    node_join(2, 2, 1, 3);
+    nodes_wait(5000);
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    assert_runs(2, 4, 4, 6);
+    node_lose(0);
+    node_lose(1);
+    node_end_ranks(2, 1, false);
+    assert_runs(2, 5, 0, 2);
+    fail_all(2, false);
+    assert_runs(2, 6, 0, 2);
+    fail_all(2, false);
+    assert_over(2, 1);
+    assert_string_equal(nodes[2].said, "giving up: 5 times in a row the job failed within 20 s and "
+                                       "without a checkpoint");
+}
+
 static void all_end_when_an_outside_store_is_lost(void **state)
 {
     const struct cddpi_node_event cut = {
@@ -216,6 +275,8 @@ int main(void)
         cmocka_unit_test(a_leader_that_is_lost_after_its_ranks_have_ended_changes_nothing),
         cmocka_unit_test(a_node_that_waits_leads_if_no_other_is_left),
         cmocka_unit_test(restarts_are_counted_across_leaders),
+        cmocka_unit_test(a_newcomer_that_was_useful_is_restarted_like_others_by_any_leader),
+        cmocka_unit_test(failures_in_a_row_are_counted_by_a_leader_that_came_late),
         cmocka_unit_test(all_end_when_an_outside_store_is_lost),
         cmocka_unit_test(a_leader_that_loses_the_store_as_it_starts_a_generation_ends),
         cmocka_unit_test(a_node_that_was_alone_and_stood_still_was_given_up),
