@@ -33,11 +33,12 @@ struct cddpi_job_member {
     int first_rank; /* of this generation */
     bool is_there;  /* it has come, and is neither lost nor gone */
     bool is_lost;
-    bool is_new;  /* it came after the job had begun, and no generation with it has done anything:
-                     START says that, so all nodes know */
-    bool is_held; /* node 0: the configuration does not allow its ranks, so it waits for others to
-                     go */
-    bool is_out;  /* node 0: the others go on without it, and its LOST is on its way */
+    bool is_new;    /* it came after the job had begun, and no generation with it has done anything:
+                       START says that, so all nodes know */
+    bool is_held;   /* node 0: the configuration does not allow its ranks, so it waits for others to
+                       go */
+    bool is_out;    /* node 0: the others go on without it, and its LOST is on its way */
+    bool is_unable; /* its ranks of this generation could not be started */
     bool is_leaving; /* it has asked to leave: the next generation is without it */
     bool is_done;    /* its ranks of this generation have ended */
     bool has_left;   /* it has received END */

@@ -306,7 +306,8 @@ static void conclude(struct member_step *step)
         start_or_gather(step);
         return;
     }
-    if (!members->was_useful && cddpi_newcomers_expel(step)) {
+    if (cddpi_newcomers_expel_unable(step) ||
+        (!members->was_useful && cddpi_newcomers_expel(step))) {
         cddpi_newcomers_release(members);
         start_or_gather(step);
         return;

@@ -115,6 +115,9 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
     bool is_harmless = is_lost && !takes_part && members->generation >= 0;
 
     members->is_cut = members->is_cut || event->kind == CDDPI_EVENT_CUT;
+    if (event->kind == CDDPI_EVENT_FAILURE && event->rank < 0 && member != NULL) {
+        member->is_unable = true;
+    }
     if (is_lost && member != NULL) {
         if (member->is_lost || !member->is_there) {
             return; /* several nodes watch it, or it has left */

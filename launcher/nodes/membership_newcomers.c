@@ -114,16 +114,17 @@ void cddpi_newcomers_prove(struct cddpi_membership *members)
 }
 
 /* The others go on without @p member, which hears that and ends. */
-static void expel(struct member_step *step, struct cddpi_job_member *member)
+static void expel(struct member_step *step, struct cddpi_job_member *member, const char *why)
 {
     struct cddpi_node_event *lost = cddpi_member_publish(step, CDDPI_EVENT_LOST);
 
     lost->node = member->node;
     lost->exit_status = 1;
-    snprintf(lost->text, sizeof lost->text, "the job failed as soon as it took part");
+    snprintf(lost->text, sizeof lost->text, "%s", why);
     member->is_out = true;
-    cddpi_member_say(step, "going on without %s, which came late: %s",
-                     cddpi_member_name(step->members, member->node), lost->text);
+    cddpi_member_say(step, "going on without %s%s: %s",
+                     cddpi_member_name(step->members, member->node),
+                     member->is_new ? ", which came late" : "", why);
 }
 
 bool cddpi_newcomers_expel(struct member_step *step)
@@ -141,7 +142,42 @@ bool cddpi_newcomers_expel(struct member_step *step)
         if (member->is_new && cddpi_member_is_next(member) && member->ranks > 0 &&
             member->node != members->self && expelled < MOST_EXPELLED &&
             (expels_all || has_failed)) {
-            expel(step, member);
+            expel(step, member, "the job failed as soon as it took part");
+            expelled++;
+        }
+    }
+    return expelled > 0;
+}
+
+/* A host may have no process, descriptor or disk space left, or no program any more, while the
+ * others could go on. In the first generation it is more likely that the job was started wrongly,
+ * and its user is there to hear that at once. */
+bool cddpi_newcomers_expel_unable(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    const struct cddpi_node_event *failure = &members->failure;
+    const struct cddpi_job_member *culprit = cddpi_membership_find(members, failure->node);
+    int able = 0;
+    int expelled = 0;
+
+    if (!members->is_elastic || failure->kind != CDDPI_EVENT_FAILURE || culprit == NULL ||
+        !culprit->is_unable || cddpi_member_own(members)->is_unable) {
+        return false;
+    }
+    if (!cddpi_member_is_next(culprit)) {
+        return true; /* it goes by itself, or another leader has expelled it */
+    }
+    for (int i = 0; i < members->count; i++) {
+        able += cddpi_member_is_next(&members->list[i]) && !members->list[i].is_unable;
+    }
+    if (members->generation == 0 || able < members->least) {
+        return false;
+    }
+    for (int i = 0; i < members->count && expelled < MOST_EXPELLED; i++) {
+        struct cddpi_job_member *member = &members->list[i];
+
+        if (cddpi_member_is_next(member) && member->is_unable) {
+            expel(step, member, "its ranks could not be started");
             expelled++;
         }
     }

@@ -79,6 +79,9 @@ void cddpi_newcomers_prove(struct cddpi_membership *members);
 /** Node 0: a generation has failed. Expel newcomers of which it failed; returns false if there are
  *  none. */
 bool cddpi_newcomers_expel(struct member_step *step);
+/** Leader: a generation has failed since ranks of other nodes could not be started. Expel these
+ * nodes if enough others are there; returns false if there are none, or not enough others. */
+bool cddpi_newcomers_expel_unable(struct member_step *step);
 
 /* membership_leader.c */
 /** Leader: decide what is due now. */

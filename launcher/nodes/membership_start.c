@@ -21,6 +21,7 @@ static void forget_generation(struct cddpi_membership *members)
     members->leaving_rank = -1;
     for (int i = 0; i < members->count; i++) {
         members->list[i].is_done = false;
+        members->list[i].is_unable = false;
         members->list[i].ranks = 0;
     }
 }

@@ -208,6 +208,22 @@ void node_fail_rank(int number)
     nodes_settle();
 }
 
+void node_cannot_start(int number)
+{
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
+                                            .generation = nodes[number].members.generation,
+                                            .node = number,
+                                            .rank = -1,
+                                            .exit_status = 126,
+                                            .text = "no process is left"});
+    nodes_settle();
+    for (int i = 0; i < NODES; i++) {
+        if (nodes[i].runs) {
+            node_end_ranks(i, i == number ? 126 : 1, false);
+        }
+    }
+}
+
 void node_leave_rank(int number, int rank)
 {
     node_feed(&nodes[number],

@@ -59,6 +59,8 @@ void node_lose(int number);
 void node_signal(int number, int signal);
 /* A rank of this node fails, and a restart may help. */
 void node_fail_rank(int number);
+/* The ranks of this node cannot be started, and all ranks end. */
+void node_cannot_start(int number);
 /* @p rank of this node is asked to end. The others hear of it later: nodes_settle(). */
 void node_leave_rank(int number, int rank);
 

@@ -287,6 +287,35 @@ static void a_late_node_whose_ranks_fail_at_once_is_left_out(void **state)
     fleet_end(&fleet);
 }
 
+/* Such as one whose disk is full, so that the logs of new ranks cannot be made. */
+static void a_node_on_which_ranks_cannot_be_started_is_left_out(void **state)
+{
+    struct fleet fleet;
+    char logs[4200];
+    char moved[4210];
+
+    (void)state;
+    fleet_begin_tcp(&fleet);
+    snprintf(logs, sizeof logs, "%s/logs", fleet.folder);
+    snprintf(moved, sizeof moved, "%s.old", logs);
+    TRAIN(&fleet, 0, "1:3", "0", "1");
+    TRAIN(&fleet, 1, "1:3", "1", "1");
+    START(&fleet, 2, "1:3", "2", "--nproc", "1", "--log-dir", logs, "--", "bash", "-c", TRAINS);
+    await(&fleet, 0, 2, "2/3");
+    assert_int_equal(rename(logs, moved), 0);
+    launcher_write(fleet.folder, "logs", "");
+    kill(fleet.nodes[1].pid, SIGKILL);
+    launcher_wait(&fleet.nodes[2]);
+    assert_int_equal(fleet.nodes[2].exit_status, 1);
+    assert_err(&fleet.nodes[2],
+               "the others go on without this node: its ranks could not be started\n");
+    await(&fleet, 2, 0, "0/1 0/1 0/1");
+    finish(&fleet, 2, 1);
+    assert_err(&fleet.nodes[0], "going on without node 2 (");
+    assert_err(&fleet.nodes[0], "): its ranks could not be started\n");
+    fleet_end(&fleet);
+}
+
 /* Start node @p i as the training operator does with an elastic policy. */
 static void start_pod(struct fleet *fleet, int i, const char *number)
 {
@@ -418,6 +447,7 @@ int main(void)
         cmocka_unit_test(a_late_node_that_differs_is_refused_and_the_job_goes_on),
         cmocka_unit_test(a_late_node_with_another_program_is_refused),
         cmocka_unit_test(a_late_node_whose_ranks_fail_at_once_is_left_out),
+        cmocka_unit_test(a_node_on_which_ranks_cannot_be_started_is_left_out),
         cmocka_unit_test(a_pod_of_an_elastic_policy_is_replaced_by_one_of_its_name),
         cmocka_unit_test(a_node_that_comes_after_the_end_waits_for_another_job),
         cmocka_unit_test(a_second_node_0_is_an_error),

@@ -343,6 +343,89 @@ static void a_late_node_is_let_in_when_all_ranks_stop_early(void **state)
     assert_runs(2, 1, 4, 6);
 }
 
+/* Ranks cannot be started on node @p number of three, of which node 2 was lost before. */
+static void begin_with_one_that_cannot_start(int number, int least)
+{
+    nodes_begin(4, least, 4);
+    node_lose(3);
+    for (int i = 0; i < 3; i++) {
+        node_end_ranks(i, 1, false);
+    }
+    assert_runs(2, 1, 4, 6);
+    node_cannot_start(number);
+}
+
+static void a_node_whose_ranks_cannot_be_started_is_left_out(void **state)
+{
+    (void)state;
+    begin_with_one_that_cannot_start(1, 2);
+    assert_runs(0, 2, 0, 4);
+    assert_runs(2, 2, 2, 4);
+    assert_string_equal(nodes[2].members.reason, "node 1 (host): no process is left");
+    assert_over(1, 126);
+    assert_string_equal(nodes[1].said,
+                        "the others go on without this node: its ranks could not be started");
+    node_cannot_start(2); /* too few would be left */
+    assert_over(0, 126);
+    assert_over(2, 126);
+}
+
+static void nodes_whose_ranks_cannot_be_started_are_left_out_together(void **state)
+{
+    const struct cddpi_node_event failure = {
+        .kind = CDDPI_EVENT_FAILURE, .generation = 1, .node = 2, .rank = -1, .exit_status = 126};
+
+    (void)state;
+    nodes_begin(4, 1, 4);
+    node_lose(3);
+    for (int i = 0; i < 3; i++) {
+        node_end_ranks(i, 1, false);
+    }
+    nodes_append(&failure);
+    node_cannot_start(1);
+    assert_runs(0, 2, 0, 2);
+    assert_over(1, 126);
+    assert_over(2, 1);
+}
+
+/* Its user has to hear that the program is missing there. */
+static void a_job_that_cannot_be_started_ends(void **state)
+{
+    (void)state;
+    nodes_begin(3, 1, 3);
+    node_cannot_start(1);
+    assert_over(0, 126);
+    begin_with_one_that_cannot_start(0, 1); /* nor one that cannot go on where it is decided */
+    assert_over(2, 126);
+    nodes_begin(3, 3, 3); /* nor one whose nodes are fixed */
+    for (int i = 0; i < 3; i++) {
+        nodes[i].members.max_restarts = 3;
+    }
+    node_fail_rank(2);
+    for (int i = 0; i < 3; i++) {
+        node_end_ranks(i, 1, false);
+    }
+    assert_runs(1, 1, 2, 6);
+    node_cannot_start(1);
+    assert_over(0, 126);
+}
+
+/* So its end is no failure. */
+static void a_node_that_cannot_start_ranks_may_leave(void **state)
+{
+    (void)state;
+    nodes_begin(3, 1, 3);
+    nodes_append(&(struct cddpi_node_event){
+        .kind = CDDPI_EVENT_FAILURE, .node = 1, .rank = -1, .exit_status = 126});
+    nodes_settle();
+    node_signal(1, SIGTERM);
+    for (int i = 0; i < 3; i++) {
+        node_end_ranks(i, 1, false);
+    }
+    assert_over(1, CDDPI_STOPPED_EARLY);
+    assert_runs(2, 1, 2, 4);
+}
+
 static void a_late_node_does_not_say_what_happened_before_it_came(void **state)
 {
     (void)state;
@@ -402,6 +485,10 @@ int main(void)
         cmocka_unit_test(a_newcomer_with_which_the_job_saved_is_restarted_like_others),
         cmocka_unit_test(a_late_node_does_not_keep_a_job_that_ends),
         cmocka_unit_test(a_late_node_is_let_in_when_all_ranks_stop_early),
+        cmocka_unit_test(a_node_whose_ranks_cannot_be_started_is_left_out),
+        cmocka_unit_test(nodes_whose_ranks_cannot_be_started_are_left_out_together),
+        cmocka_unit_test(a_job_that_cannot_be_started_ends),
+        cmocka_unit_test(a_node_that_cannot_start_ranks_may_leave),
         cmocka_unit_test(a_late_node_does_not_say_what_happened_before_it_came),
         cmocka_unit_test(members_change_when_they_have_settled),
         cmocka_unit_test(a_refusal_that_comes_late_changes_nothing),
