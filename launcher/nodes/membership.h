@@ -190,6 +190,10 @@ const char *cddpi_member_name(const struct cddpi_membership *members, int node);
  *  nodes does not go on without the one that serves its store. */
 bool cddpi_membership_is_dispensable(const struct cddpi_membership *members);
 
+/** Write what a node tells its user that stood still for @p slept_ms and was given up. */
+void cddpi_membership_word_given_up(const struct cddpi_membership *members, int64_t slept_ms,
+                                    char *out, size_t bytes);
+
 /** This node's place among the nodes of the generation, from 0 on; -1: it takes no part. */
 int cddpi_membership_index(const struct cddpi_membership *members);
 

@@ -5,17 +5,31 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+void cddpi_membership_word_given_up(const struct cddpi_membership *members, int64_t slept_ms,
+                                    char *out, size_t bytes)
+{
+    bool has_others = members->outside_store == NULL;
+
+    for (int i = 0; i < members->count; i++) {
+        has_others = has_others ||
+                     (members->list[i].is_there && members->list[i].node != members->self);
+    }
+    snprintf(out, bytes,
+             has_others ? "this host did not answer for %.1f s, so the others went on without it"
+                        : "this host did not answer for %.1f s, so it was given up",
+             (double)slept_ms / 1000);
+}
+
 /* Say, once, that this node stood still and was given up. */
 static void say_given_up(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
-    bool has_others = members->outside_store == NULL || cddpi_member_leader(members) >= 0;
+    char words[160];
 
     if (!members->is_expelled) {
         members->is_expelled = true;
-        cddpi_member_say(step, "this host did not answer for %.1f s, so %s",
-                         (double)step->event->slept_ms / 1000,
-                         has_others ? "the others went on without it" : "it was given up");
+        cddpi_membership_word_given_up(members, step->event->slept_ms, words, sizeof words);
+        cddpi_member_say(step, "%s", words);
     }
 }
 

@@ -81,11 +81,12 @@ bool cddpi_nodes_given_up(const struct cddpi_nodes *nodes)
 
 void cddpi_nodes_say_given_up(struct cddpi_nodes *nodes, struct cddpi_output *output)
 {
+    char words[160];
+
     if (!nodes->members.is_expelled) {
         nodes->members.is_expelled = true;
-        cddpi_output_say(output,
-                         "this host did not answer for %.1f s, so the others went on without it",
-                         (double)slept_ms(nodes) / 1000);
+        cddpi_membership_word_given_up(&nodes->members, slept_ms(nodes), words, sizeof words);
+        cddpi_output_say(output, "%s", words);
     }
 }
 

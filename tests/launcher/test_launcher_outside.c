@@ -257,9 +257,13 @@ static void a_node_that_was_alone_and_stood_still_was_given_up(void **state)
 {
     static const struct cddpi_node_event lost = {
         .kind = CDDPI_EVENT_LOST, .rank = -1, .text = "gone"};
+    char words[160];
 
     (void)state;
     nodes_begin_outside(1, 1, 2);
+    cddpi_membership_word_given_up(&nodes[0].members, 5000, words,
+                                   sizeof words); /* not heard yet */
+    assert_string_equal(words, "this host did not answer for 5.0 s, so it was given up");
     node_hear(&nodes[0], &lost, 5000);
     assert_string_equal(nodes[0].said, "this host did not answer for 5.0 s, so it was given up");
 }
