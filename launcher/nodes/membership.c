@@ -25,6 +25,12 @@ static void take_ranks_end(struct member_step *step)
     }
 }
 
+static void note_leave(struct member_step *step)
+{
+    step->members->has_asked_leave = true;
+    step->members->asked_leave_ns = step->event->now_ns;
+}
+
 /* In a job that goes on without nodes, SIGTERM and SIGUSR1 (a preemption is near) ask only this
  * node to leave. All else asks the whole job. */
 static void take_own_signal(struct member_step *step)
@@ -41,9 +47,11 @@ static void take_own_signal(struct member_step *step)
     } else if (!leaves) {
         cddpi_member_publish(step, CDDPI_EVENT_SIGNAL)->number = number;
     } else if (!members->has_asked_leave) {
-        members->has_asked_leave = true;
+        note_leave(step);
         cddpi_member_publish(step, CDDPI_EVENT_LEAVE)->number = number;
-    } else if (members->phase == CDDPI_MEMBERS_RUN) {
+    } else if (members->phase == CDDPI_MEMBERS_RUN &&
+               step->event->now_ns - members->asked_leave_ns >
+                   CDDPI_SAME_REQUEST_MS * INT64_C(1000000)) {
         cddpi_member_tell_signal(step, number, members->self);
     }
 }
@@ -68,7 +76,9 @@ static void take_rank_leave(struct member_step *step)
     event->number = left;
     event->rank = step->event->number;
     members->own_size = left;
-    members->has_asked_leave = left == 0;
+    if (left == 0) {
+        note_leave(step);
+    }
 }
 
 /* The user asks for an event, such as another number of ranks. */

@@ -111,12 +111,13 @@ struct cddpi_membership {
     int made;                            /* restarts after failures */
     bool is_restart;                     /* node 0: the next generation is such a restart */
     bool has_asked_leave;
-    int own_size;          /* what this node's last SIZE of this generation says; 0: none */
-    bool has_asked_change; /* leader: CHANGE of this generation is published */
-    int leaving_rank;      /* the rank that was asked to leave, so that all ranks save; -1: none */
-    int64_t start_ns;      /* when this generation began */
-    int64_t joined_ns;     /* when the last node came */
-    int64_t wait_ns;       /* end of the leader's pause or gathering, or of LEAVE */
+    int64_t asked_leave_ns; /* when it has */
+    int own_size;           /* what this node's last SIZE of this generation says; 0: none */
+    bool has_asked_change;  /* leader: CHANGE of this generation is published */
+    int leaving_rank;       /* the rank that was asked to leave, so that all ranks save; -1: none */
+    int64_t start_ns;       /* when this generation began */
+    int64_t joined_ns;      /* when the last node came */
+    int64_t wait_ns;        /* end of the leader's pause or gathering, or of LEAVE */
 };
 
 enum cddpi_membership_event_kind {

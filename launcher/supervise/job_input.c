@@ -6,9 +6,6 @@
 #include <assert.h>
 #include <signal.h>
 
-/* timeout(1) and service managers send two signals for one request */
-enum { SAME_REQUEST_MS = 200 };
-
 bool cddpi_job_state_has(const struct cddpi_job_state *state, int rank)
 {
     return rank >= state->first_rank && rank - state->first_rank < state->count;
@@ -99,7 +96,7 @@ static enum job_input classify_signal(struct job_step *step)
     }
     if (state->asked_signal != 0 &&
         (event->node != state->asked_node || /* the same request may be sent to each node */
-         event->now_ns - state->asked_ns <= SAME_REQUEST_MS * INT64_C(1000000))) {
+         event->now_ns - state->asked_ns <= CDDPI_SAME_REQUEST_MS * INT64_C(1000000))) {
         return NOTHING;
     }
     return event->number == SIGHUP ? HANGUP : END_REQUEST;

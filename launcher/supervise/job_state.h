@@ -14,6 +14,9 @@
 /* Exit status of cddp-train after it was asked to stop and has saved. */
 enum { CDDPI_STOPPED_EARLY = 3 };
 
+/* timeout(1) and service managers send two signals for one request; others come later than this. */
+enum { CDDPI_SAME_REQUEST_MS = 200 };
+
 /* Seconds that the kernel may take to end a killed process. */
 enum { CDDPI_JOB_KILL_S = 30 };
 

@@ -174,6 +174,7 @@ static void a_second_signal_to_a_node_that_leaves_reaches_its_ranks_only(void **
     nodes_begin(3, 1, 3);
     node_signal(1, SIGTERM);
     assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+    nodes_wait(201);
     node_signal(1, SIGTERM);
     assert_int_equal(nodes[1].told.kind, CDDPI_JOB_SIGNALLED);
     assert_int_equal(nodes[1].told.node, 1); /* so that it counts although others were asked */
@@ -182,6 +183,7 @@ static void a_second_signal_to_a_node_that_leaves_reaches_its_ranks_only(void **
         node_leave_rank(2, rank);
     }
     nodes_settle();
+    nodes_wait(201);
     node_signal(2, SIGTERM);
     assert_int_equal(nodes[2].told.kind, CDDPI_JOB_SIGNALLED);
     assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
@@ -249,6 +251,29 @@ static void a_node_that_got_a_rank_back_may_lose_one_again(void **state)
     }
 }
 
+/* timeout(1) and service managers send two signals for one request. */
+static void one_request_to_leave_may_come_twice(void **state)
+{
+    (void)state;
+    for (int is_rank = 0; is_rank < 2; is_rank++) {
+        nodes_begin(2, 1, 2);
+        if (is_rank) { /* its ranks got it, too */
+            node_leave_rank(1, 2);
+            node_leave_rank(1, 3);
+            nodes_settle();
+        } else {
+            node_signal(1, SIGTERM);
+        }
+        assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+        nodes_wait(200);
+        node_signal(1, SIGTERM);
+        assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
+        nodes_wait(1);
+        node_signal(1, SIGTERM); /* another one */
+        assert_int_equal(nodes[1].told.kind, CDDPI_JOB_SIGNALLED);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_job_that_waits_ends_when_it_is_asked_to),
         cmocka_unit_test(each_signal_that_asks_to_end_ends_the_job),
         cmocka_unit_test(a_node_that_got_a_rank_back_may_lose_one_again),
+        cmocka_unit_test(one_request_to_leave_may_come_twice),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
