@@ -182,7 +182,11 @@ void cddpi_link_take(struct cddpi_link_state *link, enum cddpi_link_side side,
     *out_event = (struct cddpi_node_event){.rank = -1};
     notice_sleep(link, due_of(link, side), now); /* before this event, which may be what others say
                                                     about the standstill */
-    if (!take_answer(link, side, now, answer, out_event)) {
+    if (link->teller.has_lost) {
+        snprintf(out_event->text, sizeof out_event->text,
+                 "no memory for what other nodes have to know");
+        cut(link, out_event);
+    } else if (!take_answer(link, side, now, answer, out_event)) {
         cut(link, out_event);
     }
 }

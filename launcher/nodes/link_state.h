@@ -118,6 +118,7 @@ struct cddpi_link_teller {
     bool asked_beat; /* the request is a sign of life */
     struct cddpi_link_break broken;
     bool is_again; /* the first item's earlier request was not answered */
+    bool has_lost; /* an event could not be queued */
     bool must_reconnect;
 };
 
@@ -160,7 +161,8 @@ CDDP_CHECKED cddp_status cddpi_link_init(const struct cddpi_link_options *option
                                          struct cddpi_link_state *out);
 void cddpi_link_fini(struct cddpi_link_state *link);
 
-/** Queue @p event for all nodes, including this one. Without memory it is logged and dropped. */
+/** Queue @p event for all nodes, including this one. Without memory, the next answer cuts the link:
+ *  others would wait for what this node has not told them. */
 void cddpi_link_publish(struct cddpi_link_state *link, const struct cddpi_node_event *event);
 /** Queue a write of @p text to the full key @p key. */
 void cddpi_link_set(struct cddpi_link_state *link, const char *key, const char *text);

@@ -64,13 +64,17 @@ static void drop_item(struct cddpi_link_item *item, const char *why)
 void cddpi_link_publish(struct cddpi_link_state *link, const struct cddpi_node_event *event)
 {
     struct cddpi_link_item *item = cddpi_zalloc(sizeof *item);
+    cddp_status status = item != NULL
+                             ? cddpi_message_encode(&cddpi_node_event_form, event, &item->value)
+                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
 
-    if (item == NULL) {
-        drop_item(item, "no memory");
-    } else if (cddpi_message_encode(&cddpi_node_event_form, event, &item->value) != CDDP_OK) {
-        drop_item(item, cddp_last_error());
-    } else {
+    if (status == CDDP_OK) {
         queue_item(&link->teller, item);
+        return;
+    }
+    drop_item(item, cddp_last_error());
+    if (status == CDDP_ERR_NO_MEMORY && event->kind != CDDPI_EVENT_SAVING) {
+        link->teller.has_lost = true;
     }
 }
 

@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "store/store.h"
 
 #include <errno.h>
@@ -28,16 +27,38 @@ struct cddpi_link_now cddpi_node_link_now(void)
                                    .boot_ns = (int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec};
 }
 
-/* Pass @p event to the link's owner. */
-static void deliver(struct cddpi_node_link *link, const struct cddpi_node_event *event)
+/* The event that the owner hears instead of one for which there is no memory; NULL: it has. */
+static struct cddpi_node_event *take_spare(struct cddpi_node_link *link)
+{
+    struct cddpi_node_event *cut;
+
+    pthread_mutex_lock(&link->lock);
+    cut = link->spare;
+    link->spare = NULL;
+    link->state.is_cut = true;
+    pthread_cond_broadcast(&link->wake);
+    pthread_mutex_unlock(&link->lock);
+    if (cut != NULL) {
+        *cut = (struct cddpi_node_event){.kind = CDDPI_EVENT_CUT,
+                                         .rank = -1,
+                                         .exit_status = 1,
+                                         .text = "no memory for what another node tells"};
+    }
+    return cut;
+}
+
+void cddpi_node_link_deliver(struct cddpi_node_link *link, const struct cddpi_node_event *event)
 {
     struct cddpi_node_event *copy = cddpi_zalloc(sizeof *copy);
 
+    if (copy != NULL) {
+        *copy = *event;
+    } else {
+        copy = take_spare(link);
+    }
     if (copy == NULL) {
-        cddpi_log(CDDPI_LOG_ERROR, "no memory for what another node tells");
         return;
     }
-    *copy = *event;
     while (write(link->pipe[1], &copy, sizeof copy) < 0) {
         if (errno != EINTR) {
             cddpi_free(copy);
@@ -145,7 +166,7 @@ static void run(struct cddpi_node_link *link, enum cddpi_link_side side)
         pthread_mutex_unlock(&link->lock);
         cddp_free(value);
         if (event.kind != CDDPI_EVENT_NONE) { /* without the lock, since the pipe may be full */
-            deliver(link, &event);
+            cddpi_node_link_deliver(link, &event);
         }
     }
 }

@@ -148,6 +148,11 @@ cddp_status cddpi_node_link_open(const struct cddpi_node_link_options *options,
     link->pipe[0] = link->pipe[1] = -1;
     init_lock(link);
     CDDPI_TRY_GOTO(fail, status, init_state(options, &link->state));
+    link->spare = cddpi_zalloc(sizeof *link->spare);
+    if (link->spare == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for the connection of nodes");
+        goto fail;
+    }
     if (pipe2(link->pipe, O_CLOEXEC) != 0) {
         status = cddpi_fail_errno(CDDP_ERR_IO, errno, "making a pipe");
         goto fail;
@@ -195,6 +200,7 @@ void cddpi_node_link_close(struct cddpi_node_link *link)
     cddp_store_close(link->word);
     cddpi_free(link->url);
     cddpi_free(link->token);
+    cddpi_free(link->spare);
     pthread_cond_destroy(&link->wake);
     pthread_mutex_destroy(&link->lock);
     cddpi_link_fini(&link->state);

@@ -19,12 +19,16 @@ struct cddpi_node_link {
     int started;
     int pipe[2]; /* carries pointers to events from the threads to the owner of the link */
     pthread_mutex_t lock;
-    pthread_cond_t wake;           /* signalled when the teller may have something to do */
-    struct cddpi_link_state state; /* protected by the lock */
+    pthread_cond_t wake;            /* signalled when the teller may have something to do */
+    struct cddpi_link_state state;  /* protected by the lock, as the next one */
+    struct cddpi_node_event *spare; /* for CUT, if there is no memory for an event; NULL: used */
 };
 
 /* link_threads.c */
 struct cddpi_link_now cddpi_node_link_now(void);
+/** Pass @p event to the link's owner. A node that misses an event no longer knows what the others
+ *  know, so without memory the link is cut. */
+void cddpi_node_link_deliver(struct cddpi_node_link *link, const struct cddpi_node_event *event);
 /** The bodies of the threads. */
 void *cddpi_node_tell(void *link);
 void *cddpi_node_hear(void *link);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
+#include <assert.h>
 #include <string.h>
 
 cddp_status cddpi_nodes_init(int self, int room, struct cddpi_nodes *out)
@@ -19,7 +20,9 @@ cddp_status cddpi_nodes_init(int self, int room, struct cddpi_nodes *out)
     out->members.leaving_rank = -1;
     out->members.deadline_ns = CDDPI_JOB_NEVER;
     out->members.list = cddpi_zalloc_array((size_t)room, sizeof *out->members.list);
-    CDDPI_TRY_MEMORY(out->members.list != NULL, "no memory for %d nodes", room);
+    out->actions = cddpi_zalloc(sizeof *out->actions);
+    CDDPI_TRY_MEMORY(out->members.list != NULL && out->actions != NULL, "no memory for %d nodes",
+                     room);
     return CDDP_OK;
 }
 
@@ -27,6 +30,7 @@ void cddpi_nodes_fini(struct cddpi_nodes *nodes)
 {
     cddpi_node_link_close(nodes->link);
     cddpi_free(nodes->members.list);
+    cddpi_free(nodes->actions);
     *nodes = (struct cddpi_nodes){.members = {.self = nodes->members.self}};
 }
 
@@ -95,19 +99,14 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
 {
     struct cddpi_membership_event heard = {
         .kind = CDDPI_MEMBERS_HEARD, .now_ns = cddpi_now_ns(), .heard = event};
-    struct cddpi_membership_actions *actions = cddpi_zalloc(sizeof *actions);
+    const struct cddpi_membership_actions *actions = nodes->actions;
 
-    if (actions == NULL) {
-        cddpi_output_say(output, "no memory for what happens to the job's nodes");
-        return;
-    }
-    cddpi_membership_step(&nodes->members, &heard, actions);
+    cddpi_membership_step(&nodes->members, &heard, nodes->actions);
     for (int i = 0; i < actions->count; i++) {
         if (actions->list[i].kind == CDDPI_DO_SAY) {
             cddpi_output_say(output, "%s", actions->list[i].text);
         }
     }
-    cddpi_free(actions);
 }
 
 /* Append @p event to the job's log. */
@@ -139,7 +138,7 @@ static void start_generation(struct cddpi_nodes *nodes, const struct cddpi_node_
         }
     }
     if (exit_status != 0) {
-        CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_REFUSED, .number = exit_status);
+        nodes->refusal = exit_status;
         return;
     }
     cddpi_rendezvous_forget(&job->rendezvous, event->generation);
@@ -211,26 +210,38 @@ static void act(struct cddpi_nodes *nodes, const struct cddpi_membership_action 
     }
 }
 
-/* One step. Its actions are copied, since carrying them out may lead to further steps. */
+/* One step. Carrying out its actions leads to no other step before the last of them. */
 static void step(struct cddpi_nodes *nodes, const struct cddpi_membership_event *event)
 {
     struct cddpi_membership_event timed = *event;
-    struct cddpi_membership_actions *actions = cddpi_zalloc(sizeof *actions);
+    const struct cddpi_membership_actions *actions = nodes->actions;
 
-    if (actions == NULL) {
-        cddpi_output_say(nodes->wait->output, "no memory for what happens to the job's members");
-        return;
-    }
+    assert(!nodes->is_acting);
     if (timed.now_ns == 0) {
         timed.now_ns = cddpi_now_ns();
     }
     timed.slept_ms = slept_ms(nodes);
     nodes->steps += timed.kind != CDDPI_MEMBERS_TIME || actions->count > 0;
-    cddpi_membership_step(&nodes->members, &timed, actions);
+    cddpi_membership_step(&nodes->members, &timed, nodes->actions);
+    nodes->is_acting = true;
     for (int i = 0; i < actions->count; i++) {
         act(nodes, &actions->list[i]);
     }
-    cddpi_free(actions);
+    nodes->is_acting = false;
+}
+
+/* A step, and what follows if a generation could not be started: without the node that was refused,
+ * the next one may be refused, too. */
+static void step_on(struct cddpi_nodes *nodes, const struct cddpi_membership_event *event)
+{
+    step(nodes, event);
+    while (nodes->refusal != 0) {
+        struct cddpi_membership_event refused = {.kind = CDDPI_MEMBERS_REFUSED,
+                                                 .number = nodes->refusal};
+
+        nodes->refusal = 0;
+        step(nodes, &refused);
+    }
 }
 
 void cddpi_nodes_feed(struct cddpi_nodes *nodes, const struct cddpi_membership_event *event)
@@ -240,7 +251,7 @@ void cddpi_nodes_feed(struct cddpi_nodes *nodes, const struct cddpi_membership_e
     if (event->kind == CDDPI_MEMBERS_TIME && cddpi_left_ms(nodes->members.deadline_ns) > 0) {
         return;
     }
-    step(nodes, event);
+    step_on(nodes, event);
     while (is_outer && nodes->queued > 0) { /* one machine hears what it has published */
         struct cddpi_node_event heard = nodes->queue[0];
         struct cddpi_membership_event next = {
@@ -249,7 +260,7 @@ void cddpi_nodes_feed(struct cddpi_nodes *nodes, const struct cddpi_membership_e
         nodes->queued--;
         memmove(&nodes->queue[0], &nodes->queue[1], (size_t)nodes->queued * sizeof nodes->queue[0]);
         nodes->is_hearing = true;
-        step(nodes, &next);
+        step_on(nodes, &next);
         nodes->is_hearing = false;
     }
 }
@@ -265,17 +276,12 @@ void cddpi_nodes_hear(struct cddpi_nodes *nodes)
 
 void cddpi_nodes_catch_up(struct cddpi_nodes *nodes)
 {
-    struct cddpi_membership_actions *actions = cddpi_zalloc(sizeof *actions);
+    const struct cddpi_membership_actions *actions = nodes->actions;
 
-    if (actions == NULL) {
-        cddpi_output_say(nodes->wait->output, "no memory for what happened to the job's members");
-        return;
-    }
-    cddpi_membership_catch_up(&nodes->members, actions);
+    cddpi_membership_catch_up(&nodes->members, nodes->actions);
     for (int i = 0; i < actions->count; i++) {
         if (actions->list[i].kind == CDDPI_DO_TELL || actions->list[i].kind == CDDPI_DO_TELL_LOSS) {
             act(nodes, &actions->list[i]);
         }
     }
-    cddpi_free(actions);
 }

@@ -20,8 +20,12 @@ struct cddpi_nodes {
     bool is_refused;                 /* node 0 refused the job and has told all nodes why */
     struct cddpi_job *job;
     struct cddpi_wait *wait;
-    struct cddpi_supervision *run;    /* NULL: no ranks run */
-    int64_t steps;                    /* of the state machine that more than time has caused */
+    struct cddpi_supervision *run; /* NULL: no ranks run */
+    int64_t steps;                 /* of the state machine that more than time has caused */
+    /* Of the current step. Owned; there from the beginning, so that no event is lost. */
+    struct cddpi_membership_actions *actions;
+    bool is_acting;                   /* they are being carried out */
+    int refusal;                      /* exit status of a CDDPI_DO_START that failed; 0: none */
     struct cddpi_ctl *ctl;            /* serves cddp-ctl; NULL: not on this node */
     bool is_due;                      /* the ranks of the next generation are to be started */
     bool is_hearing;                  /* one machine: what was published is being heard */

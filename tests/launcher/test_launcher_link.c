@@ -1,8 +1,10 @@
 /* test_launcher_link.c - links of nodes with a real store, in one process. */
 #include "launcher/nodes/job_rendezvous.h"
-#include "launcher/nodes/node_link.h"
+#include "launcher/nodes/node_link_own.h"
 #include "store/server.h"
 #include "support/test.h"
+
+#include "base/alloc.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -233,6 +235,28 @@ static void a_link_whose_owner_does_not_listen_can_be_closed(void **state)
     cddpi_store_server_destroy(server);
 }
 
+static void without_memory_for_an_event_a_link_is_cut(void **state)
+{
+    static const struct cddpi_node_event event = {.kind = CDDPI_EVENT_DONE, .rank = -1};
+    struct cddpi_node_link *link;
+    struct cddpi_node_event heard;
+
+    (void)state;
+    serve();
+    link = open_link(0);
+    for (int i = 0; i < 2; i++) { /* said once */
+        cddpi_alloc_fail_nth(1);
+        cddpi_node_link_deliver(link, &event);
+        cddpi_alloc_fail_nth(0);
+    }
+    heard = await(link);
+    assert_int_equal(heard.kind, CDDPI_EVENT_CUT);
+    assert_string_equal(heard.text, "no memory for what another node tells");
+    assert_false(cddpi_node_link_next(link, &heard));
+    cddpi_node_link_close(link);
+    cddpi_store_server_destroy(server);
+}
+
 /* All keys of the job, as one text. */
 static void list_all(const struct cddpi_job_rendezvous *rendezvous, char *out, size_t bytes)
 {
@@ -277,6 +301,7 @@ int main(void)
         cmocka_unit_test(a_node_that_comes_late_hears_all_and_is_missed),
         cmocka_unit_test(a_node_whose_connections_are_cut_goes_on),
         cmocka_unit_test(a_link_whose_owner_does_not_listen_can_be_closed),
+        cmocka_unit_test(without_memory_for_an_event_a_link_is_cut),
         cmocka_unit_test(old_generations_leave_nothing_in_the_store),
     };
 

@@ -234,6 +234,23 @@ static void without_memory_nobody_goes_unwatched(void **state)
     desk_end(&desk);
 }
 
+static void without_memory_nothing_that_others_wait_for_is_dropped(void **state)
+{
+    (void)state;
+    for (unsigned nth = 1; nth < 3; nth++) {
+        begin(0, 1);
+        cddpi_alloc_fail_nth(nth);
+        TELL(&desk, .kind = CDDPI_EVENT_DONE);
+        cddpi_alloc_fail_nth(0);
+        desk_step(&desk, CDDPI_LINK_TELLER, ANSWERED); /* its next sign of life */
+        assert_int_equal(desk.event.kind, CDDPI_EVENT_CUT);
+        assert_string_equal(desk.event.text, "no memory for what other nodes have to know");
+        desk_step(&desk, CDDPI_LINK_HEARER, ANSWERED);
+        assert_int_equal(desk.event.kind, CDDPI_EVENT_NONE);
+        desk_end(&desk);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +265,7 @@ int main(void)
         cmocka_unit_test(a_node_that_watches_nobody_misses_the_store),
         cmocka_unit_test(the_nodes_that_are_there_are_watched_whatever_their_numbers),
         cmocka_unit_test(without_memory_nobody_goes_unwatched),
+        cmocka_unit_test(without_memory_nothing_that_others_wait_for_is_dropped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,10 @@
  * members. */
 #include "launcher/member_world.h"
 
+#include "launcher/nodes/nodes.h"
+
+#include "base/alloc.h"
+
 #include <signal.h>
 
 /* Several nodes watch it. */
@@ -173,6 +177,34 @@ static void a_silent_node_says_a_generation_only_if_it_leads(void **state)
     assert_string_equal(nodes[1].said, "");
 }
 
+/* Else a node would no longer know what the others know. */
+static void without_memory_no_event_is_missed(void **state)
+{
+    static const struct cddpi_node_event lost = {
+        .kind = CDDPI_EVENT_LOST, .node = 1, .rank = -1, .text = "gone"};
+    struct cddpi_output output;
+    struct cddpi_nodes job;
+
+    (void)state;
+    for (unsigned nth = 1; nth < 3; nth++) {
+        cddpi_alloc_fail_nth(nth);
+        assert_int_equal(cddpi_nodes_init(-1, 2, &job), CDDP_ERR_NO_MEMORY);
+        cddpi_alloc_fail_nth(0);
+        cddpi_nodes_fini(&job);
+    }
+    assert_int_equal(cddpi_nodes_init(-1, 2, &job), CDDP_OK);
+    for (int i = 0; i < 2; i++) {
+        (void)cddpi_membership_add(&job.members, i, "host", 1);
+    }
+    cddpi_output_init(&output);
+    cddpi_alloc_fail_nth(1);
+    cddpi_nodes_take(&job, &lost, &output);
+    cddpi_alloc_fail_nth(0);
+    cddpi_output_fini(&output);
+    assert_true(job.members.list[1].is_lost);
+    cddpi_nodes_fini(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +215,7 @@ int main(void)
         cmocka_unit_test(a_node_that_stood_still_says_so_once),
         cmocka_unit_test(the_first_cddp_run_is_no_member),
         cmocka_unit_test(a_silent_node_says_a_generation_only_if_it_leads),
+        cmocka_unit_test(without_memory_no_event_is_missed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
