@@ -218,7 +218,7 @@ def numbers(*values):
     return struct.pack(f"<{len(values)}q", *values)
 
 
-def told(kind, body, version=1):
+def told(kind, body, version=2):
     return b"cddprun1" + struct.pack("<IIQ", version, kind, len(body)) + body
 
 
@@ -228,7 +228,7 @@ def nodes():
     put("nodes", "start", b"\0" + told(1, numbers(1, 0, 0, -1, 41234, 0, 0, 0) + words("")))
     record = words("0.1.0") + words("alpha") + numbers(4, 3, 0, 0) + words("300000") + words("train.conf train.epochs=1")
     put("nodes", "record", b"\1" + told(2, record + numbers(25, 4711) + bytes(16) + numbers(-1) + bytes(16)))
-    put("nodes", "other-version", b"\1" + told(2, record + numbers(25, 7), version=2))
+    put("nodes", "other-version", b"\1" + told(2, record + numbers(25, 7), version=1))
     put("nodes", "plan", b"\2" + told(3, words("") + words("10.0.0.7") + numbers(3) + words("alpha") + numbers(4, 0) +
                                          words("beta") + numbers(2, 1) + words("gamma") + numbers(1, 2)))
     put("nodes", "gap", b"\2" + told(3, words("") + words("") + numbers(2) + words("alpha") + numbers(4, 0) +
@@ -255,7 +255,7 @@ def ctl():
     put("ctl", "remove-rank", b"\0" + told(14, numbers(4, 5) + words("")))
     put("ctl", "remove-node", b"\0" + told(14, numbers(5, 2) + words("")))
     put("ctl", "remove-host", b"\0" + told(14, numbers(5, -1) + words("alpha")))
-    put("ctl", "other-version", b"\0" + told(14, numbers(0, -1) + words(""), version=2))
+    put("ctl", "other-version", b"\0" + told(14, numbers(0, -1) + words(""), version=1))
     put("ctl", "answer", b"\1" + told(15, numbers(1, 0, 0) + words("") + words("0123456789abcdef") + words("beta has come") + words("") +
                                           numbers(1, 12, 4711, 3, 2, 0, 2, 1, 0, 1, 1, 0, 3, 0, 1, 3, 0, 2) +
                                           numbers(0, 2, 0, 2, 0) + words("alpha") + numbers(1, 1, 2, 1, 2) + words("be\x1bta")))

@@ -149,7 +149,7 @@ static void a_message_of_another_version_is_refused_in_words(void **state)
         assert_int_equal(decode(i, message.data, message.bytes), CDDP_ERR_MISMATCH);
         assert_string_equal(cddp_last_error(),
                             "it is from another version of cddp, whose messages have version 9; "
-                            "those of this one have version 1");
+                            "those of this one have version 2");
         /* also if the other version has put more into it */
         assert_int_equal(decode(i, message.data, message.bytes - 1), CDDP_ERR_MISMATCH);
         cddpi_buffer_fini(&message);

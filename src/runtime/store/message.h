@@ -15,7 +15,7 @@
 
 #include <stddef.h>
 
-enum { CDDPI_MESSAGE_VERSION = 1, CDDPI_MESSAGE_HEAD_BYTES = 24 };
+enum { CDDPI_MESSAGE_VERSION = 2, CDDPI_MESSAGE_HEAD_BYTES = 24 };
 
 enum cddpi_message_kind {
     CDDPI_MESSAGE_EVENT = 1,    /* launcher/nodes/node_link.h */
