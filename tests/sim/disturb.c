@@ -22,7 +22,8 @@ const char *sim_harm_name(enum sim_harm harm)
         [SIM_NEW_NODE] = "a node comes",
         [SIM_SLOW_DISK] = "the disk is slow",
         [SIM_FULL_DISK] = "the disk is full",
-        [SIM_ORPHAN] = "the process that started a cddp-run is gone"};
+        [SIM_ORPHAN] = "the process that started a cddp-run is gone",
+        [SIM_NO_START] = "no rank can be started on a host"};
 
     return names[harm];
 }
@@ -282,6 +283,13 @@ static void break_connection(const struct sim_disturbance *next, struct sim_node
     sim_in(0, SIM_RESET, node->number, (int)side, connection);
 }
 
+/* Whether a signal now is not the one that has asked the node to leave, which may come twice. */
+static bool is_second_request(const struct sim_node *node)
+{
+    return node->members.has_asked_leave &&
+           sim_clock(node->host) - node->members.asked_leave_ns > CDDPI_SAME_REQUEST_MS * SIM_MS;
+}
+
 static void disturb_node(const struct sim_disturbance *next, struct sim_node *node)
 {
     sim_say("%s: %s (%.1f s)", sim_harm_name(next->harm), sim_node_name(node),
@@ -304,9 +312,12 @@ static void disturb_node(const struct sim_disturbance *next, struct sim_node *no
     case SIM_ORPHAN:
         sim_node_orphan(node);
         break;
+    case SIM_NO_START:
+        sim.hosts[node->host].unable_until_ns = sim.now_ns + next->lasts_ns;
+        break;
     default:
         sim.was_asked = true;
-        if (node->members.has_asked_leave) { /* a second signal kills its ranks */
+        if (is_second_request(node)) { /* it kills its ranks */
             note_harm(next);
         }
         sim_node_signal(node, next->harm == SIM_TERM_NODE   ? SIGTERM

@@ -55,6 +55,10 @@ const struct sim_kept sim_kept[] = {
     {"first-stood-still",
      "node 0 stood still, and then took every loss and failure for the others going on without it",
      {JOB(3, 1, 1000), .count = 2, .list = {FREEZE(2000, 4000, 0), AT(7000, SIM_CRASH_NODE, 1)}}},
+    {"no-process-left",
+     "a host on which no rank could be started ended a job that the others could go on with",
+     {JOB(3, 1, 1000), .count = 2,
+      .list = {{SIM_NO_START, 1900 * SIM_MS, 5 * SIM_S, 1, false}, AT(2000, SIM_CRASH_NODE, 2)}}},
 };
 
 const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];

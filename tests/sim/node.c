@@ -183,6 +183,10 @@ static void spoil_members(struct sim_node *node, const struct cddpi_node_event *
             node->list[i].is_done = true;
         }
     }
+    for (int i = sim.plan.hosts; i < node->members.count && sim_planted(SIM_PLANT_EVER_NEW); i++) {
+        sim.planted++;
+        node->list[i].is_new = true;
+    }
 }
 
 static void hear(struct sim_node *node, const struct cddpi_node_event *event)

@@ -21,6 +21,8 @@ static const struct {
     [SIM_PLANT_NO_WATCH] = {"no-watch", "node 0 does not miss a node that is silent"},
     [SIM_PLANT_LATE_WRITE] = {"late-write", "a checkpoint is written after its rank has ended"},
     [SIM_PLANT_BLAME_OTHER] = {"blame-other", "another rank is named as the cause"},
+    [SIM_PLANT_HIDE_UNABLE] = {"hide-unable", "ranks that cannot be started are not told apart"},
+    [SIM_PLANT_EVER_NEW] = {"ever-new", "a node that came late is new for ever"},
 };
 
 bool sim_planted(enum sim_plant plant)

@@ -2,6 +2,10 @@
 #include "tests/sim/sim.h"
 
 #include <stdarg.h>
+#include <string.h>
+
+/* What the leader says of a newcomer that it expels (membership_newcomers.c). */
+#define SIM_EXPELLED "the job failed as soon as it took part"
 
 void sim_break(const char *format, ...)
 {
@@ -112,6 +116,10 @@ static void check_lost(const struct cddpi_node_event *lost)
     } else if (!sim.was_harmed) {
         sim_break("node %d is called lost, and nothing has happened to it", lost->node);
     }
+    if (strcmp(lost->text, SIM_EXPELLED) == 0 && (node->took_part & sim.saved) != 0) {
+        sim_break("node %d is expelled as if it were new, and has saved with the others",
+                  lost->node);
+    }
 }
 
 /* A job that needs one node only, and may restart, ends only after its last step. */
@@ -202,6 +210,9 @@ static void check_once(const struct cddpi_node_event *event)
     }
     if (event->kind == CDDPI_EVENT_DONE) {
         node->done_generation = event->generation + 1;
+        if (event->has_saved && node->lost_at < 0) {
+            sim.saved |= UINT64_C(1) << event->generation;
+        }
     }
 }
 
@@ -259,7 +270,8 @@ static uint64_t view_of(const struct cddpi_membership *members)
         mix(&digest, member->node);
         mix(&digest, member->nproc * 64 + member->ranks);
         mix(&digest, member->is_there + 2 * member->is_lost + 4 * member->is_leaving +
-                         8 * member->is_done + 16 * member->has_left);
+                         8 * member->is_done + 16 * member->has_left + 32 * member->is_new +
+                         64 * member->is_unable);
     }
     return digest | 1;
 }
@@ -268,8 +280,9 @@ void sim_rule_view(const struct sim_node *node)
 {
     uint64_t view;
 
-    if (node->is_apart || node->heard == 0 || node->members.phase == CDDPI_MEMBERS_LEAVE) {
-        return;
+    if (node->is_apart || node->heard == 0 || node->members.phase == CDDPI_MEMBERS_LEAVE ||
+        (node->members.leads && node->members.leader != CDDPI_LEADER_IDLE)) {
+        return; /* a leader that has decided is ahead of the log */
     }
     view = view_of(&node->members);
     if (sim.views[node->heard - 1] == 0) {

@@ -76,7 +76,8 @@ struct sim_event {
 struct sim_host {
     bool is_off;
     int64_t frozen_until_ns;
-    int64_t offset_ns; /* of its clock */
+    int64_t unable_until_ns; /* no rank can be started */
+    int64_t offset_ns;       /* of its clock */
     int drift_ppm;
     int64_t slept_ns; /* that its clock does not count */
 };
@@ -140,6 +141,7 @@ struct sim_node {
     int lost_at, left_at; /* places of its LOST and BYE in the log; -1: there is none */
     bool has_joined;      /* JOIN is in the log */
     int done_generation;  /* its last DONE in the log was of this one, plus 1 */
+    uint64_t took_part;   /* in these generations, one bit each */
     int exit_status;
     int pending; /* exit status of a CDDPI_DO_START that failed; 0: none */
     int orphaned;
@@ -201,6 +203,7 @@ enum sim_harm {
     SIM_SLOW_DISK,
     SIM_FULL_DISK,
     SIM_ORPHAN,
+    SIM_NO_START,
     SIM_HARMS
 };
 
@@ -274,6 +277,7 @@ struct sim {
     int64_t harmed_until_ns;
     int starts_at[SIM_GENERATIONS]; /* place of START in the log */
     int64_t kept_since_ns;          /* since when a node waits for which there is room */
+    uint64_t saved;                 /* DONE says that these generations have, one bit each */
     bool is_ended;                  /* END is in the log */
     int ended_at;                   /* place of END in the log */
     int end_status;
@@ -416,6 +420,8 @@ enum sim_plant {
     SIM_PLANT_NO_WATCH,
     SIM_PLANT_LATE_WRITE,
     SIM_PLANT_BLAME_OTHER,
+    SIM_PLANT_HIDE_UNABLE,
+    SIM_PLANT_EVER_NEW,
     SIM_PLANTS
 };
 /** Whether @p plant is planted in this history. */

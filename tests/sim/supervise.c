@@ -38,6 +38,10 @@ static void publish_of_rank(struct sim_node *node, const struct cddpi_job_action
         sim.planted++;
         event.rank--;
     }
+    if (event.kind == CDDPI_EVENT_FAILURE && sim_planted(SIM_PLANT_HIDE_UNABLE) && event.rank < 0) {
+        sim.planted++;
+        event.rank = 0;
+    }
     snprintf(event.text, sizeof event.text, "rank %d ended with status %d", action->rank,
              action->exit_status);
     if (!sim.plan.is_alone) {
@@ -133,6 +137,17 @@ static void catch_up(struct sim_node *node)
     sim_node_feed_job((node),                                                                      \
                       &(const struct cddpi_job_event){.culprit = -1, .node = -1, __VA_ARGS__})
 
+/* The host has no process left, or its program is gone. */
+static void fail_to_start(struct sim_node *node, int generation)
+{
+    sim_say("%s cannot start its ranks of generation %d", sim_node_name(node), generation);
+    sim.may_end = sim.may_end || generation == 0 || node == sim_leader();
+    sim.is_foggy = true;
+    JOB(node, .kind = CDDPI_JOB_NOT_STARTED, .rank = -1, .text = "no process is left");
+    catch_up(node);
+    sim_node_settle(node);
+}
+
 void sim_node_start_ranks(struct sim_node *node, int generation)
 {
     const struct cddpi_job_member *own = cddpi_membership_find(&node->members, node->number);
@@ -150,7 +165,12 @@ void sim_node_start_ranks(struct sim_node *node, int generation)
     sim.groups[generation].world = node->members.world_size;
     cddpi_job_state_begin(&node->job);
     node->runs = true;
+    node->took_part |= UINT64_C(1) << generation;
     for (int i = 0; i < own->ranks; i++) {
+        if (sim.now_ns < sim.hosts[node->host].unable_until_ns) {
+            fail_to_start(node, generation);
+            return;
+        }
         node->rank_ids[i] = sim_rank_start(node, own->first_rank + i);
         JOB(node, .kind = CDDPI_JOB_STARTED, .rank = own->first_rank + i);
     }
