@@ -110,6 +110,7 @@ struct cddpi_membership {
     bool was_useful;                     /* leader: the generation that has ended did something */
     int made;                            /* restarts after failures */
     bool is_restart;                     /* node 0: the next generation is such a restart */
+    int refusals; /* leader: how often the next generation could not be started */
     bool has_asked_leave;
     int64_t asked_leave_ns; /* when it has */
     int own_size;           /* what this node's last SIZE of this generation says; 0: none */

@@ -9,7 +9,9 @@
 enum {
     SETTLE_MS = 500,      /* after a node has come: others may be about to come, too */
     LEAST_LIFE_MS = 1000, /* of a generation, before it ends because a node has come */
-    LEAVE_MS = 10000      /* how long node 0 waits at the end for nodes to receive END */
+    LEAVE_MS = 10000,     /* how long node 0 waits at the end for nodes to receive END */
+    REFUSAL_MS = 1000,    /* before a generation that could not be started is tried again */
+    MOST_REFUSALS = 3     /* times in a row */
 };
 
 static int64_t after(const struct member_step *step, int64_t milliseconds)
@@ -439,16 +441,24 @@ void cddpi_leader_consider(struct member_step *step)
 void cddpi_leader_take_refusal(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
+    int number = step->event->number;
 
     if (members->leader != CDDPI_LEADER_STARTS) {
         return;
     }
     members->leader = CDDPI_LEADER_IDLE;
-    if (members->is_elastic && members->generation >= 0 &&
-        (cddpi_newcomers_hold(step) ||
-         (step->event->number == CDDPI_REFUSED_CONFIG && cddpi_newcomers_shrink(step)))) {
+    if (number != CDDPI_REFUSED_CONFIG && members->generation >= 0 &&
+        members->refusals < MOST_REFUSALS) { /* a slow file system, or no process left */
+        members->refusals++;
+        members->leader = CDDPI_LEADER_PAUSES;
+        members->wait_ns = after(step, REFUSAL_MS);
+        cddpi_member_say(step, "generation %d cannot be started now (status %d): trying again",
+                         members->generation + 1, number);
+    } else if (members->is_elastic && members->generation >= 0 &&
+               (cddpi_newcomers_hold(step) ||
+                (number == CDDPI_REFUSED_CONFIG && cddpi_newcomers_shrink(step)))) {
         start_or_gather(step);
     } else {
-        cddpi_leader_end(step, step->event->number);
+        cddpi_leader_end(step, number);
     }
 }

@@ -144,6 +144,7 @@ void cddpi_member_take_start(struct member_step *step, const struct cddpi_node_e
     members->start = *event;
     members->start_ns = step->event->now_ns;
     members->leader = CDDPI_LEADER_IDLE;
+    members->refusals = 0;
     give_ranks(members);
     if (was_running) {
         say_generation(step, !event->may_restart);

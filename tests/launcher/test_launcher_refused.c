@@ -85,6 +85,10 @@ static void more_ranks_than_the_configuration_allows_are_not_started(void **stat
     for (int i = 0; i < 2; i++) {
         node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
     }
+    for (int i = 0; i < 3; i++) { /* it may be passing */
+        assert_false(nodes[1].runs);
+        nodes_wait(1000);
+    }
     for (int i = 0; i < 2; i++) {
         assert_runs(i, 1, 2 * i, 4);
         assert_int_equal(nodes[i].list[1].nproc, 2);
@@ -222,6 +226,44 @@ static void a_late_node_whose_ranks_the_configuration_refuses_waits(void **state
     assert_runs(2, 2, 2, 4);
 }
 
+/* The next generation cannot be started @p tries times. */
+static void begin_with_refusals(int tries)
+{
+    nodes_begin(3, 1, 3);
+    twist.refuses = 1;
+    node_lose(2);
+    node_end_ranks(0, 1, false);
+    node_end_ranks(1, 1, false);
+    for (int i = 1; i < tries; i++) {
+        nodes_wait(1000);
+    }
+    assert_string_equal(nodes[0].said,
+                        "generation 1 cannot be started now (status 1): trying again");
+}
+
+/* Such as when a file system is slow, or no process is left. A configuration that is refused stays
+ * so. */
+static void a_generation_that_cannot_be_started_now_is_tried_again(void **state)
+{
+    (void)state;
+    for (int tries = 1; tries < 4; tries++) {
+        begin_with_refusals(tries);
+        twist.refuses = 0;
+        nodes_wait(999);
+        assert_false(nodes[1].runs);
+        nodes_wait(1);
+        assert_runs(1, 1, 2, 4);
+    }
+    twist.refuses = 1; /* the next generation is another one */
+    node_lose(1);
+    node_end_ranks(0, 1, false);
+    assert_string_equal(nodes[0].said,
+                        "generation 2 cannot be started now (status 1): trying again");
+    begin_with_refusals(3);
+    nodes_wait(1000);
+    assert_over(1, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_node_whose_ranks_cannot_be_started_is_left_out),
         cmocka_unit_test(nodes_whose_ranks_cannot_be_started_are_left_out_together),
         cmocka_unit_test(a_job_that_cannot_be_started_ends),
+        cmocka_unit_test(a_generation_that_cannot_be_started_now_is_tried_again),
         cmocka_unit_test(a_node_that_cannot_start_ranks_may_leave),
         cmocka_unit_test(a_refusal_that_comes_late_changes_nothing),
         cmocka_unit_test(a_late_node_whose_ranks_the_configuration_refuses_waits),

@@ -17,6 +17,12 @@ static void start_generation(struct sim_node *node, const struct cddpi_membershi
         sim_say("%s: the configuration is refused", sim_node_name(node));
         return;
     }
+    if (sim.now_ns < sim.hosts[node->host].unable_until_ns) {
+        node->pending = 1;
+        sim.may_end = true;
+        sim_say("%s cannot check the configuration", sim_node_name(node));
+        return;
+    }
     if (start.generation >= SIM_GENERATIONS || action->number > SIM_WORLD) {
         sim_break("generation %d of %d ranks: more than the simulator has room for",
                   start.generation, action->number);
