@@ -156,6 +156,19 @@ static void nodes_whose_ranks_cannot_be_started_are_left_out_together(void **sta
     assert_over(2, 1);
 }
 
+/* A rank elsewhere had failed first, so it was started again. */
+static void a_node_that_could_not_start_ranks_once_is_not_left_out_for_that_later(void **state)
+{
+    (void)state;
+    nodes_begin(3, 1, 3);
+    node_fail_rank(2);
+    node_cannot_start(1);
+    nodes_wait(1000);
+    assert_runs(1, 1, 2, 6);
+    node_cannot_start(2);
+    assert_runs(1, 2, 2, 4);
+}
+
 /* Its user has to hear that the program is missing there. */
 static void a_job_that_cannot_be_started_ends(void **state)
 {
@@ -274,6 +287,7 @@ int main(void)
         cmocka_unit_test(no_more_ranks_are_given_up_than_the_user_allows),
         cmocka_unit_test(a_node_whose_ranks_cannot_be_started_is_left_out),
         cmocka_unit_test(nodes_whose_ranks_cannot_be_started_are_left_out_together),
+        cmocka_unit_test(a_node_that_could_not_start_ranks_once_is_not_left_out_for_that_later),
         cmocka_unit_test(a_job_that_cannot_be_started_ends),
         cmocka_unit_test(a_generation_that_cannot_be_started_now_is_tried_again),
         cmocka_unit_test(a_node_that_cannot_start_ranks_may_leave),
