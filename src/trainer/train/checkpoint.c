@@ -4,7 +4,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/launcher_report.h"
 #include "base/shape.h"
 #include "checkpoint/snapshot.h"
@@ -15,6 +14,7 @@
 #include "train/device/host_copy.h"
 #include "train/engines/engine.h"
 #include "train/normalize.h"
+#include "train/replicas.h"
 
 #include <cddp/process.h>
 #include <errno.h>
@@ -278,43 +278,6 @@ struct patience {
     bool has_reported;
 };
 
-/* A hash of the parameters' 32-bit words. */
-static uint64_t parameters_hash(const struct cddpi_trainer *trainer)
-{
-    uint64_t hash = cddpi_hash_start;
-
-    for (; trainer != NULL; trainer = trainer->next) {
-        for (size_t i = 0; i < trainer->params.count; i++) {
-            const cddp_param *param = &trainer->params.list[i];
-            const uint32_t *words = trainer->models.host_copy != NULL ? trainer->models.host_copy[i]
-                                                                      : param->data;
-            size_t count = cddpi_elements(param->dims, param->shape) *
-                           cddp_type_bytes(param->type) / sizeof *words;
-
-            for (size_t k = 0; k < count; k++) {
-                hash = cddpi_hash_add(hash, words[k]);
-            }
-        }
-    }
-    return hash;
-}
-
-/* Check that replicas are equal bit for bit. Nothing else would show a difference, because only
- * rank 0's parameters are kept. */
-static cddp_status check_replicas(struct cddpi_trainer *trainer)
-{
-    uint64_t hash = parameters_hash(trainer);
-    int64_t bounds[2] = {(int64_t)hash, ~(int64_t)hash}; /* minimum; ~maximum */
-
-    CDDPI_TRY(
-        cddp_all_reduce(trainer->replicas.group, bounds, bounds, 2, CDDP_I64, CDDP_OP_MIN, NULL));
-    return bounds[0] == ~bounds[1]
-               ? CDDP_OK
-               : cddpi_fail_rank(CDDP_ERR_MISMATCH, trainer->rank,
-                                 "after step %llu the parameters differ between ranks",
-                                 (unsigned long long)trainer->cursor.step);
-}
-
 /* Whether to retry after a failure of kind @p why. Prints a warning once. */
 static bool is_patient(struct cddpi_trainer *trainer, struct patience *patience, int64_t now_ns,
                        enum cddpi_save_again why)
@@ -395,7 +358,7 @@ cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer)
     cddp_status status;
 
     CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, true));
-    CDDPI_TRY_GOTO(end, status, check_replicas(trainer));
+    CDDPI_TRY_GOTO(end, status, cddpi_replicas_check_last(trainer));
     if (trainer->config->train.checkpoint_at_end) {
         status = save_patiently(trainer);
     }

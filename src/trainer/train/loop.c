@@ -9,6 +9,7 @@
 #include "train/engines/engine.h"
 #include "train/evaluate.h"
 #include "train/generate/generate_model.h"
+#include "train/replicas.h"
 #include "train/step.h"
 #include "train/telemetry/train_report.h"
 
@@ -93,13 +94,14 @@ static cddp_status evaluate_if_missing(struct cddpi_trainer *trainer)
 
 static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
-    const struct cddpi_config *config = trainer->config;
-    uint64_t every = (uint64_t)config->train.checkpoint_steps;
+    uint64_t every = (uint64_t)trainer->config->train.checkpoint_steps;
+    bool saves = step->request == CDDPI_REQUEST_SAVE ||
+                 (every > 0 && trainer->cursor.step % every == 0);
 
     trainer->step.stopped = step->request == CDDPI_REQUEST_STOP;
-    if (!is_finished(trainer) &&
-        (step->request == CDDPI_REQUEST_SAVE || (every > 0 && trainer->cursor.step % every == 0))) {
-        CDDPI_TRY(save_on_the_way(trainer));
+    if (!is_finished(trainer)) { /* else finish_run() does both */
+        CDDPI_TRY(cddpi_replicas_check(trainer, saves));
+        CDDPI_TRY(saves ? save_on_the_way(trainer) : CDDP_OK);
     }
     if (step->ends_epoch) {
         CDDPI_TRY(begin_epoch(trainer)); /* so that batches are ready after the evaluation */
@@ -145,6 +147,7 @@ cddp_status cddpi_trainer_run(struct cddpi_trainer *trainer)
     cddp_status status;
 
     cddpi_trainer_report_begin(trainer);
+    cddpi_replicas_warn(trainer);
     status = take_steps(trainer);
     cddpi_data_loader_cancel(trainer->data.train.loader);
     cddpi_trace_close(trainer->group);

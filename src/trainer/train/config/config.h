@@ -178,6 +178,7 @@ struct cddpi_config {
         bool checkpoint_at_end;
         int keep;
         double full_disk_seconds;
+        int64_t check_replicas; /* steps; 0: only at the end */
         int64_t eval_epochs;
         int device;
         struct cddpi_text_list devices;

@@ -279,6 +279,13 @@ const struct cddpi_key cddpi_config_keys[] = {
      .text = "If the last checkpoint of a run cannot be written because the disk is full, or for "
              "another reason that may pass (an error of the disk or its server, too many open "
              "files), retry for this many seconds; 0: do not retry."},
+    {KEY(train.check_replicas), CDDPI_KEY_LONG, "0", 0, BIG,
+     .text = "Every N steps, and before each checkpoint, compare a hash of parameters, optimizer "
+             "state and cursor (with *train.micro_batch* also running statistics) of all ranks "
+             "that must have the same. If a faulty memory or processor has changed them, end the "
+             "job with a message that names the rank, by majority, and the first element that "
+             "differs. 0: compare only parameters, at the end. Finds all damage only without "
+             "*ddp.shard_optimizer*, see *DAMAGE*."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate every N epochs, and at the end."},
     {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_TRAIN_DEVICE_MAP),
