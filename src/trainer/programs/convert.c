@@ -1,4 +1,5 @@
-/* convert.c - the program cddp-convert: converts GPT-2 weights from one format to another. */
+/* convert.c - the program cddp-convert: converts GPT-2 weights from one format to another, and
+ * checks checkpoints. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
@@ -8,6 +9,7 @@
 #include "checkpoint/snapshot.h"
 #include "nn/weights/weights.h"
 #include "programs/convert_tokenizer.h"
+#include "programs/convert_verify.h"
 #include "programs/program.h"
 
 #include <dirent.h>
@@ -27,6 +29,9 @@
       "type of the elements (default f32); llmc allows f32 and bf16, cddp f32")                    \
     X(HEADS, "heads", 0, "N", "number of attention heads, if IN does not say it")                  \
     X(INFO, "info", 0, NULL, "print format, type and sizes of IN, and exit")                       \
+    X(VERIFY, "verify", 0, NULL,                                                                   \
+      "check all checkpoints of a run, a checkpoint, or a safetensors file: checksums, formats, "  \
+      "shapes, NaN and Inf. Print a line for each checkpoint, and exit")                           \
     X(HELP, "help", 'h', NULL, "print this text")                                                  \
     X(VERSION, "version", 0, NULL, "print the version")
 
@@ -221,20 +226,21 @@ static cddp_status read_type(const char *const values[OPTION_COUNT], cddp_type *
     return status;
 }
 
-/* Refuse an option that would be ignored: it is a mistake. */
-static cddp_status check_info(const char *const values[OPTION_COUNT], int word_count)
+/* Refuse an option that would be ignored next to --info or --verify: it is a mistake. */
+static cddp_status check_alone(const char *const values[OPTION_COUNT], int word_count, int alone)
 {
-    static const int useless[] = {OPTION_TO, OPTION_TYPE, OPTION_HEADS};
+    static const int others[] = {OPTION_TO, OPTION_TYPE, OPTION_HEADS, OPTION_INFO};
 
-    for (int i = 0; i < 3; i++) {
-        if (values[useless[i]] != NULL) {
-            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s has no meaning with --info",
-                              rows[useless[i]].name);
+    for (int i = 0; i < 4; i++) {
+        if (others[i] != alone && values[others[i]] != NULL) {
+            return cddpi_fail(CDDP_ERR_ARGUMENT, "--%s has no meaning with --%s",
+                              rows[others[i]].name, rows[alone].name);
         }
     }
     return word_count == 1 ? CDDP_OK
                            : cddpi_fail(CDDP_ERR_ARGUMENT,
-                                        "--info needs one file or folder: see cddp-convert --help");
+                                        "--%s needs one file or folder: see cddp-convert --help",
+                                        rows[alone].name);
 }
 
 static cddp_status read_values(const char *const values[OPTION_COUNT], int word_count,
@@ -261,16 +267,21 @@ static cddp_status read_values(const char *const values[OPTION_COUNT], int word_
 static int run(const char *const *values, char **words, int count)
 {
     struct convert_options options = {.type = CDDP_F32, .in = count > 0 ? words[0] : NULL};
+    int alone = values[OPTION_VERIFY] != NULL ? OPTION_VERIFY : OPTION_INFO;
     struct cddpi_weights *weights;
-    cddp_status status = values[OPTION_INFO] != NULL ? check_info(values, count)
-                                                     : read_values(values, count, &options);
+    cddp_status status = values[alone] != NULL ? check_alone(values, count, alone)
+                                               : read_values(values, count, &options);
 
     if (status != CDDP_OK) {
         return cddpi_program_fail(&table, CDDPI_EXIT_USAGE);
     }
-    options.out = values[OPTION_INFO] == NULL ? words[1] : NULL;
+    options.out = values[alone] == NULL ? words[1] : NULL;
     cddpi_mapped_files_catch();
     (void)signal(SIGXFSZ, SIG_IGN); /* hitting ulimit -f is an error like a full disk */
+    if (values[OPTION_VERIFY] != NULL) {
+        status = cddpi_convert_verify(options.in);
+        return status == CDDP_OK ? 0 : cddpi_program_fail(&table, CDDPI_EXIT_FAILED);
+    }
     if (open_input(options.in, &weights) != CDDP_OK) {
         return cddpi_program_fail(&table, CDDPI_EXIT_FAILED);
     }
@@ -287,6 +298,7 @@ int main(int argc, char **argv)
         .usage =
             "usage: cddp-convert --to hf|llmc|cddp [--type f32|bf16|f16] [--heads N] IN OUT\n"
             "       cddp-convert --info IN\n"
+            "       cddp-convert --verify RUN\n"
             "       cddp-convert --help | --version\n"
             "\nConverts the weights of a GPT-2. IN is a safetensors file of cddp or Hugging Face,\n"
             "a model.safetensors.index.json with its shards beside it, a model file of llm.c\n"
