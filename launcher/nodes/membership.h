@@ -60,7 +60,8 @@ enum cddpi_leader_phase {
     CDDPI_LEADER_PAUSES,  /* before a restart */
     CDDPI_LEADER_GATHERS, /* too few nodes are there: it waits for others */
     CDDPI_LEADER_STARTS,  /* CDDPI_DO_START is being carried out */
-    CDDPI_LEADER_ENDS     /* outside store: END is published and has not been heard yet */
+    CDDPI_LEADER_ENDS /* outside store: END, or its own LOST, is published and has not been heard
+                         yet */
 };
 
 struct cddpi_membership {

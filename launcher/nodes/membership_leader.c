@@ -280,6 +280,20 @@ static bool is_short_of_nodes(const struct cddpi_membership *members)
     return false;
 }
 
+/* Members were expelled. If the leader is among them, another node decides. */
+static void go_on_without(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+    const struct cddpi_job_member *own = cddpi_member_own(members);
+
+    if (own->is_out) {
+        members->leader = CDDPI_LEADER_ENDS;
+        members->exit_status = members->own.exit_status != 0 ? members->own.exit_status : 1;
+        return;
+    }
+    start_or_gather(step);
+}
+
 /* The generation has ended on all nodes: go on with other members, restart, or end the job. */
 static void conclude(struct member_step *step)
 {
@@ -311,7 +325,7 @@ static void conclude(struct member_step *step)
     if (cddpi_newcomers_expel_unable(step) ||
         (!members->was_useful && cddpi_newcomers_expel(step))) {
         cddpi_newcomers_release(members);
-        start_or_gather(step);
+        go_on_without(step);
         return;
     }
     members->all.may_restart = members->all.may_restart && !has_lost &&
@@ -458,6 +472,9 @@ void cddpi_leader_take_refusal(struct member_step *step)
                (cddpi_newcomers_hold(step) ||
                 (number == CDDPI_REFUSED_CONFIG && cddpi_newcomers_shrink(step)))) {
         start_or_gather(step);
+    } else if (number != CDDPI_REFUSED_CONFIG && members->generation >= 0 &&
+               cddpi_newcomers_expel_self(step)) {
+        go_on_without(step);
     } else {
         cddpi_leader_end(step, number);
     }

@@ -122,6 +122,9 @@ static void expel(struct member_step *step, struct cddpi_job_member *member, con
     lost->exit_status = 1;
     snprintf(lost->text, sizeof lost->text, "%s", why);
     member->is_out = true;
+    if (member->node == step->members->self) {
+        return; /* it says so when it hears that */
+    }
     cddpi_member_say(step, "going on without %s%s: %s",
                      cddpi_member_name(step->members, member->node),
                      member->is_new ? ", which came late" : "", why);
@@ -149,6 +152,32 @@ bool cddpi_newcomers_expel(struct member_step *step)
     return expelled > 0;
 }
 
+/* How many nodes could take part in the next generation, but for this one if @p others. */
+static int count_able(const struct cddpi_membership *members, bool others)
+{
+    int able = 0;
+
+    for (int i = 0; i < members->count; i++) {
+        const struct cddpi_job_member *member = &members->list[i];
+
+        able += cddpi_member_is_next(member) && !member->is_unable &&
+                !(others && member->node == members->self);
+    }
+    return able;
+}
+
+bool cddpi_newcomers_expel_self(struct member_step *step)
+{
+    struct cddpi_membership *members = step->members;
+
+    if (!members->is_elastic || members->outside_store == NULL ||
+        count_able(members, true) < members->least) {
+        return false;
+    }
+    expel(step, cddpi_member_own(members), "it could not start the next generation");
+    return true;
+}
+
 /* A host may have no process, descriptor or disk space left, or no program any more, while the
  * others could go on. In the first generation it is more likely that the job was started wrongly,
  * and its user is there to hear that at once. */
@@ -157,20 +186,17 @@ bool cddpi_newcomers_expel_unable(struct member_step *step)
     struct cddpi_membership *members = step->members;
     const struct cddpi_node_event *failure = &members->failure;
     const struct cddpi_job_member *culprit = cddpi_membership_find(members, failure->node);
-    int able = 0;
     int expelled = 0;
 
     if (!members->is_elastic || failure->kind != CDDPI_EVENT_FAILURE || culprit == NULL ||
-        !culprit->is_unable || cddpi_member_own(members)->is_unable) {
+        !culprit->is_unable ||
+        (cddpi_member_own(members)->is_unable && members->outside_store == NULL)) {
         return false;
     }
     if (!cddpi_member_is_next(culprit)) {
         return true; /* it goes by itself, or another leader has expelled it */
     }
-    for (int i = 0; i < members->count; i++) {
-        able += cddpi_member_is_next(&members->list[i]) && !members->list[i].is_unable;
-    }
-    if (members->generation == 0 || able < members->least) {
+    if (members->generation == 0 || count_able(members, false) < members->least) {
         return false;
     }
     for (int i = 0; i < members->count && expelled < MOST_EXPELLED; i++) {

@@ -79,9 +79,12 @@ void cddpi_newcomers_prove(struct cddpi_membership *members);
 /** Node 0: a generation has failed. Expel newcomers of which it failed; returns false if there are
  *  none. */
 bool cddpi_newcomers_expel(struct member_step *step);
-/** Leader: a generation has failed since ranks of other nodes could not be started. Expel these
- * nodes if enough others are there; returns false if there are none, or not enough others. */
+/** Leader: a generation has failed since ranks of some nodes could not be started. Expel these
+ * nodes if enough others are there, and if one of these may lead; else returns false. */
 bool cddpi_newcomers_expel_unable(struct member_step *step);
+/** Leader: it cannot start the next generation. Expel it, if enough others are there, and one of
+ * them may lead; else returns false. */
+bool cddpi_newcomers_expel_self(struct member_step *step);
 
 /* membership_leader.c */
 /** Leader: decide what is due now. */

@@ -160,6 +160,51 @@ static void restarts_are_counted_across_leaders(void **state)
     assert_over(2, 1);
 }
 
+/* The next node leads the others. */
+static void a_leader_on_which_ranks_cannot_be_started_leaves_the_job_to_others(void **state)
+{
+    (void)state;
+    nodes_begin_outside(4, 1, 4);
+    node_lose(3);
+    for (int i = 0; i < 3; i++) {
+        node_end_ranks(i, 1, false);
+    }
+    assert_runs(2, 1, 4, 6);
+    node_cannot_start(0);
+    assert_over(0, 126);
+    assert_string_equal(nodes[0].said,
+                        "the others go on without this node: its ranks could not be started");
+    assert_runs(1, 2, 0, 4);
+    assert_runs(2, 2, 2, 4);
+    nodes_append(&(struct cddpi_node_event){
+        .kind = CDDPI_EVENT_FAILURE, .generation = 2, .node = 1, .rank = -1, .exit_status = 126});
+    node_cannot_start(2); /* nor can it be started on the other */
+    assert_over(1, 126);
+    assert_over(2, 126);
+}
+
+/* Such as one without a port, or a process for cddp-train --validate. */
+static void a_leader_that_cannot_start_a_generation_leaves_the_job_to_others(void **state)
+{
+    (void)state;
+    nodes_begin_outside(3, 1, 3);
+    twist.refuses = 1;
+    node_lose(2);
+    node_end_ranks(0, 1, false);
+    node_end_ranks(1, 1, false);
+    nodes_wait(1000);
+    nodes_wait(1000);
+    assert_int_equal(nodes[0].members.phase, CDDPI_MEMBERS_ENDED);
+    nodes_wait(1000);
+    assert_over(0, 1);
+    assert_string_equal(
+        nodes[0].said,
+        "the others go on without this node: it could not start the next generation");
+    twist.refuses = 0;
+    nodes_wait(1000);
+    assert_runs(1, 1, 0, 2);
+}
+
 /* Ranks of this generation fail, @p number's first. */
 static void fail_all(int number, bool has_saved)
 {
@@ -279,6 +324,8 @@ int main(void)
         cmocka_unit_test(a_leader_that_is_lost_after_its_ranks_have_ended_changes_nothing),
         cmocka_unit_test(a_node_that_waits_leads_if_no_other_is_left),
         cmocka_unit_test(restarts_are_counted_across_leaders),
+        cmocka_unit_test(a_leader_on_which_ranks_cannot_be_started_leaves_the_job_to_others),
+        cmocka_unit_test(a_leader_that_cannot_start_a_generation_leaves_the_job_to_others),
         cmocka_unit_test(a_newcomer_that_was_useful_is_restarted_like_others_by_any_leader),
         cmocka_unit_test(failures_in_a_row_are_counted_by_a_leader_that_came_late),
         cmocka_unit_test(all_end_when_an_outside_store_is_lost),

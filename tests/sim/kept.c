@@ -59,6 +59,10 @@ const struct sim_kept sim_kept[] = {
      "a host on which no rank could be started ended a job that the others could go on with",
      {JOB(3, 1, 1000), .count = 2,
       .list = {{SIM_NO_START, 1900 * SIM_MS, 5 * SIM_S, 1, false}, AT(2000, SIM_CRASH_NODE, 2)}}},
+    {"no-process-left-to-lead",
+     "the same, with an outside store, where it was the node that leads",
+     {JOB(3, 1, 1000), .has_store = true, .count = 2,
+      .list = {{SIM_NO_START, 1900 * SIM_MS, 5 * SIM_S, 0, false}, AT(2000, SIM_KILL_RANK, 3)}}},
 };
 
 const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];

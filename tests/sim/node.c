@@ -17,9 +17,10 @@ static void start_generation(struct sim_node *node, const struct cddpi_membershi
         sim_say("%s: the configuration is refused", sim_node_name(node));
         return;
     }
-    if (sim.now_ns < sim.hosts[node->host].unable_until_ns) {
+    if (sim.now_ns < sim.hosts[node->host].unable_until_ns && start.generation > 0 &&
+        node->checked_ranks != action->number) {
         node->pending = 1;
-        sim.may_end = true;
+        sim.may_end = sim.may_end || !sim_could_others(node);
         sim_say("%s cannot check the configuration", sim_node_name(node));
         return;
     }
@@ -28,6 +29,7 @@ static void start_generation(struct sim_node *node, const struct cddpi_membershi
                   start.generation, action->number);
         return;
     }
+    node->checked_ranks = action->number;
     start.number = 29500;
     sim_link_publish(node, &start);
 }

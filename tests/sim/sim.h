@@ -142,6 +142,7 @@ struct sim_node {
     bool has_joined;      /* JOIN is in the log */
     int done_generation;  /* its last DONE in the log was of this one, plus 1 */
     uint64_t took_part;   /* in these generations, one bit each */
+    int checked_ranks;    /* the configuration allows so many */
     int exit_status;
     int pending; /* exit status of a CDDPI_DO_START that failed; 0: none */
     int orphaned;
@@ -367,6 +368,8 @@ int64_t sim_slept_ms(const struct sim_node *node);
 
 /* supervise.c: a node's ranks */
 void sim_node_start_ranks(struct sim_node *node, int generation);
+/** Whether a job goes on without @p node, on which nothing can be started. */
+bool sim_could_others(const struct sim_node *node);
 void sim_node_feed_job(struct sim_node *node, const struct cddpi_job_event *event);
 /** The members' machine tells the ranks' machine. */
 void sim_node_tell_job(struct sim_node *node, const struct cddpi_job_event *job);

@@ -137,11 +137,29 @@ static void catch_up(struct sim_node *node)
     sim_node_feed_job((node),                                                                      \
                       &(const struct cddpi_job_event){.culprit = -1, .node = -1, __VA_ARGS__})
 
+bool sim_could_others(const struct sim_node *node)
+{
+    int able = 0;
+
+    for (int i = 0; i < sim.node_count; i++) {
+        const struct sim_node *other = &sim.nodes[i];
+        bool is_there = other != node && other->is_alive && other->lost_at < 0 &&
+                        !other->members.has_asked_leave &&
+                        (i < sim.plan.hosts || other->has_joined);
+
+        if (is_there && sim.hosts[other->host].unable_until_ns > 0) {
+            return false; /* perhaps not */
+        }
+        able += is_there;
+    }
+    return sim.plan.has_store ? able > 0 : node != sim_leader();
+}
+
 /* The host has no process left, or its program is gone. */
 static void fail_to_start(struct sim_node *node, int generation)
 {
     sim_say("%s cannot start its ranks of generation %d", sim_node_name(node), generation);
-    sim.may_end = sim.may_end || generation == 0 || node == sim_leader();
+    sim.may_end = sim.may_end || generation == 0 || !sim_could_others(node);
     sim.is_foggy = true;
     JOB(node, .kind = CDDPI_JOB_NOT_STARTED, .rank = -1, .text = "no process is left");
     catch_up(node);
