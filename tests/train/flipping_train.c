@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 200 };
+enum { NAME_BYTES = 200, WAIT_MS = 60000 };
 
 cddp_status __real_cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out);
 cddp_status __wrap_cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out);
@@ -70,6 +70,22 @@ static bool is_first(int rank)
     return fd >= 0;
 }
 
+/* @p words: in any memory that the trainer has. */
+static cddp_status flip_bit(struct cddpi_trainer *trainer, uint32_t *words, unsigned element,
+                            unsigned bit)
+{
+    const struct cddpi_device_ops *ops = trainer->device->ops;
+    uint32_t word;
+
+    CDDPI_TRY(
+        ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, &word, &words[element], sizeof word));
+    CDDPI_TRY(ops->finish(trainer->device, WAIT_MS));
+    word ^= (uint32_t)1 << bit;
+    CDDPI_TRY(
+        ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, &words[element], &word, sizeof word));
+    return ops->finish(trainer->device, WAIT_MS);
+}
+
 static cddp_status flip(struct cddpi_trainer *trainer)
 {
     const char *text = getenv("TEST_FLIP");
@@ -85,10 +101,8 @@ static cddp_status flip(struct cddpi_trainer *trainer)
     }
     CDDPI_TRY(cddpi_ddp_params_whole(trainer->ddp)); /* else what arrives may replace it */
     words = has_rank(ranks, trainer->rank) ? find_tensor(trainer, name) : NULL;
-    if (words != NULL && is_first(trainer->rank)) {
-        words[element] ^= (uint32_t)1 << bit;
-    }
-    return CDDP_OK;
+    return words != NULL && is_first(trainer->rank) ? flip_bit(trainer, words, element, bit)
+                                                    : CDDP_OK;
 }
 
 cddp_status __wrap_cddpi_trainer_step(struct cddpi_trainer *trainer, struct cddpi_train_step *out)

@@ -1,6 +1,6 @@
 /* test_replicas.c - jobs in which a bit of one rank's memory flips: train.check_replicas names the
  * rank, and no checkpoint holds the damage. */
-#include "support/job.h"
+#include "support/flipping.h"
 #include "support/same_bits.h"
 
 #include <cddp/checkpoint.h>
@@ -11,33 +11,10 @@ enum { FAILED = 1 };
 #define SHARDED in_work("small.conf"), SHORT_RUN
 #define PLAIN SHARDED, "ddp.shard_optimizer=false"
 
-/* cddp-run finds cddp-train beside itself: here, the one whose memory fails. */
 static int make_failing_work(void **state)
 {
-    if (make_same_bits_work(state) != 0 || mkdir(in_work("bin"), 0700) != 0 ||
-        symlink(launcher_path("tests/flipping_train"), in_work("bin/cddp-train")) != 0) {
-        return 1;
-    }
-    return system(argument("cp %s %s", launcher_path("launcher/cddp-run"), in_work("bin"))) != 0;
+    return make_same_bits_work(state) != 0 ? 1 : make_flipping();
 }
-
-/* Start cddp-run; the memory fails as @p flip says (flipping_train.c), or not (NULL). */
-static void start_flipping(struct launched *job, const char *flip, const char *run_dir,
-                           const char *const *arguments)
-{
-    setenv("TEST_FLIP", flip != NULL ? flip : "", 1);
-    setenv("TEST_FLIPPED", in_work("%s-flipped", run_dir), 1);
-    launcher_start_program(job, in_work("bin/cddp-run"), arguments);
-    unsetenv("TEST_FLIP");
-}
-
-#define FLIP(job, flip, run_dir, ...)                                                              \
-    do {                                                                                           \
-        start_flipping((job), flip, run_dir,                                                       \
-                       (const char *const[]){__VA_ARGS__, run_dir_argument(run_dir), NULL});       \
-        launcher_wait((job));                                                                      \
-        assert_no_orphan(run_dir);                                                                 \
-    } while (0)
 
 static bool has_checkpoint(const char *run_dir, int step)
 {
@@ -58,13 +35,6 @@ static void assert_succeeds(const struct launched *job)
     }
 }
 
-static void assert_names(const struct launched *job, int rank)
-{
-    assert_fails(job);
-    assert_err(job, argument(" the state of rank %d (host ", rank));
-    assert_failed_rank(job, rank);
-}
-
 static void a_rank_with_a_flipped_bit_is_named_whichever_it_is(void **state)
 {
     (void)state;
@@ -74,7 +44,7 @@ static void a_rank_with_a_flipped_bit_is_named_whichever_it_is(void **state)
 
         FLIP(&job, argument("7 fc1.weight 5 22 %d", rank), run_dir, "--nproc", "3", PLAIN,
              "train.check_replicas=5");
-        assert_names(&job, rank);
+        assert_differing_rank(&job, rank);
         assert_err(&job, "after step 10 ");
         assert_err(&job, "element 5 of 1024 of fc1.weight is ");
         assert_false(has_checkpoint(run_dir, 20));
@@ -88,7 +58,7 @@ static void without_the_key_the_end_of_the_run_names_it(void **state)
 
     (void)state;
     FLIP(&job, "7 fc1.weight 5 22 1", "end", "--nproc", "3", PLAIN);
-    assert_names(&job, 1);
+    assert_differing_rank(&job, 1);
     assert_err(&job, "after step 20 ");
     assert_false(has_checkpoint("end", 20));
     launcher_end(&job);
@@ -102,7 +72,7 @@ static void no_checkpoint_holds_the_damage(void **state)
     (void)state;
     FLIP(&job, "7 fc1.weight 0 30 0", "before", "--nproc", "3", PLAIN, "train.check_replicas=1000",
          "train.checkpoint_steps=1");
-    assert_names(&job, 0);
+    assert_differing_rank(&job, 0);
     assert_err(&job, "after step 7 ");
     assert_err(&job, " (1 bit differs)");
     assert_true(has_checkpoint("before", 6));
@@ -117,7 +87,7 @@ static void moments_are_compared_too(void **state)
     (void)state;
     FLIP(&job, "7 momentum.fc2.bias 2 3 2", "moments", "--nproc", "3", PLAIN,
          "train.check_replicas=7");
-    assert_names(&job, 2);
+    assert_differing_rank(&job, 2);
     assert_err(&job, "after step 7 ");
     assert_err(&job, "element 2 of 4 of momentum.fc2.bias is ");
     assert_err(&job, " (1 bit differs)");
@@ -133,7 +103,7 @@ static void a_sharded_optimizer_shows_the_last_step_and_says_so(void **state)
     for (int rank = 0; rank < 3; rank++) {
         FLIP(&job, argument("7 fc1.weight 5 22 %d", rank), argument("sharded-%d", rank), "--nproc",
              "3", SHARDED, "train.check_replicas=1");
-        assert_names(&job, rank);
+        assert_differing_rank(&job, rank);
         assert_err(&job, "after step 7 ");
         assert_err(&job, "only damage in the last step before a comparison is found");
         launcher_end(&job);
@@ -175,7 +145,7 @@ static void in_a_pipeline_replicas_of_a_stage_are_compared(void **state)
     (void)state;
     FLIP(&job, "3 fc2.weight 1 5 3", "stages", "--nproc", "6", PLAIN, "parallel.pipeline=2",
          "train.check_replicas=1");
-    assert_names(&job, 3);
+    assert_differing_rank(&job, 3);
     assert_err(&job, "after step 3 ");
     assert_err(&job, " of fc2.weight is ");
     launcher_end(&job);
@@ -269,7 +239,7 @@ static void running_statistics_are_compared_where_they_are_equal(void **state)
     (void)state;
     FLIP(&job, "2 bn1.running_mean 1 2 1", "statistics", "--nproc", "3", in_work("resnet20.conf"),
          "ddp.shard_optimizer=false", "train.check_replicas=1");
-    assert_names(&job, 1);
+    assert_differing_rank(&job, 1);
     assert_err(&job, "after step 2 ");
     assert_err(&job, " of bn1.running_mean is ");
     launcher_end(&job);
