@@ -22,10 +22,8 @@ struct cddpi_ctl {
     int generation;                 /* the last that was seen */
     char reason[CDDPI_CTL_TEXT_BYTES];
     char next_reason[CDDPI_CTL_TEXT_BYTES]; /* why the next one will begin; "": not known yet */
-    bool can_save;                          /* rank 0 of this generation handles the signal */
     int saves, unsaved;
     int64_t steps_shown; /* of nodes->steps, in the store; -1: more has changed */
-    bool is_late;        /* a checkpoint was asked for before that */
     bool has_failed;     /* the user knows that there is no socket */
 };
 
@@ -124,12 +122,6 @@ static void show_status(struct cddpi_ctl *ctl)
 /* Publish what was asked for. */
 static void publish(struct cddpi_ctl *ctl, const struct cddpi_node_event *event)
 {
-    bool saves = event->kind == CDDPI_EVENT_SIGNAL && event->number == CDDPI_SAVE_SIGNAL;
-
-    if (saves && !ctl->can_save) {
-        ctl->is_late = true;
-        return;
-    }
     if (event->kind != CDDPI_EVENT_NONE) {
         CDDPI_MEMBERS_FEED(ctl->nodes, .kind = CDDPI_MEMBERS_ASKED, .heard = event);
     }
@@ -304,9 +296,7 @@ void cddpi_ctl_take_folder(struct cddpi_ctl *ctl, const char *dir)
     if (!cddpi_ctl_socket_is_in(&ctl->clients.socket, dir)) {
         open_in(ctl, dir, true);
     }
-    ctl->can_save = true;
-    if (ctl->is_late) {
-        ctl->is_late = false;
+    if (ctl->nodes->wants_save) { /* rank 0 did not handle the signal yet when it was sent */
         publish(ctl, &save);
     }
 }
@@ -316,6 +306,7 @@ void cddpi_ctl_take_saved(struct cddpi_ctl *ctl, bool has_saved)
     if (ctl != NULL) {
         ctl->saves += has_saved;
         ctl->unsaved += !has_saved;
+        ctl->nodes->wants_save = false;
         ctl->steps_shown = -1;
         answer_waiting(ctl, CDDPI_CTL_CHECKPOINT, has_saved,
                        has_saved ? ""
@@ -330,13 +321,6 @@ void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl, const struct cddpi_generati
         return;
     }
     note_reason(ctl);
-    ctl->can_save = false;
-    for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) { /* who still waits asks the next generation */
-        const struct cddpi_ctl_client *client = &ctl->clients.list[i];
-
-        ctl->is_late = ctl->is_late || (client->fd >= 0 && client->waits &&
-                                        client->request.command == CDDPI_CTL_CHECKPOINT);
-    }
     if (outcome->exit_status != 0 && ctl->next_reason[0] == '\0') {
         snprintf(ctl->next_reason, sizeof ctl->next_reason, "ranks failed with status %d",
                  outcome->exit_status);

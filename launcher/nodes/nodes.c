@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/launcher_report.h"
 
 #include <assert.h>
 #include <string.h>
@@ -210,6 +211,15 @@ static void act(struct cddpi_nodes *nodes, const struct cddpi_membership_action 
     }
 }
 
+/* cddp-ctl, perhaps on another machine, may ask for a checkpoint while no ranks run that could
+ * write it. */
+static void note_wish(struct cddpi_nodes *nodes, const struct cddpi_membership_event *event)
+{
+    nodes->wants_save = nodes->wants_save || (event->kind == CDDPI_MEMBERS_HEARD &&
+                                              event->heard->kind == CDDPI_EVENT_SIGNAL &&
+                                              event->heard->number == CDDPI_SAVE_SIGNAL);
+}
+
 /* One step. Carrying out its actions leads to no other step before the last of them. */
 static void step(struct cddpi_nodes *nodes, const struct cddpi_membership_event *event)
 {
@@ -221,6 +231,7 @@ static void step(struct cddpi_nodes *nodes, const struct cddpi_membership_event 
         timed.now_ns = cddpi_now_ns();
     }
     timed.slept_ms = slept_ms(nodes);
+    note_wish(nodes, event);
     nodes->steps += timed.kind != CDDPI_MEMBERS_TIME || actions->count > 0;
     cddpi_membership_step(&nodes->members, &timed, nodes->actions);
     nodes->is_acting = true;

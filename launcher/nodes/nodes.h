@@ -26,6 +26,8 @@ struct cddpi_nodes {
     struct cddpi_membership_actions *actions;
     bool is_acting;                   /* they are being carried out */
     int refusal;                      /* exit status of a CDDPI_DO_START that failed; 0: none */
+    bool wants_save;                  /* the log asks for a checkpoint; cddp-ctl's part, which knows
+                                         when it is written, clears it */
     struct cddpi_ctl *ctl;            /* serves cddp-ctl; NULL: not on this node */
     bool is_due;                      /* the ranks of the next generation are to be started */
     bool is_hearing;                  /* one machine: what was published is being heard */

@@ -507,6 +507,37 @@ static void a_token_is_enough_on_another_machine(void **state)
     fleet_end(&fleet);
 }
 
+/* A checkpoint that another machine asks for while no ranks run, or only begin, is written later.
+ */
+static void a_checkpoint_waits_for_the_next_generation(void **state)
+{
+    struct launched ctl = {0};
+    struct fleet fleet;
+
+    (void)state;
+    fleet_begin_tcp(&fleet);
+    for (int i = 0; i < 2; i++) {
+        START(&fleet, i, "2:2", argument("%d", i), "--nproc", "1", LONG_RUN,
+              "train.checkpoint_seconds=0", run_dir_argument("later"));
+    }
+    launcher_await_text(in_work("later"), "metrics.jsonl", "\"step\":1,");
+    kill(fleet.nodes[1].pid, SIGKILL);
+    launcher_await_text(fleet.nodes[0].dir, "err", "and the job needs 2: waiting");
+    launcher_start_program(&ctl, launcher_path("launcher/cddp-ctl"),
+                           (const char *const[]){fleet.url, "checkpoint", NULL});
+    support_sleep_ms(500); /* it may also be asked for later */
+    START(&fleet, 2, "2:2", "1", "--nproc", "1", LONG_RUN, "train.checkpoint_seconds=0",
+          run_dir_argument("later"));
+    launcher_wait(&ctl);
+    assert_int_equal(ctl.exit_status, 0);
+    assert_out(&ctl, "a checkpoint is written");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, fleet.url, "stop");
+    launcher_end(&ctl);
+    fleet_wait(&fleet, 3);
+    fleet_end(&fleet);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -524,6 +555,7 @@ int main(void)
         cmocka_unit_test(a_configuration_that_cannot_have_more_ranks_keeps_its_job),
         cmocka_unit_test(nodes_leave_when_they_are_asked_to),
         cmocka_unit_test(a_token_is_enough_on_another_machine),
+        cmocka_unit_test(a_checkpoint_waits_for_the_next_generation),
     };
 
     return cmocka_run_group_tests(tests, make_work, remove_work);
