@@ -17,14 +17,14 @@
 
 struct cddpi_ctl {
     struct cddpi_nodes *nodes;
+    bool trains; /* the ranks are cddp-train */
     struct cddpi_ctl_clients clients;
     struct cddpi_ctl_answer answer; /* being written; large */
     int generation;                 /* the last that was seen */
     char reason[CDDPI_CTL_TEXT_BYTES];
     char next_reason[CDDPI_CTL_TEXT_BYTES]; /* why the next one will begin; "": not known yet */
-    int saves, unsaved;
-    int64_t steps_shown; /* of nodes->steps, in the store; -1: more has changed */
-    bool has_failed;     /* the user knows that there is no socket */
+    int64_t steps_shown;                    /* of nodes->steps, in the store */
+    bool has_failed;                        /* the user knows that there is no socket */
 };
 
 /* Listen in @p dir. @p is_locked: rank 0, which has locked the folder, reports it. The user is told
@@ -45,9 +45,8 @@ static void open_in(struct cddpi_ctl *ctl, const char *dir, bool is_locked)
 
 static void take_request(void *context, struct cddpi_ctl_client *client);
 
-struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes)
+struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes, bool trains)
 {
-    const struct cddpi_launch_options *options = &nodes->job->options;
     struct cddpi_ctl *ctl;
 
     if (nodes->members.self != CDDPI_LEADER && nodes->members.outside_store == NULL) {
@@ -60,11 +59,9 @@ struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes)
         return NULL;
     }
     ctl->nodes = nodes;
+    ctl->trains = trains;
     ctl->generation = -1;
     ctl->steps_shown = -1;
-    if (options->config == NULL && options->run_dir != NULL) {
-        open_in(ctl, options->run_dir, false); /* the program does not report a folder */
-    }
     return ctl;
 }
 
@@ -76,9 +73,9 @@ static void begin_answer(struct cddpi_ctl *ctl, bool is_done)
     memset(answer, 0, sizeof *answer);
     answer->is_done = is_done;
     answer->pid = getpid();
-    answer->trains = job->options.config != NULL;
-    answer->saves = ctl->saves;
-    answer->unsaved = ctl->unsaved;
+    answer->trains = ctl->trains;
+    answer->saves = ctl->nodes->saves.written;
+    answer->unsaved = ctl->nodes->saves.failed;
     snprintf(answer->job, sizeof answer->job, "%s", job->rendezvous.job);
     snprintf(answer->reason, sizeof answer->reason, "%s", ctl->reason);
     cddpi_ctl_describe(&ctl->nodes->members, cddpi_now_ns(), answer);
@@ -153,7 +150,7 @@ static bool is_valid(const struct cddpi_ctl *ctl, const struct cddpi_node_event 
     const struct cddpi_job *job = ctl->nodes->job;
 
     return event->kind != CDDPI_EVENT_SIZE || ranks <= ctl->nodes->members.world_size ||
-           job->options.config == NULL || cddpi_command_validate(&job->command, ranks) == 0;
+           !ctl->trains || cddpi_command_validate(&job->command, ranks) == 0;
 }
 
 static void take_request(void *context, struct cddpi_ctl_client *client)
@@ -162,8 +159,8 @@ static void take_request(void *context, struct cddpi_ctl_client *client)
     struct cddpi_node_event event = {.kind = CDDPI_EVENT_NONE};
     char text[CDDPI_CTL_TEXT_BYTES] = "";
     bool is_done = client->request.command == CDDPI_CTL_STATUS ||
-                   cddpi_ctl_decide(&ctl->nodes->members, &client->request,
-                                    ctl->nodes->job->options.config != NULL, &event, text);
+                   cddpi_ctl_decide(&ctl->nodes->members, &client->request, ctl->trains, &event,
+                                    text);
 
     if (is_done && !is_valid(ctl, &event, count_ranks(&ctl->nodes->members, &event))) {
         is_done = false;
@@ -241,12 +238,24 @@ void cddpi_ctl_serve(struct cddpi_ctl *ctl)
     }
 }
 
+/* A program does not report the run's folder, as cddp-train does: take it from the options. */
+static void open_for_program(struct cddpi_ctl *ctl)
+{
+    const char *dir = ctl->nodes->job->options.run_dir;
+
+    if (!ctl->trains && dir != NULL && ctl->clients.socket.fd < 0 &&
+        cddpi_membership_index(&ctl->nodes->members) == 0) {
+        open_in(ctl, dir, false);
+    }
+}
+
 /* Keep why the members change, since they forget it when the next generation begins. */
 static void note_reason(struct cddpi_ctl *ctl)
 {
     const struct cddpi_membership *members = &ctl->nodes->members;
 
     if (members->generation != ctl->generation) {
+        open_for_program(ctl);
         snprintf(ctl->reason, sizeof ctl->reason, "%s",
                  members->generation == 0 ? "the job began" : ctl->next_reason);
         ctl->next_reason[0] = '\0';
@@ -296,23 +305,28 @@ void cddpi_ctl_take_folder(struct cddpi_ctl *ctl, const char *dir)
     if (!cddpi_ctl_socket_is_in(&ctl->clients.socket, dir)) {
         open_in(ctl, dir, true);
     }
-    if (ctl->nodes->wants_save) { /* rank 0 did not handle the signal yet when it was sent */
+    if (ctl->nodes->saves.is_wanted) { /* rank 0 did not handle the signal yet when it was sent */
         publish(ctl, &save);
     }
 }
 
 void cddpi_ctl_take_saved(struct cddpi_ctl *ctl, bool has_saved)
 {
-    if (ctl != NULL) {
-        ctl->saves += has_saved;
-        ctl->unsaved += !has_saved;
-        ctl->nodes->wants_save = false;
-        ctl->steps_shown = -1;
-        answer_waiting(ctl, CDDPI_CTL_CHECKPOINT, has_saved,
-                       has_saved ? ""
-                                 : "the checkpoint could not be written: the job has printed why, "
-                                   "and goes on");
+    struct cddpi_node_event saved = {
+        .kind = CDDPI_EVENT_SAVED, .rank = -1, .number = has_saved ? 1 : 0};
+
+    if (ctl == NULL) {
+        return;
     }
+    if (ctl->nodes->saves.is_wanted) { /* perhaps by another machine */
+        ctl->nodes->saves.is_wanted = false;
+        saved.node = ctl->nodes->members.self;
+        publish(ctl, &saved);
+    }
+    answer_waiting(ctl, CDDPI_CTL_CHECKPOINT, has_saved,
+                   has_saved ? ""
+                             : "the checkpoint could not be written: the job has printed why, and "
+                               "goes on");
 }
 
 void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl, const struct cddpi_generation_outcome *outcome)

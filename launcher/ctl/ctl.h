@@ -12,10 +12,12 @@ struct cddpi_ctl;
 struct cddpi_nodes;
 struct cddpi_generation_outcome;
 
-/** Serve requests about the job of @p nodes, once the run folder is known. Only node 0 does, since
- *  rank 0 is there. NULL: not here, or there is no memory for it, which is logged.
- *  Release with cddpi_ctl_end(). */
-struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes);
+/** Serve requests about the job of @p nodes: in the run folder, once rank 0 is here and the folder
+ *  is known; and if this process serves the job's store, in the store.
+ *  @param trains  The ranks are cddp-train.
+ *  @return Release with cddpi_ctl_end(). NULL: neither can ever be here, or there is no memory for
+ *          it, which is logged. */
+struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes, bool trains);
 
 /** The job ends with @p exit_status: tell the clients that wait for that. */
 void cddpi_ctl_end(struct cddpi_ctl *ctl, int exit_status);

@@ -67,9 +67,9 @@ struct cddpi_ctl_answer {
     int restarts, max_restarts; /* -1: without limit */
     bool is_elastic, is_alone;
     bool trains;        /* the ranks are cddp-train */
-    bool is_running;    /* a generation runs on node 0 */
+    bool is_running;    /* ranks run */
     bool is_ending;     /* the job was asked to end, or has ended */
-    int saves, unsaved; /* checkpoints that were written, or could not be, so far */
+    int saves, unsaved; /* checkpoints that were asked for, and are written or could not be */
     int least, most;    /* nodes; of a job on one machine: ranks */
     int left_out;       /* nodes that are not listed */
     int count;
@@ -78,8 +78,8 @@ struct cddpi_ctl_answer {
 
 extern const struct cddpi_message_form cddpi_ctl_answer_form;
 
-/* Where node 0 writes answers for other machines, if it serves the job's store: a printf() format
- * for the job's id and a name. */
+/* Where the cddp-run that serves the job's store writes answers for other machines: a printf()
+ * format for the job's id and a name. */
 #define CDDPI_CTL_KEY "%s/ctl/%s"
 #define CDDPI_CTL_STATUS_NAME "status" /* now */
 #define CDDPI_CTL_END_NAME "end"       /* once the job has ended */

@@ -23,6 +23,7 @@ enum {
 struct cddpi_ctl_remote {
     cddp_store *store;
     char job[JOB_BYTES];
+    const char *outside; /* the store's URL, if no node serves it; borrowed */
     struct cddpi_job_member list[CDDPI_CTL_ROWS];
 };
 
@@ -33,14 +34,9 @@ static cddp_status read_job(struct cddpi_ctl_remote *remote, const char *url)
     cddp_status status = cddp_store_try_get(remote->store, CDDPI_PLACE_JOB_KEY, &id, NULL);
 
     if (cddp_store_try_get(remote->store, CDDPI_PLACE_OUTSIDE_KEY, &outside, NULL) == CDDP_OK) {
-        cddp_free(outside);
-        cddp_free(id);
-        return cddpi_fail(
-            CDDP_ERR_UNAVAILABLE,
-            "%s is served by cddp-run --store, which does not know what its job does: "
-            "give cddp-ctl the run's folder, on the machine of rank 0",
-            url);
+        remote->outside = url;
     }
+    cddp_free(outside);
     if (status == CDDP_ERR_NOT_FOUND || (status == CDDP_OK && strlen(id) >= JOB_BYTES)) {
         status = cddpi_fail(CDDP_ERR_NOT_FOUND, "%s is not the store of a job of several machines",
                             url);
@@ -126,6 +122,16 @@ static cddp_status publish(struct cddpi_ctl_remote *remote, const struct cddpi_n
     return status;
 }
 
+/* The members that @p answer tells of. */
+static bool list_members(struct cddpi_ctl_remote *remote, const struct cddpi_ctl_answer *answer,
+                         struct cddpi_membership *out)
+{
+    bool is_done = cddpi_ctl_members_of(answer, out, remote->list);
+
+    out->outside_store = remote->outside;
+    return is_done;
+}
+
 /* Whether what @p request asked for when the status was @p before has happened. */
 static bool has_happened(struct cddpi_ctl_remote *remote, const struct cddpi_ctl_request *request,
                          const struct cddpi_ctl_answer *now, const int before[3],
@@ -140,11 +146,12 @@ static bool has_happened(struct cddpi_ctl_remote *remote, const struct cddpi_ctl
                  *out_is_done ? "a checkpoint is written" : "the checkpoint could not be written");
         return now->saves > before[1] || now->unsaved > before[2];
     }
-    return cddpi_ctl_members_of(now, &members, remote->list) &&
+    return list_members(remote, now, &members) &&
            cddpi_ctl_has_happened(&members, request, before[0], text);
 }
 
-/* Wait until what was asked for has happened, or the job ends. */
+/* Wait until what was asked for has happened, or the job ends. Only its end answers `stop`: who
+ * waits for that in one piece gets the answer before the store ends, too. */
 static cddp_status await(struct cddpi_ctl_remote *remote, const struct cddpi_ctl_request *request,
                          int64_t deadline_ns, struct cddpi_ctl_answer *out)
 {
@@ -153,7 +160,9 @@ static cddp_status await(struct cddpi_ctl_remote *remote, const struct cddpi_ctl
     bool is_done = false;
 
     do {
-        cddp_status status = read_answer(remote, CDDPI_CTL_END_NAME, LOOK_MS, out);
+        int left_ms = request->command == CDDPI_CTL_STOP ? cddpi_left_ms(deadline_ns) : 0;
+        cddp_status status = read_answer(remote, CDDPI_CTL_END_NAME,
+                                         left_ms > LOOK_MS ? (uint32_t)left_ms : LOOK_MS, out);
 
         if (status != CDDP_ERR_TIMEOUT) {
             return status;
@@ -180,12 +189,18 @@ cddp_status cddpi_ctl_remote_ask(struct cddpi_ctl_remote *remote,
     struct cddpi_ctl_request wish = *request;
     struct cddpi_node_event event;
     struct cddpi_membership members;
+    cddp_status status;
 
-    CDDPI_TRY(read_answer(remote, CDDPI_CTL_STATUS_NAME, timeout_ms, out));
+    status = read_answer(remote, CDDPI_CTL_STATUS_NAME, timeout_ms, out);
+    if (status == CDDP_ERR_TIMEOUT) {
+        return cddpi_fail(CDDP_ERR_NOT_FOUND, "job %s has not begun: its nodes have not met yet",
+                          remote->job);
+    }
+    CDDPI_TRY(status);
     if (request->command == CDDPI_CTL_STATUS) {
         return CDDP_OK;
     }
-    out->is_done = cddpi_ctl_members_of(out, &members, remote->list) &&
+    out->is_done = list_members(remote, out, &members) &&
                    cddpi_ctl_decide(&members, request, out->trains, &event, out->text);
     if (!out->is_done) {
         return CDDP_OK;

@@ -1,6 +1,6 @@
 /* ctl_remote.h - controls a job of several machines from any of them, with its token: reads the
- * status that node 0 writes to the job's store, and appends to the job's log of events what a node
- * would append. */
+ * status that the cddp-run which serves the job's store writes there, and appends to the job's log
+ * of events what a node would append. */
 #ifndef CDDPI_LAUNCHER_CTL_REMOTE_H
 #define CDDPI_LAUNCHER_CTL_REMOTE_H
 

@@ -48,10 +48,13 @@ static bool resize(struct wish *wish, const struct cddpi_job_member *member, int
     return publish(wish, CDDPI_EVENT_SIZE, member->node, nproc);
 }
 
-/* The node that tells the others of a signal; from another machine, node 0. */
+/* The node that tells the others of a signal; from another machine, node 0, but no node if that may
+ * be lost: what a lost node says does not count. */
 static int teller(const struct wish *wish)
 {
-    return wish->members->self >= 0 ? wish->members->self : CDDPI_LEADER;
+    const struct cddpi_membership *members = wish->members;
+
+    return members->self < 0 && members->outside_store == NULL ? CDDPI_LEADER : members->self;
 }
 
 static bool save(struct wish *wish)
@@ -275,6 +278,20 @@ static void list_members(const struct cddpi_membership *members, bool are_there,
     }
 }
 
+/* Whether ranks run. The process that serves the job's store has none, and knows it of the others.
+ */
+static bool is_running(const struct cddpi_membership *members)
+{
+    bool do_ranks_run = false;
+
+    for (int i = 0; i < members->count; i++) {
+        const struct cddpi_job_member *member = &members->list[i];
+
+        do_ranks_run = do_ranks_run || (member->ranks > 0 && !member->is_done && !member->is_lost);
+    }
+    return members->self >= 0 ? members->phase == CDDPI_MEMBERS_RUN : do_ranks_run;
+}
+
 void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
                         struct cddpi_ctl_answer *out)
 {
@@ -288,7 +305,7 @@ void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
     out->max_restarts = members->max_restarts;
     out->is_elastic = members->is_elastic;
     out->is_alone = members->is_alone;
-    out->is_running = members->phase == CDDPI_MEMBERS_RUN;
+    out->is_running = is_running(members);
     out->is_ending = members->asked_signal != 0 || members->end.kind != CDDPI_EVENT_NONE;
     out->least = members->is_alone ? members->least_ranks : members->least;
     out->most = members->is_alone ? members->most_ranks : members->most;
@@ -299,7 +316,8 @@ void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
     } else if (members->change.kind != CDDPI_EVENT_NONE) {
         snprintf(out->ending, sizeof out->ending,
                  "%.900s: ranks save, and go on with other members", members->change.text);
-    } else if (members->leader == CDDPI_LEADER_GATHERS) {
+    } else if (members->leader == CDDPI_LEADER_GATHERS ||
+               (members->self < 0 && !out->is_running && count_staying(members) < members->least)) {
         snprintf(out->ending, sizeof out->ending, "waiting for nodes: the job needs %d",
                  members->least);
     }

@@ -1,9 +1,11 @@
 /* job_store.c - owns the process that serves a job's store outside the job's nodes, so that any
  * node may be lost. It is the one place where events get their order, and so decides nothing
  * itself: who leads follows from the order (membership_leads.c). It watches the nodes, tells their
- * losses, and follows the log to know when they have left. */
+ * losses, and follows the log to know when they have left, and to show cddp-ctl on other machines
+ * what the job does. */
 #include "launcher/nodes/job_store.h"
 
+#include "launcher/ctl/ctl.h"
 #include "launcher/nodes/node_link.h"
 #include "launcher/nodes/node_record.h"
 #include "launcher/nodes/nodes.h"
@@ -128,19 +130,17 @@ static cddp_status await_plan(struct job_store *store, struct cddpi_node_plan *o
     return status;
 }
 
-/* Whether the job goes on without nodes that it loses. */
-static bool is_elastic(struct job_store *store)
+/* What node 0 has told about the job of @p count nodes. */
+static void read_record(struct job_store *store, int count, struct cddpi_node_record *out)
 {
-    struct cddpi_node_record record = {.least = 0};
     void *value = NULL;
     size_t bytes = 0;
 
     if (read_key(store, "node/0", &value, &bytes) != CDDP_OK ||
-        cddpi_message_decode(&cddpi_node_record_form, value, bytes, &record) != CDDP_OK) {
-        record.least = 1;
+        cddpi_message_decode(&cddpi_node_record_form, value, bytes, out) != CDDP_OK) {
+        *out = (struct cddpi_node_record){.least = 1, .count = count, .max_restarts = -1};
     }
     cddp_free(value);
-    return record.least > 0;
 }
 
 /* The nodes have met: follow their log. */
@@ -148,6 +148,7 @@ static cddp_status follow(struct job_store *store, const struct cddpi_node_plan 
 {
     struct cddpi_job_rendezvous *rendezvous = &store->job->rendezvous;
     struct cddpi_nodes *nodes = &store->nodes;
+    struct cddpi_node_record record;
     int numbers[CDDPI_MAX_NODES];
     struct cddpi_node_link_options link = {.store = rendezvous->store,
                                            .token = rendezvous->token,
@@ -158,15 +159,23 @@ static cddp_status follow(struct job_store *store, const struct cddpi_node_plan 
                                            .has_outside_store = true};
 
     CDDPI_TRY(cddpi_nodes_init(-1, plan->count + CDDPI_MAX_JOINS, nodes));
+    read_record(store, plan->count, &record);
+    nodes->job = store->job;
+    nodes->wait = store->wait;
     nodes->members.outside_store = store->job->options.store;
-    nodes->members.is_elastic = is_elastic(store);
-    nodes->members.max_restarts = -1;
+    nodes->members.is_elastic = record.least > 0;
+    nodes->members.least = record.least > 0 ? record.least : record.count;
+    nodes->members.most = record.count;
+    nodes->members.max_restarts = record.max_restarts;
     for (int i = 0; i < plan->count; i++) {
         numbers[i] = plan->nodes[i].node;
         (void)cddpi_membership_add(&nodes->members, plan->nodes[i].node, plan->nodes[i].host,
                                    plan->nodes[i].nproc);
     }
-    return cddpi_node_link_open(&link, &nodes->link);
+    CDDPI_TRY(cddpi_node_link_open(&link, &nodes->link));
+    nodes->ctl = cddpi_ctl_begin(nodes, record.trains);
+    cddpi_ctl_look(nodes->ctl);
+    return CDDP_OK;
 }
 
 static int count_there(const struct cddpi_membership *members)
@@ -246,6 +255,7 @@ static int serve_on(struct job_store *store)
 
         while (cddpi_node_link_next(nodes->link, &event)) {
             cddpi_nodes_take(nodes, &event, wait->output);
+            cddpi_ctl_look(nodes->ctl);
             if (event.kind == CDDPI_EVENT_START) {
                 cddpi_rendezvous_forget(&store->job->rendezvous, nodes->members.generation);
             }
@@ -290,6 +300,8 @@ int cddpi_job_store_run(struct cddpi_job *job, struct cddpi_wait *wait)
     }
     CDDPI_TRY_GOTO(out, status, follow(&store, &plan));
     exit_status = serve_on(&store);
+    cddpi_ctl_end(store.nodes.ctl, exit_status);
+    store.nodes.ctl = NULL;
 
 out:
     if (status != CDDP_OK) {

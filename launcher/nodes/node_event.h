@@ -32,6 +32,8 @@ enum cddpi_node_event_kind {
     CDDPI_EVENT_SAVING,  /* ranks of the node were asked to end and are still saving */
     CDDPI_EVENT_REFUSED, /* a node has come that may not join, since it differs from node 0: `text`
                           */
+    CDDPI_EVENT_SAVED,   /* rank 0, which is on the node, has written the checkpoint that a SIGNAL
+                            asked for; `number` 0: it could not */
     CDDPI_EVENT_CUT      /* never in the store: this process has lost its connection to the store */
 };
 

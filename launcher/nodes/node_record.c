@@ -17,15 +17,18 @@
 #define RECORD struct cddpi_node_record
 #define PLAN struct cddpi_node_plan
 
-CDDPI_MESSAGE_FORM(
-    cddpi_node_record_form, RECORD, RECORD, sizeof(RECORD) + 128, CDDPI_TEXT(RECORD, version),
-    CDDPI_TEXT(RECORD, host), CDDPI_NUMBER(RECORD, nproc, 1, CDDPI_MAX_RANKS),
-    CDDPI_NUMBER(RECORD, count, 1, CDDPI_MAX_NODES),
-    CDDPI_NUMBER(RECORD, least, 0, CDDPI_MAX_NODES),
-    CDDPI_NUMBER(RECORD, max_restarts, -1, INT32_MAX), CDDPI_TEXT(RECORD, timeout_ms),
-    CDDPI_TEXT(RECORD, words), CDDPI_NUMBER(RECORD, words_bytes, 0, INT64_MAX),
-    CDDPI_NUMBER(RECORD, program.bytes, -1, INT64_MAX), CDDPI_BYTES(RECORD, program.hash),
-    CDDPI_NUMBER(RECORD, config.bytes, -1, INT64_MAX), CDDPI_BYTES(RECORD, config.hash));
+CDDPI_MESSAGE_FORM(cddpi_node_record_form, RECORD, RECORD, sizeof(RECORD) + 128,
+                   CDDPI_TEXT(RECORD, version), CDDPI_TEXT(RECORD, host),
+                   CDDPI_NUMBER(RECORD, nproc, 1, CDDPI_MAX_RANKS),
+                   CDDPI_NUMBER(RECORD, count, 1, CDDPI_MAX_NODES),
+                   CDDPI_NUMBER(RECORD, least, 0, CDDPI_MAX_NODES),
+                   CDDPI_NUMBER(RECORD, max_restarts, -1, INT32_MAX),
+                   CDDPI_NUMBER(RECORD, trains, 0, 1), CDDPI_TEXT(RECORD, timeout_ms),
+                   CDDPI_TEXT(RECORD, words), CDDPI_NUMBER(RECORD, words_bytes, 0, INT64_MAX),
+                   CDDPI_NUMBER(RECORD, program.bytes, -1, INT64_MAX),
+                   CDDPI_BYTES(RECORD, program.hash),
+                   CDDPI_NUMBER(RECORD, config.bytes, -1, INT64_MAX),
+                   CDDPI_BYTES(RECORD, config.hash));
 
 static const struct cddpi_field node_fields[] = {
     CDDPI_TEXT(struct cddpi_plan_node, host),
@@ -131,6 +134,7 @@ void cddpi_node_record_describe(const struct cddpi_job *job, struct cddpi_node_r
                                       .count = options->nnodes,
                                       .least = options->least,
                                       .max_restarts = options->max_restarts,
+                                      .trains = options->config != NULL,
                                       .program.bytes = -1,
                                       .config.bytes = -1};
     snprintf(out->version, sizeof out->version, "%s", cddp_version());

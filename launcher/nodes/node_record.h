@@ -22,6 +22,7 @@ struct cddpi_node_record {
     int count; /* --nnodes, or its MAX */
     int least; /* its MIN; 0: the number is fixed */
     int max_restarts;
+    bool trains; /* the ranks are cddp-train */
     char timeout_ms[24];
     char words[CDDPI_WORDS_BYTES]; /* the command to run; cut if it is longer */
     int64_t words_bytes;           /* length of the whole command */

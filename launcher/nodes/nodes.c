@@ -95,6 +95,19 @@ void cddpi_nodes_say_given_up(struct cddpi_nodes *nodes, struct cddpi_output *ou
     }
 }
 
+/* cddp-ctl, perhaps on another machine, may ask for a checkpoint while no ranks run that could
+ * write it. */
+static void note_saves(struct cddpi_node_saves *saves, const struct cddpi_node_event *event)
+{
+    if (event->kind == CDDPI_EVENT_SIGNAL && event->number == CDDPI_SAVE_SIGNAL) {
+        saves->is_wanted = true;
+    } else if (event->kind == CDDPI_EVENT_SAVED) {
+        saves->is_wanted = false;
+        saves->written += event->number != 0;
+        saves->failed += event->number == 0;
+    }
+}
+
 void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *event,
                       struct cddpi_output *output)
 {
@@ -102,6 +115,8 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
         .kind = CDDPI_MEMBERS_HEARD, .now_ns = cddpi_now_ns(), .heard = event};
     const struct cddpi_membership_actions *actions = nodes->actions;
 
+    nodes->steps++;
+    note_saves(&nodes->saves, event);
     cddpi_membership_step(&nodes->members, &heard, nodes->actions);
     for (int i = 0; i < actions->count; i++) {
         if (actions->list[i].kind == CDDPI_DO_SAY) {
@@ -211,15 +226,6 @@ static void act(struct cddpi_nodes *nodes, const struct cddpi_membership_action 
     }
 }
 
-/* cddp-ctl, perhaps on another machine, may ask for a checkpoint while no ranks run that could
- * write it. */
-static void note_wish(struct cddpi_nodes *nodes, const struct cddpi_membership_event *event)
-{
-    nodes->wants_save = nodes->wants_save || (event->kind == CDDPI_MEMBERS_HEARD &&
-                                              event->heard->kind == CDDPI_EVENT_SIGNAL &&
-                                              event->heard->number == CDDPI_SAVE_SIGNAL);
-}
-
 /* One step. Carrying out its actions leads to no other step before the last of them. */
 static void step(struct cddpi_nodes *nodes, const struct cddpi_membership_event *event)
 {
@@ -231,7 +237,9 @@ static void step(struct cddpi_nodes *nodes, const struct cddpi_membership_event 
         timed.now_ns = cddpi_now_ns();
     }
     timed.slept_ms = slept_ms(nodes);
-    note_wish(nodes, event);
+    if (timed.kind == CDDPI_MEMBERS_HEARD) {
+        note_saves(&nodes->saves, timed.heard);
+    }
     nodes->steps += timed.kind != CDDPI_MEMBERS_TIME || actions->count > 0;
     cddpi_membership_step(&nodes->members, &timed, nodes->actions);
     nodes->is_acting = true;

@@ -14,6 +14,12 @@
 struct cddpi_ctl;
 struct cddpi_supervision;
 
+/* Checkpoints that cddp-ctl asks for, as the log tells of them. */
+struct cddpi_node_saves {
+    bool is_wanted; /* one is not written yet */
+    int written, failed;
+};
+
 struct cddpi_nodes {
     struct cddpi_membership members; /* its list is owned */
     struct cddpi_node_link *link;    /* NULL: a job on one machine */
@@ -24,10 +30,9 @@ struct cddpi_nodes {
     int64_t steps;                 /* of the state machine that more than time has caused */
     /* Of the current step. Owned; there from the beginning, so that no event is lost. */
     struct cddpi_membership_actions *actions;
-    bool is_acting;                   /* they are being carried out */
-    int refusal;                      /* exit status of a CDDPI_DO_START that failed; 0: none */
-    bool wants_save;                  /* the log asks for a checkpoint; cddp-ctl's part, which knows
-                                         when it is written, clears it */
+    bool is_acting; /* they are being carried out */
+    int refusal;    /* exit status of a CDDPI_DO_START that failed; 0: none */
+    struct cddpi_node_saves saves;
     struct cddpi_ctl *ctl;            /* serves cddp-ctl; NULL: not on this node */
     bool is_due;                      /* the ranks of the next generation are to be started */
     bool is_hearing;                  /* one machine: what was published is being heard */

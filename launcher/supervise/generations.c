@@ -70,7 +70,7 @@ int cddpi_generations_run(struct cddpi_nodes *nodes)
 {
     struct cddpi_wait *wait = nodes->wait;
 
-    nodes->ctl = cddpi_ctl_begin(nodes);
+    nodes->ctl = cddpi_ctl_begin(nodes, nodes->job->options.config != NULL);
     CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_BEGIN);
     while (nodes->members.phase != CDDPI_MEMBERS_OVER) {
         struct cddpi_generation_outcome outcome = {.exit_status = 0};

@@ -111,6 +111,52 @@ static void nodes_and_their_ranks_are_removed(void **state)
     assert_non_null(strstr(text, "needs 2 nodes"));
 }
 
+/* Their store is outside, so any of them can leave. */
+static void node_0_leaves_unless_it_serves_the_store(void **state)
+{
+    struct cddpi_membership members = elastic_nodes();
+
+    (void)state;
+    members.outside_store = "tcp://head:29500";
+    members.self = 1;
+    assert_true(ask(&members, CDDPI_CTL_REMOVE_NODE, 0, ""));
+    assert_int_equal(event.kind, CDDPI_EVENT_LEAVE);
+    assert_int_equal(event.node, 0);
+    assert_true(ask(&members, CDDPI_CTL_CHECKPOINT, -1, ""));
+    assert_int_equal(event.node, 1);
+    members.self = -1; /* no node: cddp-ctl on another machine */
+    assert_true(ask(&members, CDDPI_CTL_STOP, -1, ""));
+    assert_int_equal(event.node, -1);
+    members.outside_store = NULL;
+    assert_true(ask(&members, CDDPI_CTL_STOP, -1, ""));
+    assert_int_equal(event.node, 0);
+}
+
+/* The process that serves a job's store has no ranks. */
+static void a_store_knows_whether_ranks_run(void **state)
+{
+    static struct cddpi_ctl_answer answer;
+    struct cddpi_membership members = elastic_nodes();
+
+    (void)state;
+    members.self = -1;
+    members.outside_store = "tcp://head:29500";
+    list[0].is_done = list[1].is_lost = true;
+    list[1].is_there = false;
+    cddpi_ctl_describe(&members, 0, &answer);
+    assert_true(answer.is_running);
+    assert_string_equal(answer.ending, "");
+    list[2].is_done = true;
+    answer.count = 0;
+    cddpi_ctl_describe(&members, 0, &answer);
+    assert_false(answer.is_running);
+    assert_string_equal(answer.ending, "");
+    list[0].is_there = false;
+    answer.count = 0;
+    cddpi_ctl_describe(&members, 0, &answer);
+    assert_string_equal(answer.ending, "waiting for nodes: the job needs 2");
+}
+
 static void fixed_and_ending_jobs_keep_their_members(void **state)
 {
     struct cddpi_membership members = elastic_machine(3);
@@ -198,6 +244,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_machine_has_its_ranks_within_its_limits),
         cmocka_unit_test(nodes_and_their_ranks_are_removed),
+        cmocka_unit_test(node_0_leaves_unless_it_serves_the_store),
+        cmocka_unit_test(a_store_knows_whether_ranks_run),
         cmocka_unit_test(fixed_and_ending_jobs_keep_their_members),
         cmocka_unit_test(who_waits_hears_of_the_next_generation),
         cmocka_unit_test(the_status_lists_who_is_there_first),

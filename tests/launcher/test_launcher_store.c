@@ -332,15 +332,17 @@ static void with_micro_batches_the_bits_are_those_of_the_undisturbed_run(void **
     fleet_end(&fleet);
 }
 
-/* Run cddp-ctl on the folder of the run until it ends with @p status and has printed @p text. */
-static void await_ctl(const char *run_dir, const char *command, int status, const char *text)
+/* Run cddp-ctl on @p run until it ends with @p status and has printed @p text. @p what: after the
+ * command; NULL: nothing. */
+static void await_ctl(const char *run, const char *command, const char *what, int status,
+                      const char *text)
 {
     for (int ms = 0;; ms += 50) {
         struct launched ctl = {.dir = NULL};
         bool is_so;
 
         launcher_start_program(&ctl, launcher_path("launcher/cddp-ctl"),
-                               (const char *const[]){run_dir, command, NULL});
+                               (const char *const[]){run, command, what, NULL});
         launcher_wait(&ctl);
         is_so = ctl.exit_status == status && strstr(ctl.out, text) != NULL;
         if (!is_so && ms >= SUPPORT_LIMIT_S * 1000) {
@@ -354,7 +356,8 @@ static void await_ctl(const char *run_dir, const char *command, int status, cons
     }
 }
 
-static void cddp_ctl_follows_rank_0_to_the_next_node(void **state)
+/* The store, and @p count nodes that train for long, in a folder that all share. */
+static void begin_training(struct fleet *fleet, int count, const char *nnodes, char run_dir[4300])
 {
     static const char conf[] =
         "data = { type = \"synthetic\"; samples = 240; classes = 4; image = [1, 8, 8]; };\n"
@@ -362,25 +365,78 @@ static void cddp_ctl_follows_rank_0_to_the_next_node(void **state)
         "train = { epochs = 100000000; batch_size = 24; micro_batch = 3; checkpoint_seconds = 0.0;"
         " eval_epochs = 100000000; };\n"
         "optimizer = { type = \"sgd\"; lr = 0.05; };\n";
+    static const char *const ranks[] = {"0", "1", "2"};
+    char path[4300];
+
+    begin(fleet);
+    launcher_write(fleet->folder, "t.conf", conf);
+    snprintf(path, sizeof path, "%s/t.conf", fleet->folder);
+    snprintf(run_dir, 4300, "%s/run", fleet->folder);
+    for (int i = 0; i < count; i++) {
+        START(fleet, i, nnodes, ranks[i], "--nproc", "1", "--run-dir", run_dir, path);
+    }
+}
+
+static void cddp_ctl_follows_rank_0_to_the_next_node(void **state)
+{
     struct fleet fleet;
-    char path[2][4300];
+    char run_dir[4300];
 
     (void)state;
-    begin(&fleet);
-    launcher_write(fleet.folder, "t.conf", conf);
-    snprintf(path[0], sizeof path[0], "%s/t.conf", fleet.folder);
-    snprintf(path[1], sizeof path[1], "%s/run", fleet.folder);
-    START(&fleet, 0, "1:2", "0", "--nproc", "1", "--run-dir", path[1], path[0]);
-    START(&fleet, 1, "1:2", "1", "--nproc", "1", "--run-dir", path[1], path[0]);
-    await_ctl(path[1], "status", 0, "generation 0");
+    begin_training(&fleet, 2, "1:2", run_dir);
+    await_ctl(run_dir, "status", NULL, 0, "generation 0");
     kill(fleet.nodes[0].pid, SIGKILL);
     launcher_wait(&fleet.nodes[0]);
-    await_ctl(path[1], "status", 0, "generation 1");
-    await_ctl(path[1], "checkpoint", 0,
-              ""); /* now it trains: earlier, a signal would just end it */
-    await_ctl(path[1], "stop", 0, "");
+    await_ctl(run_dir, "status", NULL, 0, "generation 1");
+    /* now it trains: earlier, a signal would just end it */
+    await_ctl(run_dir, "checkpoint", NULL, 0, "");
+    await_ctl(run_dir, "stop", NULL, 0, "");
     assert_ends(&fleet, 1, 3);
     assert_ends(&fleet, STORE, 3);
+    fleet_end(&fleet);
+}
+
+static void cddp_ctl_reaches_the_job_through_its_store(void **state)
+{
+    struct fleet fleet;
+    char run_dir[4300];
+    char path[4400];
+
+    (void)state;
+    begin_training(&fleet, 3, "1:3", run_dir);
+    await_ctl(fleet.url, "status", NULL, 0, "generation 0  3 ranks on 3 nodes");
+    await_ctl(fleet.url, "status", NULL, 0, "elastic: 1 to 3 nodes");
+    await_ctl(fleet.url, "checkpoint", NULL, 0, "a checkpoint is written");
+    snprintf(path, sizeof path, "%s/checkpoints/latest", run_dir);
+    assert_int_equal(access(path, F_OK), 0);
+    await_ctl(fleet.url, "remove", "node:0", 0, "generation 1: 2 ranks on 2 nodes");
+    assert_ends(&fleet, 0, 3);
+    await_ctl(fleet.url, "remove", "node:0", 1, "");
+    kill(fleet.nodes[1].pid, SIGKILL);
+    launcher_wait(&fleet.nodes[1]);
+    await_ctl(fleet.url, "checkpoint", NULL, 0, "a checkpoint is written");
+    await_ctl(fleet.url, "status", NULL, 0, "generation 2  1 rank on 1 node");
+    await_ctl(fleet.url, "status", NULL, 0, "began: node 1 (");
+    await_ctl(fleet.url, "stop", NULL, 0, "the job has ended with status 3");
+    assert_ends(&fleet, 2, 3);
+    assert_ends(&fleet, STORE, 3);
+    fleet_end(&fleet);
+}
+
+/* No node is left, so the store alone knows what the job does. */
+static void cddp_ctl_sees_a_job_without_nodes(void **state)
+{
+    struct fleet fleet;
+    char run_dir[4300];
+
+    (void)state;
+    begin_training(&fleet, 1, "1:2", run_dir);
+    await_ctl(fleet.url, "status", NULL, 0, "generation 0  1 rank on 1 node");
+    kill(fleet.nodes[0].pid, SIGKILL);
+    launcher_wait(&fleet.nodes[0]);
+    await_ctl(fleet.url, "status", NULL, 0, "now: waiting for nodes: the job needs 1");
+    await_ctl(fleet.url, "stop", NULL, 1, "the job has ended with status 1");
+    assert_ends(&fleet, STORE, 1);
     fleet_end(&fleet);
 }
 
@@ -439,6 +495,8 @@ int main(void)
         cmocka_unit_test(a_fixed_job_ends_with_node_0),
         cmocka_unit_test(with_micro_batches_the_bits_are_those_of_the_undisturbed_run),
         cmocka_unit_test(cddp_ctl_follows_rank_0_to_the_next_node),
+        cmocka_unit_test(cddp_ctl_reaches_the_job_through_its_store),
+        cmocka_unit_test(cddp_ctl_sees_a_job_without_nodes),
         cmocka_unit_test(what_a_store_cannot_do_is_refused),
         cmocka_unit_test(the_message_about_a_token_names_the_option),
     };

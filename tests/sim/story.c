@@ -37,7 +37,7 @@ const char *sim_event_words(const struct cddpi_node_event *event)
         [CDDPI_EVENT_BYE] = "BYE",         [CDDPI_EVENT_JOIN] = "JOIN",
         [CDDPI_EVENT_LEAVE] = "LEAVE",     [CDDPI_EVENT_SIZE] = "SIZE",
         [CDDPI_EVENT_CHANGE] = "CHANGE",   [CDDPI_EVENT_SAVING] = "SAVING",
-        [CDDPI_EVENT_CUT] = "CUT"};
+        [CDDPI_EVENT_SAVED] = "SAVED",     [CDDPI_EVENT_CUT] = "CUT"};
     static char words[256];
 
     snprintf(words, sizeof words,
