@@ -13,6 +13,7 @@
 #include "base/log.h"
 
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct cddpi_ctl {
@@ -24,6 +25,8 @@ struct cddpi_ctl {
     char reason[CDDPI_CTL_TEXT_BYTES];
     char next_reason[CDDPI_CTL_TEXT_BYTES]; /* why the next one will begin; "": not known yet */
     int64_t steps_shown;                    /* of nodes->steps, in the store */
+    pid_t checker;                          /* cddp-train, asked whether the configuration ... */
+    int checked_ranks;                      /* ... allows so many ranks; pid 0: nothing is asked */
     bool has_failed;                        /* the user knows that there is no socket */
 };
 
@@ -143,46 +146,131 @@ static int count_ranks(const struct cddpi_membership *members, const struct cddp
     return ranks;
 }
 
-/* Whether the configuration allows the @p ranks to which @p event leads, if they are more than now.
- * If they are fewer, node 0 finds a number that the configuration allows. */
-static bool is_valid(const struct cddpi_ctl *ctl, const struct cddpi_node_event *event, int ranks)
+static void reply(struct cddpi_ctl *ctl, struct cddpi_ctl_client *client, bool is_done,
+                  const char *text)
 {
-    const struct cddpi_job *job = ctl->nodes->job;
+    begin_answer(ctl, is_done);
+    snprintf(ctl->answer.text, sizeof ctl->answer.text, "%s", text);
+    cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+}
 
-    return event->kind != CDDPI_EVENT_SIZE || ranks <= ctl->nodes->members.world_size ||
-           !ctl->trains || cddpi_command_validate(&job->command, ranks) == 0;
+static bool decide(struct cddpi_ctl *ctl, const struct cddpi_ctl_client *client,
+                   struct cddpi_node_event *out, char out_text[CDDPI_CTL_TEXT_BYTES])
+{
+    return cddpi_ctl_decide(&ctl->nodes->members, &client->request, ctl->trains, out, out_text);
+}
+
+/* Ask cddp-train whether the configuration allows @p ranks ranks. Ranks train on meanwhile, so
+ * nothing here waits for the answer. */
+static void begin_check(struct cddpi_ctl *ctl, struct cddpi_ctl_client *client, int ranks)
+{
+    pid_t pid;
+
+    if (ctl->checker > 0) {
+        reply(ctl, client, false, "cddp-train is checking another request: ask again");
+        return;
+    }
+    pid = cddpi_command_begin_validate(&ctl->nodes->job->command, ranks);
+    if (pid < 0) {
+        reply(ctl, client, false, "cddp-train could not be asked: cddp-run has printed why");
+        return;
+    }
+    ctl->checker = pid;
+    ctl->checked_ranks = ranks;
+    client->is_checked = true;
+}
+
+/* cddp-train has answered @p client with @p exit_status. Meanwhile the members may have changed. */
+static void take_check(struct cddpi_ctl *ctl, struct cddpi_ctl_client *client, int exit_status)
+{
+    struct cddpi_node_event event = {.kind = CDDPI_EVENT_NONE};
+    char text[CDDPI_CTL_TEXT_BYTES] = "";
+    bool is_done = decide(ctl, client, &event, text);
+
+    if (is_done && exit_status != 0) {
+        is_done = false;
+        snprintf(text, sizeof text,
+                 "the configuration does not allow %d ranks: cddp-run has printed why",
+                 ctl->checked_ranks);
+    } else if (is_done && count_ranks(&ctl->nodes->members, &event) != ctl->checked_ranks) {
+        is_done = false;
+        snprintf(text, sizeof text, "members have changed meanwhile: ask again");
+    }
+    if (!is_done) {
+        reply(ctl, client, false, text);
+        return;
+    }
+    ctl->nodes->checked_ranks = ctl->checked_ranks; /* not again before they start */
+    client->generation = ctl->nodes->members.generation;
+    publish(ctl, &event);
+}
+
+/* The checker has ended. @p exit_status -1: it was killed with what the ranks have left. */
+static void end_check(struct cddpi_ctl *ctl, int exit_status)
+{
+    ctl->checker = 0;
+    for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) {
+        struct cddpi_ctl_client *client = &ctl->clients.list[i];
+
+        if (client->fd < 0 || !client->is_checked) {
+            continue;
+        }
+        client->is_checked = false;
+        if (exit_status < 0) {
+            reply(ctl, client, false, "the ranks have ended meanwhile: ask again");
+        } else {
+            take_check(ctl, client, exit_status);
+        }
+    }
+}
+
+void cddpi_ctl_take_child(struct cddpi_ctl *ctl, pid_t pid, int wait_status)
+{
+    if (ctl != NULL && ctl->checker == pid) {
+        end_check(ctl, cddpi_command_end_validate(&ctl->nodes->job->command,
+                                                  cddpi_exit_status(wait_status)));
+    }
+}
+
+/* While no ranks run, nobody else waits for children. */
+static void look_at_checker(struct cddpi_ctl *ctl)
+{
+    int status;
+    pid_t pid = ctl->checker > 0 ? waitpid(ctl->checker, &status, WNOHANG) : 0;
+
+    if (pid > 0) {
+        cddpi_ctl_take_child(ctl, pid, status);
+    } else if (pid < 0) {
+        end_check(ctl, -1);
+    }
 }
 
 static void take_request(void *context, struct cddpi_ctl_client *client)
 {
     struct cddpi_ctl *ctl = context;
+    const struct cddpi_membership *members = &ctl->nodes->members;
     struct cddpi_node_event event = {.kind = CDDPI_EVENT_NONE};
     char text[CDDPI_CTL_TEXT_BYTES] = "";
-    bool is_done = client->request.command == CDDPI_CTL_STATUS ||
-                   cddpi_ctl_decide(&ctl->nodes->members, &client->request, ctl->trains, &event,
-                                    text);
+    bool is_status = client->request.command == CDDPI_CTL_STATUS;
+    int ranks;
 
-    if (is_done && !is_valid(ctl, &event, count_ranks(&ctl->nodes->members, &event))) {
-        is_done = false;
-        snprintf(text, sizeof text,
-                 "the configuration does not allow %d ranks: cddp-run has printed why",
-                 count_ranks(&ctl->nodes->members, &event));
-    }
-    if (!is_done || client->request.command == CDDPI_CTL_STATUS) {
-        begin_answer(ctl, is_done);
-        snprintf(ctl->answer.text, sizeof ctl->answer.text, "%s", text);
-        cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+    if (is_status || !decide(ctl, client, &event, text)) {
+        reply(ctl, client, is_status, text);
         return;
     }
     cddpi_ctl_name_node(&client->request, &event);
-    client->generation = ctl->nodes->members.generation;
+    client->generation = members->generation;
     if (!cddpi_ctl_client_await(&ctl->clients, client)) {
-        begin_answer(ctl, false);
-        snprintf(ctl->answer.text, sizeof ctl->answer.text, "too many clients wait already");
-        cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+        reply(ctl, client, false, "too many clients wait already");
         return;
     }
-    publish(ctl, &event);
+    /* if ranks become fewer, the leader finds a number that the configuration allows */
+    ranks = event.kind == CDDPI_EVENT_SIZE && ctl->trains ? count_ranks(members, &event) : 0;
+    if (ranks > members->world_size) {
+        begin_check(ctl, client, ranks);
+    } else {
+        publish(ctl, &event);
+    }
 }
 
 /* Answer all clients that wait for @p command. */
@@ -193,9 +281,7 @@ static void answer_waiting(struct cddpi_ctl *ctl, enum cddpi_ctl_command command
         struct cddpi_ctl_client *client = &ctl->clients.list[i];
 
         if (client->fd >= 0 && client->waits && client->request.command == command) {
-            begin_answer(ctl, is_done);
-            snprintf(ctl->answer.text, sizeof ctl->answer.text, "%s", text);
-            cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+            reply(ctl, client, is_done, text);
         }
     }
 }
@@ -278,17 +364,16 @@ void cddpi_ctl_look(struct cddpi_ctl *ctl)
     if (ctl == NULL) {
         return;
     }
+    look_at_checker(ctl);
     note_reason(ctl);
     show_status(ctl);
     for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) {
         struct cddpi_ctl_client *client = &ctl->clients.list[i];
 
-        if (client->fd >= 0 && client->waits &&
+        if (client->fd >= 0 && client->waits && !client->is_checked &&
             cddpi_ctl_has_happened(&ctl->nodes->members, &client->request, client->generation,
                                    text)) {
-            begin_answer(ctl, true);
-            snprintf(ctl->answer.text, sizeof ctl->answer.text, "%s", text);
-            cddpi_ctl_client_answer(&ctl->clients, client, &ctl->answer);
+            reply(ctl, client, true, text);
         }
     }
 }
@@ -334,6 +419,7 @@ void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl, const struct cddpi_generati
     if (ctl == NULL) {
         return;
     }
+    look_at_checker(ctl);
     note_reason(ctl);
     if (outcome->exit_status != 0 && ctl->next_reason[0] == '\0') {
         snprintf(ctl->next_reason, sizeof ctl->next_reason, "ranks failed with status %d",

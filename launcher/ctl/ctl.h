@@ -1,12 +1,13 @@
 /* ctl.h - serves cddp-ctl within cddp-run: a socket in the run folder takes requests about the job.
  * It does not wait for clients: descriptors do not block, lengths are bounded, and a client that
  * does not send its request in time is dropped. To add ranks, it asks cddp-train whether the
- * configuration allows them, for a minute at most. The supervising thread calls it whenever the
+ * configuration allows them, and goes on meanwhile. The supervising thread calls it whenever the
  * descriptor is readable. All functions accept NULL: a cddp-run that serves none. */
 #ifndef CDDPI_LAUNCHER_CTL_H
 #define CDDPI_LAUNCHER_CTL_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 struct cddpi_ctl;
 struct cddpi_nodes;
@@ -36,6 +37,10 @@ void cddpi_ctl_take_folder(struct cddpi_ctl *ctl, const char *dir);
 
 /** Rank 0 reports that a checkpoint is written, or (@p has_saved false) could not be written. */
 void cddpi_ctl_take_saved(struct cddpi_ctl *ctl, bool has_saved);
+
+/** The child @p pid, which is no rank, has ended with @p wait_status: the one that cddp-ctl waits
+ *  for, or another. */
+void cddpi_ctl_take_child(struct cddpi_ctl *ctl, pid_t pid, int wait_status);
 
 /** The ranks of this machine have ended. */
 void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl,

@@ -17,7 +17,8 @@ struct cddpi_ctl_client {
     int64_t deadline_ns;
     bool waits; /* its request is being carried out */
     struct cddpi_ctl_request request;
-    int generation; /* that ran when it asked; the owner's */
+    int generation;  /* that ran when it asked; the owner's */
+    bool is_checked; /* cddp-train is being asked whether it is possible; the owner's */
 };
 
 /** A client has sent a valid request: answer it, or let it wait. */

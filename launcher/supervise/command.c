@@ -321,13 +321,11 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     return cddpi_parse_integer(text, 1, CDDPI_MAX_RANKS, &nproc) ? (int)nproc : cores;
 }
 
-/* Run the command with @p option for @p world_size ranks and wait for it. Print why if it could not
- * start or took too long. */
-static int run_with_option(const struct cddpi_command *command, const char *option,
-                           unsigned seconds, int stdout_fd, int world_size)
+/* Start the command with @p option for @p world_size ranks. Returns -1 after printing why not. */
+static pid_t begin_with_option(const struct cddpi_command *command, const char *option,
+                               unsigned seconds, int stdout_fd, int world_size)
 {
     char text[16];
-    int exit_status;
     pid_t pid;
 
     snprintf(text, sizeof text, "%d", world_size);
@@ -335,32 +333,52 @@ static int run_with_option(const struct cddpi_command *command, const char *opti
     pid = start_with_option(command, option, seconds, stdout_fd, true);
     if (pid < 0) {
         fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
-        return 1;
     }
-    exit_status = wait_for_exit(pid);
-    if (exit_status == 128 + SIGALRM) {
-        cddpi_say(stderr,
-                  "cddp-run: %s %s %s did not end within %u s and was killed: is there a file that "
-                  "cannot be read to its end?\n",
-                  command->path, option, command->argv[1], seconds);
-        return 1;
+    return pid;
+}
+
+/* It has ended with @p exit_status. Print why if it took too long. */
+static int end_with_option(const struct cddpi_command *command, const char *option,
+                           unsigned seconds, int exit_status)
+{
+    if (exit_status != 128 + SIGALRM) {
+        return exit_status;
     }
-    return exit_status;
+    cddpi_say(stderr,
+              "cddp-run: %s %s %s did not end within %u s and was killed: is there a file that "
+              "cannot be read to its end?\n",
+              command->path, option, command->argv[1], seconds);
+    return 1;
+}
+
+pid_t cddpi_command_begin_validate(const struct cddpi_command *command, int world_size)
+{
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    pid_t pid = begin_with_option(command, "--validate", VALIDATE_SECONDS, null, world_size);
+
+    cddpi_fd_close(&null);
+    return pid;
+}
+
+int cddpi_command_end_validate(const struct cddpi_command *command, int exit_status)
+{
+    return end_with_option(command, "--validate", VALIDATE_SECONDS, exit_status);
 }
 
 int cddpi_command_validate(const struct cddpi_command *command, int world_size)
 {
-    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    int exit_status = run_with_option(command, "--validate", VALIDATE_SECONDS, null, world_size);
+    pid_t pid = cddpi_command_begin_validate(command, world_size);
 
-    cddpi_fd_close(&null);
-    return exit_status;
+    return pid < 0 ? 1 : cddpi_command_end_validate(command, wait_for_exit(pid));
 }
 
 int cddpi_command_dry_run(const struct cddpi_command *command, int world_size)
 {
+    pid_t pid;
+
     fflush(NULL);
-    return run_with_option(command, "--dry-run", DRY_RUN_SECONDS, -1, world_size);
+    pid = begin_with_option(command, "--dry-run", DRY_RUN_SECONDS, -1, world_size);
+    return pid < 0 ? 1 : end_with_option(command, "--dry-run", DRY_RUN_SECONDS, wait_for_exit(pid));
 }
 
 int cddpi_command_keys(const struct cddpi_launch_options *options)

@@ -185,13 +185,16 @@ static void sweep_orphans(struct cddpi_supervision *run)
     for (;;) {
         siginfo_t ended = {0};
         struct cddpi_worker *worker;
+        int status;
 
         if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) {
             return;
         }
         worker = find_worker(run, ended.si_pid);
         if (worker == NULL) {
-            waitpid(ended.si_pid, NULL, WNOHANG);
+            if (waitpid(ended.si_pid, &status, WNOHANG) == ended.si_pid) {
+                cddpi_ctl_take_child(run->job->nodes->ctl, ended.si_pid, status);
+            }
         } else if (worker->pidfd < 0) {
             reap_worker(run, worker);
         } else {

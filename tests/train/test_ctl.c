@@ -417,6 +417,88 @@ static void a_configuration_that_cannot_have_more_ranks_keeps_its_job(void **sta
     launcher_end(&job);
 }
 
+/* Start a job of two ranks, and ask for a third one. cddp-train, which is asked whether that is
+ * possible, waits for the configuration, which is a pipe by now; the ranks have read it. Returns
+ * the pipe's other end. */
+static int begin_slow_check(struct launched *job, struct launched *ctl, const char *run_dir)
+{
+    const char *path = argument("%s.conf", in_work("%s", run_dir));
+    char *text = launcher_read(in_work("."), "small.conf");
+    int pipe = -1;
+
+    assert_non_null(text);
+    support_write_file(path, text, strlen(text));
+    free(text);
+    JOB_START(job, "--nproc", "2", "--elastic", "1:3", path, "train.epochs=1000000",
+              "train.eval_epochs=1000000", "optimizer.schedule.type=constant",
+              "train.checkpoint_seconds=0", run_dir_argument(run_dir));
+    launcher_await_text(in_work("%s", run_dir), "metrics.jsonl", "\"step\":1,");
+    assert_int_equal(rename(path, in_work("%s.kept", run_dir)), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    launcher_start_program(ctl, launcher_path("launcher/cddp-ctl"),
+                           (const char *const[]){in_work("%s", run_dir), "add", "1", NULL});
+    for (int waited = 0; pipe < 0; waited += 20) { /* until cddp-train reads it */
+        assert_true(waited < LIMIT_MS);
+        support_sleep_ms(20);
+        pipe = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    }
+    assert_int_equal(rename(in_work("%s.kept", run_dir), path), 0);
+    return pipe;
+}
+
+static void nothing_waits_while_cddp_train_is_asked(void **state)
+{
+    struct launched job = {0};
+    struct launched slow = {0};
+    struct launched ctl = {0};
+    int pipe = begin_slow_check(&job, &slow, "slow");
+    char *text = launcher_read(in_work("."), "slow.conf");
+
+    (void)state;
+    CTL_GIVES(&ctl, 0, in_work("slow"), "status");
+    assert_out(&ctl, "generation 0");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 1, in_work("slow"), "add", "1");
+    assert_err(&ctl, "is checking another request: ask again");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("slow"), "checkpoint");
+    launcher_end(&ctl);
+    assert_int_equal(write(pipe, text, strlen(text)), strlen(text));
+    close(pipe);
+    free(text);
+    launcher_wait(&slow);
+    assert_int_equal(slow.exit_status, 0);
+    assert_out(&slow, "generation 1: 3 ranks");
+    launcher_end(&slow);
+    CTL_GIVES(&ctl, 0, in_work("slow"), "checkpoint"); /* now it trains */
+    launcher_end(&ctl);
+    (void)stop(&job, "slow", SIGTERM);
+    launcher_end(&job);
+}
+
+static void a_request_that_is_checked_ends_with_its_generation(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+    int pipe = begin_slow_check(&job, &ctl, "broken");
+
+    (void)state;
+    kill(find_rank("broken", 1), SIGKILL);
+    launcher_wait(&ctl);
+    assert_int_equal(ctl.exit_status, 1);
+    assert_err(&ctl, "the ranks have ended meanwhile: ask again");
+    launcher_end(&ctl);
+    close(pipe);
+    launcher_await_text(job.dir, "err", "generation 1");
+    CTL_GIVES(&ctl, 0, in_work("broken"), "add", "1");
+    assert_out(&ctl, "generation 2: 3 ranks");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("broken"), "checkpoint"); /* now it trains */
+    launcher_end(&ctl);
+    (void)stop(&job, "broken", SIGTERM);
+    launcher_end(&job);
+}
+
 static void nodes_leave_when_they_are_asked_to(void **state)
 {
     struct launched ctl = {0};
@@ -553,6 +635,8 @@ int main(void)
         cmocka_unit_test(wrong_words_are_refused),
         cmocka_unit_test(the_number_of_ranks_changes),
         cmocka_unit_test(a_configuration_that_cannot_have_more_ranks_keeps_its_job),
+        cmocka_unit_test(nothing_waits_while_cddp_train_is_asked),
+        cmocka_unit_test(a_request_that_is_checked_ends_with_its_generation),
         cmocka_unit_test(nodes_leave_when_they_are_asked_to),
         cmocka_unit_test(a_token_is_enough_on_another_machine),
         cmocka_unit_test(a_checkpoint_waits_for_the_next_generation),
