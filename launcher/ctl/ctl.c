@@ -387,9 +387,7 @@ void cddpi_ctl_take_folder(struct cddpi_ctl *ctl, const char *dir)
         return;
     }
     save.node = ctl->nodes->members.self;
-    if (!cddpi_ctl_socket_is_in(&ctl->clients.socket, dir)) {
-        open_in(ctl, dir, true);
-    }
+    open_in(ctl, dir, true);
     if (ctl->nodes->saves.is_wanted) { /* rank 0 did not handle the signal yet when it was sent */
         publish(ctl, &save);
     }

@@ -2,6 +2,8 @@
  * that are silent or send something else. */
 #include "launcher/ctl/ctl_clients.h"
 
+#include "launcher/ctl/ctl_folder.h"
+
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -47,7 +49,7 @@ void cddpi_ctl_clients_fini(struct cddpi_ctl_clients *clients)
     for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) {
         cddpi_fd_close(&clients->list[i].fd);
     }
-    cddpi_ctl_socket_close(&clients->socket);
+    cddpi_ctl_folder_close(&clients->socket);
     cddpi_fd_close(&clients->timer);
     cddpi_fd_close(&clients->epoll);
 }
@@ -55,13 +57,15 @@ void cddpi_ctl_clients_fini(struct cddpi_ctl_clients *clients)
 cddp_status cddpi_ctl_clients_listen(struct cddpi_ctl_clients *clients, const char *dir,
                                      bool is_locked)
 {
-    cddpi_ctl_socket_close(&clients->socket); /* which leaves the epoll set, too */
+    if (clients->socket.fd >= 0 && !clients->is_full) { /* it may be closed now */
+        (void)epoll_ctl(clients->epoll, EPOLL_CTL_DEL, clients->socket.fd, NULL);
+    }
     clients->is_full = false;
-    CDDPI_TRY(cddpi_ctl_socket_listen(dir, is_locked, &clients->socket));
+    CDDPI_TRY(cddpi_ctl_folder_listen(dir, is_locked, &clients->socket));
     if (!watch(clients, clients->socket.fd, FROM_SOCKET)) {
         cddp_status status = cddpi_fail_errno(CDDP_ERR_IO, errno, "watching a socket");
 
-        cddpi_ctl_socket_close(&clients->socket);
+        cddpi_ctl_folder_close(&clients->socket);
         return status;
     }
     return CDDP_OK;

@@ -41,7 +41,7 @@ bool cddpi_ctl_clients_init(struct cddpi_ctl_clients *clients, cddpi_ctl_take_fn
                             void *context);
 void cddpi_ctl_clients_fini(struct cddpi_ctl_clients *clients);
 
-/** Listen in the folder @p dir, and no longer elsewhere; as cddpi_ctl_socket_listen(). */
+/** Listen in the folder @p dir, and no longer elsewhere; as cddpi_ctl_folder_listen(). */
 CDDP_CHECKED cddp_status cddpi_ctl_clients_listen(struct cddpi_ctl_clients *clients,
                                                   const char *dir, bool is_locked);
 

@@ -1,7 +1,8 @@
 /* failing_calls.c - loaded before the C library (LD_PRELOAD): a file system that fails for a while.
  * Calls that open, list or look at a path that ends with $FAILING_PATH fail with the errno
  * $FAILING_ERRNO; only the first $FAILING_CALLS of them ("" or unset: all). If $FAILING_LISTS is
- * set, only listing fails. Once a path that contains $SIGNALLED_PATH is open, the process gets
+ * set, only listing fails. Binding a local socket whose path ends with $HANGING_PATH never returns.
+ * Once a path that contains $SIGNALLED_PATH is open, the process gets
  * SIGINT. Like all of cddp, this file is compiled for large files, so its open is
  * the C library's open64. */
 #include <dirent.h>
@@ -16,7 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -86,6 +89,19 @@ EXPORT int renameat(int from_dir, const char *from, int to_dir, const char *to)
         return -1;
     }
     return (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
+}
+
+EXPORT int bind(int fd, __CONST_SOCKADDR_ARG address, socklen_t bytes)
+{
+    const char *end = getenv("HANGING_PATH");
+    const struct sockaddr_un *local = address.__sockaddr_un__;
+    size_t length = local->sun_family == AF_UNIX ? strlen(local->sun_path) : 0;
+
+    while (end != NULL && length >= strlen(end) &&
+           strcmp(local->sun_path + length - strlen(end), end) == 0) {
+        (void)pause();
+    }
+    return (int)syscall(SYS_bind, fd, local, bytes);
 }
 
 EXPORT FILE *fopen(const char *path, const char *form)

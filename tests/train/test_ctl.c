@@ -273,6 +273,29 @@ static void a_job_that_cannot_be_reached_says_why(void **state)
     launcher_end(&job);
 }
 
+/* As when the server of a network's file system is gone. */
+static void a_folder_that_does_not_answer_holds_nobody_up(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+
+    (void)state;
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    skip(); /* they want to be loaded first */
+#endif
+    setenv("LD_PRELOAD", launcher_path("tests/libfailing_calls.so"), 1);
+    setenv("HANGING_PATH", "/ctl.sock", 1);
+    START_TRAINING(&job, "hung", "--nproc", "2");
+    unsetenv("LD_PRELOAD");
+    unsetenv("HANGING_PATH");
+    assert_true(stop(&job, "hung", SIGTERM) >= 1);
+    assert_err(&job, "cddp-run: cddp-ctl cannot reach this job: the file system of ");
+    assert_err(&job, "/hung does not answer\n");
+    launcher_end(&job);
+    CTL_GIVES(&ctl, 3, in_work("hung"), "status");
+    launcher_end(&ctl);
+}
+
 static void a_view_leaves_the_terminal_as_it_was(void **state)
 {
     const struct winsize size = {.ws_row = 24, .ws_col = 80};
@@ -630,6 +653,7 @@ int main(void)
         cmocka_unit_test(what_a_killed_job_has_left_is_replaced),
         cmocka_unit_test(a_folder_may_have_any_length),
         cmocka_unit_test(a_job_that_cannot_be_reached_says_why),
+        cmocka_unit_test(a_folder_that_does_not_answer_holds_nobody_up),
         cmocka_unit_test(a_view_leaves_the_terminal_as_it_was),
         cmocka_unit_test(a_programs_job_has_no_checkpoints),
         cmocka_unit_test(wrong_words_are_refused),
