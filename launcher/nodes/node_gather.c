@@ -47,7 +47,7 @@ static void read_record(struct gathering *all, const char *key, int i)
         snprintf(refusal, sizeof all->plan.refusal,
                  "node %d is of another cddp version than node 0 (%s): %s", i, cddp_version(),
                  cddp_last_error());
-    } else if (is_read && !cddpi_node_record_differs(&all->own, &record, i, refusal,
+    } else if (is_read && !cddpi_node_record_differs(&all->own, 0, &record, i, refusal,
                                                      sizeof all->plan.refusal)) {
         memcpy(all->plan.nodes[i].host, record.host, sizeof record.host);
         all->plan.nodes[i].nproc = record.nproc;

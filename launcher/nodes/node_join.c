@@ -1,6 +1,6 @@
 /* node_join.c - owns what a node does that comes after an elastic job has begun: it looks whether
- * the job is still there, compares itself with node 0, and tells all nodes that it has come. Then
- * it follows the job's log like every other node, from the first event on. */
+ * the job is still there, compares itself with the first node, and tells all nodes that it has
+ * come. Then it follows the job's log like every other node, from the first event on. */
 #include "launcher/nodes/node_join.h"
 
 #include "base/error.h"
@@ -51,34 +51,35 @@ cddp_status cddpi_node_has_ended(struct cddpi_place *place, bool *out)
     return CDDP_OK;
 }
 
-/* Read node 0's record. */
-static cddp_status read_first(struct cddpi_place *place, struct cddpi_node_record *out)
+/* Read the record of node @p first. */
+static cddp_status read_first(struct cddpi_place *place, int first, struct cddpi_node_record *out)
 {
     char key[CDDPI_PLACE_KEY_BYTES];
     void *value = NULL;
     size_t bytes = 0;
     cddp_status status;
 
-    cddpi_place_key(place, "node", 0, key);
+    cddpi_place_key(place, "node", first, key);
     CDDPI_TRY(cddp_store_try_get(place->store, key, &value, &bytes));
     status = cddpi_message_decode(&cddpi_node_record_form, value, bytes, out);
     cddp_free(value);
     return status == CDDP_OK
                ? status
-               : cddpi_fail_prefix(status, "node 0 is of another cddp version than this one (%s)",
-                                   cddp_version());
+               : cddpi_fail_prefix(status, "node %d is of another cddp version than this one (%s)",
+                                   first, cddp_version());
 }
 
 cddp_status cddpi_node_join(struct cddpi_place *place, const struct cddpi_node_record *own,
-                            struct cddpi_node_link *link)
+                            int first, struct cddpi_node_link *link)
 {
     struct cddpi_node_record zero;
     struct cddpi_node_event event = {
         .kind = CDDPI_EVENT_JOIN, .node = place->self, .rank = -1, .number = own->nproc};
     bool differs;
 
-    CDDPI_TRY(read_first(place, &zero));
-    differs = cddpi_node_record_differs(&zero, own, place->self, event.text, sizeof event.text);
+    CDDPI_TRY(read_first(place, first, &zero));
+    differs = cddpi_node_record_differs(&zero, first, own, place->self, event.text,
+                                        sizeof event.text);
     if (differs) {
         event.kind = CDDPI_EVENT_REFUSED;
     } else {

@@ -9,10 +9,11 @@
 /** Whether the job, which has begun, has ended: its log has END. */
 CDDP_CHECKED cddp_status cddpi_node_has_ended(struct cddpi_place *place, bool *out);
 
-/** Compare this node's record @p own with node 0's, and publish JOIN.
- *  @return CDDP_ERR_ARGUMENT: they differ, as the text says, and node 0's user is told. */
+/** Compare this node's record @p own with that of node @p first, the first of the job, and publish
+ *  JOIN.
+ *  @return CDDP_ERR_ARGUMENT: they differ, as the text says, and the leader's user is told. */
 CDDP_CHECKED cddp_status cddpi_node_join(struct cddpi_place *place,
-                                         const struct cddpi_node_record *own,
+                                         const struct cddpi_node_record *own, int first,
                                          struct cddpi_node_link *link);
 
 #endif

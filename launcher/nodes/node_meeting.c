@@ -1,6 +1,7 @@
 /* node_meeting.c - owns the meeting of nodes: each node writes its record to JOB/0/node/I in the
- * store; node 0 answers all (node_gather.c) in JOB/0/plan. In an elastic job, a node that is not in
- * the plan has come later, and joins (node_join.c). */
+ * store; node 0 answers all (node_gather.c) in JOB/0/plan, or (--hosts) the cddp-run that has
+ * started them does. In an elastic job, a node that is not in the plan has come later, and joins
+ * (node_join.c). */
 #include "launcher/nodes/node_join.h"
 #include "launcher/nodes/node_link.h"
 #include "launcher/nodes/node_place.h"
@@ -256,6 +257,12 @@ static cddp_status open_link(struct cddpi_job *job, bool is_late, struct cddpi_n
     return CDDP_OK;
 }
 
+/* Whether the cddp-run that has started this one answers the nodes, since node 0 may never come. */
+static bool is_started(const struct cddpi_job *job)
+{
+    return job->options.is_agent && job->options.least > 0;
+}
+
 /* Meet the others. *out_is_over: they belong to a job that has ended. */
 static cddp_status meet(struct cddpi_place *place, const struct cddpi_node_record *own,
                         struct cddpi_nodes *out, bool *out_is_over)
@@ -268,8 +275,9 @@ static cddp_status meet(struct cddpi_place *place, const struct cddpi_node_recor
     CDDPI_TRY(learn_rank(place));
     CDDPI_TRY(take_number(place, own));
     CDDPI_TRY_GOTO(out, status,
-                   place->self == 0 ? cddpi_node_plan_make(place, own, &plan)
-                                    : await_plan(place, &plan));
+                   place->self == 0 && !is_started(place->job)
+                       ? cddpi_node_plan_make(place, own, &plan)
+                       : await_plan(place, &plan));
     is_late = plan.count > 0 && !cddpi_node_plan_has(&plan, place->self);
     if (is_late && !place->job->rendezvous.has_outside_store) { /* that one ends with its job */
         CDDPI_TRY_GOTO(out, status, cddpi_node_has_ended(place, out_is_over));
@@ -280,7 +288,7 @@ static cddp_status meet(struct cddpi_place *place, const struct cddpi_node_recor
     CDDPI_TRY_GOTO(out, status, take_plan(place, &plan, out));
     CDDPI_TRY_GOTO(out, status, open_link(place->job, is_late, out));
     if (is_late) {
-        status = cddpi_node_join(place, own, out->link);
+        status = cddpi_node_join(place, own, out->members.list[0].node, out->link);
     } else if (place->self == 0 && out->members.is_elastic) {
         place->job->rendezvous.board = place->board;
         place->board = NULL;

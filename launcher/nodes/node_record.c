@@ -1,5 +1,5 @@
 /* node_record.c - owns what a node tells about itself: how a record is made, encoded and compared
- * with node 0's; and the encoding of node 0's answer. */
+ * with another's; and the encoding of the answer to all. */
 #include "launcher/nodes/node_record.h"
 
 #include "launcher/nodes/node_event.h"
@@ -55,7 +55,7 @@ cddp_status cddpi_node_plan_decode(const uint8_t *data, size_t bytes, int least,
     for (int i = 0; i < out->count; i++) {
         int node = out->nodes[i].node;
 
-        if (i == 0 ? node != 0 : node <= out->nodes[i - 1].node) {
+        if (i > 0 && node <= out->nodes[i - 1].node) {
             return cddpi_fail(CDDP_ERR_FORMAT, "its nodes are not in the order of their numbers");
         }
         if (least == most && node != i) {
@@ -156,19 +156,19 @@ void cddpi_node_record_describe(const struct cddpi_job *job, struct cddpi_node_r
 /* Write what differs between two nodes' files, which both call @p name, as in "has another
  * train.conf (12 bytes) than node 0 (alpha: 34 bytes)". Returns false if nothing differs. */
 static bool prints_differ(const char *name, const struct cddpi_file_print *zero,
-                          const struct cddpi_file_print *other, const char *host, char *out,
-                          size_t bytes)
+                          const struct cddpi_file_print *other, int first, const char *host,
+                          char *out, size_t bytes)
 {
     if (zero->bytes < 0 || other->bytes < 0 ||
         (zero->bytes == other->bytes && memcmp(zero->hash, other->hash, sizeof zero->hash) == 0)) {
         return false;
     }
     if (zero->bytes == other->bytes) {
-        snprintf(out, bytes, "has another %s than node 0 (%s): %lld bytes, but not the same", name,
-                 host, (long long)other->bytes);
+        snprintf(out, bytes, "has another %s than node %d (%s): %lld bytes, but not the same", name,
+                 first, host, (long long)other->bytes);
     } else {
-        snprintf(out, bytes, "has another %s than node 0 (%s): %lld bytes, not %lld", name, host,
-                 (long long)other->bytes, (long long)zero->bytes);
+        snprintf(out, bytes, "has another %s than node %d (%s): %lld bytes, not %lld", name, first,
+                 host, (long long)other->bytes, (long long)zero->bytes);
     }
     return true;
 }
@@ -179,7 +179,7 @@ static const char *limit_text(int max_restarts, char out[CDDPI_NNODES_BYTES])
     return max_restarts < 0 ? "none" : cddpi_nnodes_text(0, max_restarts, out);
 }
 
-bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
+bool cddpi_node_record_differs(const struct cddpi_node_record *zero, int first,
                                const struct cddpi_node_record *other, int i, char *out,
                                size_t bytes)
 {
@@ -187,30 +187,31 @@ bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
     char files[CDDPI_HOST_BYTES + 200];
 
     if (strcmp(zero->version, other->version) != 0) {
-        snprintf(out, bytes, "node %d (%s) has cddp %s, node 0 (%s) has %s", i, other->host,
-                 other->version, zero->host, zero->version);
+        snprintf(out, bytes, "node %d (%s) has cddp %s, node %d (%s) has %s", i, other->host,
+                 other->version, first, zero->host, zero->version);
     } else if (zero->count != other->count || zero->least != other->least) {
-        snprintf(out, bytes, "node %d (%s) was started with --nnodes %s, node 0 (%s) with %s", i,
-                 other->host, cddpi_nnodes_text(other->least, other->count, counts[0]), zero->host,
-                 cddpi_nnodes_text(zero->least, zero->count, counts[1]));
+        snprintf(out, bytes, "node %d (%s) was started with --nnodes %s, node %d (%s) with %s", i,
+                 other->host, cddpi_nnodes_text(other->least, other->count, counts[0]), first,
+                 zero->host, cddpi_nnodes_text(zero->least, zero->count, counts[1]));
     } else if (i >= zero->count && zero->least == 0) {
         snprintf(out, bytes, "node %d (%s) has come, but --nnodes is %d", i, other->host,
                  zero->count);
     } else if (zero->max_restarts != other->max_restarts) {
-        snprintf(out, bytes, "node %d (%s) was started with --max-restarts %s, node 0 (%s) with %s",
-                 i, other->host, limit_text(other->max_restarts, counts[0]), zero->host,
+        snprintf(out, bytes,
+                 "node %d (%s) was started with --max-restarts %s, node %d (%s) with %s", i,
+                 other->host, limit_text(other->max_restarts, counts[0]), first, zero->host,
                  limit_text(zero->max_restarts, counts[1]));
     } else if (strcmp(zero->timeout_ms, other->timeout_ms) != 0) {
-        snprintf(out, bytes, "node %d (%s) and node 0 (%s) were started with different --timeout",
-                 i, other->host, zero->host);
+        snprintf(out, bytes, "node %d (%s) and node %d (%s) were started with different --timeout",
+                 i, other->host, first, zero->host);
     } else if (strcmp(zero->words, other->words) != 0 || zero->words_bytes != other->words_bytes) {
         snprintf(out, bytes,
-                 "node %d (%s) was started to run something else than node 0 (%s): \"%.1000s\", "
+                 "node %d (%s) was started to run something else than node %d (%s): \"%.1000s\", "
                  "not \"%.1000s\"",
-                 i, other->host, zero->host, other->words, zero->words);
-    } else if (prints_differ("train.conf", &zero->config, &other->config, zero->host, files,
+                 i, other->host, first, zero->host, other->words, zero->words);
+    } else if (prints_differ("train.conf", &zero->config, &other->config, first, zero->host, files,
                              sizeof files) ||
-               prints_differ("program", &zero->program, &other->program, zero->host, files,
+               prints_differ("program", &zero->program, &other->program, first, zero->host, files,
                              sizeof files)) {
         snprintf(out, bytes, "node %d (%s) %s", i, other->host, files);
     } else {

@@ -1,5 +1,5 @@
-/* node_record.h - what a node tells about itself when the nodes meet (node_record.c), and node 0's
- * answer (node_gather.c). */
+/* node_record.h - what a node tells about itself when the nodes meet (node_record.c), and the
+ * answer: node 0's (node_gather.c), or with --hosts that of the cddp-run that starts the nodes. */
 #ifndef CDDPI_LAUNCHER_NODE_RECORD_H
 #define CDDPI_LAUNCHER_NODE_RECORD_H
 
@@ -37,22 +37,22 @@ extern const struct cddpi_message_form cddpi_node_record_form;
  *  that comes late must not bring others, but the first nodes of a fixed job may. */
 void cddpi_node_record_describe(const struct cddpi_job *job, struct cddpi_node_record *out);
 
-/** Write to @p out, as a sentence, what differs between node @p i and node 0. Returns false if
- *  nothing differs. */
-bool cddpi_node_record_differs(const struct cddpi_node_record *zero,
+/** Write to @p out, as a sentence, what differs between node @p i and node @p first, with which all
+ *  are compared: node 0, or (--hosts) the first that came. Returns false if nothing differs. */
+bool cddpi_node_record_differs(const struct cddpi_node_record *zero, int first,
                                const struct cddpi_node_record *other, int i, char *out,
                                size_t bytes);
 
-/* Node 0's answer to all nodes. */
+/* The answer to all nodes. */
 struct cddpi_node_plan {
     char refusal[CDDPI_REFUSAL_BYTES]; /* why the job cannot run; "": it can */
-    char master_host[256];             /* of node 0; "": the host of the store */
+    char master_host[256];             /* of the first node; "": the host of the store */
     int count;                         /* 0 with a refusal */
     struct cddpi_plan_node {
         char host[CDDPI_HOST_BYTES];
         int nproc;
         int node; /* its number */
-    } * nodes;    /* by number, from 0 on; owned */
+    } * nodes;    /* by number; owned */
 };
 
 extern const struct cddpi_message_form cddpi_node_plan_form;

@@ -22,8 +22,8 @@ static bool is_valid(struct cddpi_nodes *nodes, struct cddpi_generation_outcome 
     struct cddpi_node_event event = {.kind = CDDPI_EVENT_FAILURE, .rank = -1};
 
     if (nodes->link == NULL || job->options.config == NULL || job->generation > 0 ||
-        (job->options.is_agent && nodes->members.self != CDDPI_LEADER)) {
-        return true; /* with --hosts, only node 0 checks, so that the message appears once */
+        (job->options.is_agent && cddpi_membership_index(&nodes->members) != 0)) {
+        return true; /* with --hosts, only the first node checks: the message appears once */
     }
     outcome->exit_status = cddpi_command_validate(&job->command, job->world_size);
     if (outcome->exit_status == 0) {

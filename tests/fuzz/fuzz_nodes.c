@@ -32,10 +32,10 @@ static void read_record(const uint8_t *data, size_t size)
 
     if (cddpi_message_decode(&cddpi_node_record_form, data, size, &record) == CDDP_OK) {
         fuzz_write_again(&cddpi_node_record_form, &record, data, size);
-        fuzz_check(!cddpi_node_record_differs(&record, &record, 0, text, sizeof text),
+        fuzz_check(!cddpi_node_record_differs(&record, 0, &record, 0, text, sizeof text),
                    "a record differs from itself");
         zero.count = 1;
-        fuzz_check(cddpi_node_record_differs(&zero, &record, 1, text, sizeof text) &&
+        fuzz_check(cddpi_node_record_differs(&zero, 0, &record, 1, text, sizeof text) &&
                        memchr(text, '\0', sizeof text) != NULL,
                    "a stranger's record");
     }

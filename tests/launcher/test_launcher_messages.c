@@ -252,17 +252,16 @@ static void a_number_of_nodes_that_the_job_has_not_is_refused(void **state)
     cddpi_buffer_fini(&message);
 }
 
-/* Nodes may be missing in between only where their number is not fixed. */
-static void the_numbers_of_nodes_rise_from_0_on(void **state)
+/* Nodes may be missing, also node 0, only where their number is not fixed. */
+static void the_numbers_of_nodes_rise(void **state)
 {
     static const struct {
         int nodes[NODES];
         int least;
         cddp_status wanted;
-    } rows[] = {{{0, 1}, 2, CDDP_OK},
-                {{0, 3}, 1, CDDP_OK},
-                {{0, 3}, 2, CDDP_ERR_FORMAT},
-                {{1, 2}, 1, CDDP_ERR_FORMAT},
+    } rows[] = {{{0, 1}, 2, CDDP_OK},         {{0, 3}, 1, CDDP_OK},
+                {{0, 3}, 2, CDDP_ERR_FORMAT}, {{1, 3}, 1, CDDP_OK},
+                {{1, 2}, 2, CDDP_ERR_FORMAT}, {{3, 1}, 1, CDDP_ERR_FORMAT},
                 {{0, 0}, 1, CDDP_ERR_FORMAT}};
 
     (void)state;
@@ -294,7 +293,7 @@ static void need_difference(const struct cddpi_node_record *zero,
 {
     char text[CDDPI_REFUSAL_BYTES];
 
-    assert_true(cddpi_node_record_differs(zero, other, 2, text, sizeof text));
+    assert_true(cddpi_node_record_differs(zero, 0, other, 2, text, sizeof text));
     assert_string_equal(text, wanted);
 }
 
@@ -315,7 +314,7 @@ static void what_differs_between_nodes_is_said(void **state)
     snprintf(other.host, sizeof other.host, "beta");
     other.nproc = 7;
     other.program.bytes = 77; /* and node 0's could not be read */
-    assert_false(cddpi_node_record_differs(&zero, &other, 5, text, sizeof text));
+    assert_false(cddpi_node_record_differs(&zero, 0, &other, 5, text, sizeof text));
     other.config.bytes = 1234;
     need_difference(&zero, &other,
                     "node 2 (beta) has another train.conf than node 0 (alpha): 1234 bytes, not "
@@ -375,7 +374,7 @@ int main(void)
         CASE(a_message_of_one_kind_is_none_of_another),
         CASE(what_is_out_of_bounds_is_not_sent),
         CASE(a_number_of_nodes_that_the_job_has_not_is_refused),
-        CASE(the_numbers_of_nodes_rise_from_0_on),
+        CASE(the_numbers_of_nodes_rise),
         CASE(what_differs_between_nodes_is_said),
         CASE(clients_that_were_refused_are_named_as_far_as_there_is_room),
     };
