@@ -91,7 +91,7 @@ void cddpi_member_say(struct member_step *step, const char *format, ...)
     struct cddpi_membership_action *action;
     va_list arguments;
 
-    if (step->members->self > CDDPI_LEADER && cddpi_member_own(step->members) == NULL) {
+    if (step->members->self >= CDDPI_LEADER && cddpi_member_own(step->members) == NULL) {
         return; /* this node reads what happened before it came */
     }
     action = cddpi_member_do(step, CDDPI_DO_SAY);

@@ -143,8 +143,10 @@ static void take_failure(struct member_step *step, const struct cddpi_node_event
         return; /* the job is over: nodes leave at different times */
     }
     if (is_harmless && event->node != members->self) {
-        cddpi_member_say(step, "%s, which %s, is gone", cddpi_member_name(members, event->node),
-                         has_ended ? "has ended its ranks" : "waited");
+        if (!members->is_silent) {
+            cddpi_member_say(step, "%s, which %s, is gone", cddpi_member_name(members, event->node),
+                             has_ended ? "has ended its ranks" : "waited");
+        }
         return; /* no rank of this generation is concerned */
     }
     if (is_first && !is_harmless) {
@@ -379,7 +381,7 @@ void cddpi_member_hear(struct member_step *step)
         take_change(step, event);
         break;
     case CDDPI_EVENT_REFUSED:
-        if (cddpi_member_leads(members)) {
+        if (cddpi_member_leads(members) && !members->is_silent) {
             cddpi_member_say(step, "not let in: %s", event->text);
         }
         break;

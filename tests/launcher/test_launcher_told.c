@@ -177,6 +177,21 @@ static void a_silent_node_says_a_generation_only_if_it_leads(void **state)
     assert_string_equal(nodes[1].said, "");
 }
 
+/* And it shows what the refused node says. */
+static void a_silent_node_does_not_tell_of_spares_and_refusals(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 2);
+    nodes[0].members.is_silent = nodes[1].members.is_silent = true;
+    nodes_append(
+        &(struct cddpi_node_event){.kind = CDDPI_EVENT_JOIN, .node = 2, .rank = -1, .number = 1});
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 2, .rank = -1});
+    nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_REFUSED, .node = 3, .rank = -1});
+    nodes_settle();
+    assert_string_equal(nodes[0].said, "");
+    assert_string_equal(nodes[1].said, "");
+}
+
 /* Else a node would no longer know what the others know. */
 static void without_memory_no_event_is_missed(void **state)
 {
@@ -215,6 +230,7 @@ int main(void)
         cmocka_unit_test(a_node_that_stood_still_says_so_once),
         cmocka_unit_test(the_first_cddp_run_is_no_member),
         cmocka_unit_test(a_silent_node_says_a_generation_only_if_it_leads),
+        cmocka_unit_test(a_silent_node_does_not_tell_of_spares_and_refusals),
         cmocka_unit_test(without_memory_no_event_is_missed),
     };
 
