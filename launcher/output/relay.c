@@ -240,10 +240,35 @@ static void pass_text(struct cddpi_relay *relay, const char *text, size_t bytes)
     }
 }
 
+void cddpi_relay_pass(struct cddpi_relay *relay, const char *text, size_t bytes)
+{
+    static char shown[READ_BYTES + CDDPI_SECRET_BYTES]; /* static, as the text in write_tagged() */
+
+    relay->has_come = true;
+    while (bytes > 0) {
+        size_t piece = bytes < READ_BYTES ? bytes : READ_BYTES;
+
+        pass_text(relay, shown,
+                  cddpi_secret_hide(relay->secret, &relay->place, text, piece, shown));
+        text += piece;
+        bytes -= piece;
+    }
+}
+
+void cddpi_relay_change(struct cddpi_relay *relay, enum cddpi_relay_form form)
+{
+    if (relay->form == CDDPI_RELAY_LINES && form == CDDPI_RELAY_RAW) {
+        relay->is_mid_line = relay->line_bytes > 0;
+        if (relay->is_mid_line) {
+            pass_line(relay, false);
+        }
+    }
+    relay->form = form;
+}
+
 bool cddpi_relay_read(struct cddpi_relay *relay)
 {
     static char bytes[READ_BYTES]; /* static, as the text in write_tagged() */
-    static char shown[READ_BYTES + CDDPI_SECRET_BYTES];
 
     for (int i = 0; i < READS_AT_ONCE && relay->fd >= 0; i++) {
         ssize_t got = read(relay->fd, bytes, sizeof bytes);
@@ -252,9 +277,7 @@ bool cddpi_relay_read(struct cddpi_relay *relay)
             relay->deduplicator->poll_reports(relay->deduplicator->context);
         }
         if (got > 0) {
-            relay->has_come = true;
-            pass_text(relay, shown,
-                      cddpi_secret_hide(relay->secret, &relay->place, bytes, (size_t)got, shown));
+            cddpi_relay_pass(relay, bytes, (size_t)got);
         } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
             cddpi_relay_finish(relay);
             return false;

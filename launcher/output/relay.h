@@ -92,6 +92,12 @@ struct cddpi_relay {
  *  where it closes fd. */
 bool cddpi_relay_read(struct cddpi_relay *relay);
 
+/** Pass on @p text as if it had been read. */
+void cddpi_relay_pass(struct cddpi_relay *relay, const char *text, size_t bytes);
+
+/** Relay in another form from now on. */
+void cddpi_relay_change(struct cddpi_relay *relay, enum cddpi_relay_form form);
+
 /** Pass on the unfinished line and close the relay. */
 void cddpi_relay_finish(struct cddpi_relay *relay);
 
