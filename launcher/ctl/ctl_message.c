@@ -15,7 +15,7 @@ CDDPI_MESSAGE_FORM(cddpi_ctl_request_form, CTL_REQUEST, REQUEST, CDDPI_CTL_REQUE
                    CDDPI_TEXT(REQUEST, host));
 
 static const struct cddpi_field row_members[] = {
-    CDDPI_NUMBER(ROW, node, 0, NODES - 1),
+    CDDPI_NUMBER(ROW, node, 0, CDDPI_NODE_NUMBERS - 1),
     CDDPI_NUMBER(ROW, ranks, 0, CDDPI_MAX_WORLD_SIZE),
     CDDPI_NUMBER(ROW, first_rank, 0, CDDPI_MAX_WORLD_SIZE),
     CDDPI_NUMBER(ROW, nproc, 0, CDDPI_MAX_WORLD_SIZE),

@@ -5,7 +5,8 @@
 #include "store/message.h"
 
 enum {
-    CDDPI_MAX_JOINS = 4096 /* of nodes that come after the job has begun; see node_meeting.c */
+    CDDPI_MAX_JOINS = 4096, /* of nodes that come after the job has begun; see node_meeting.c */
+    CDDPI_NODE_NUMBERS = 1 << 20 /* numbers of nodes: each cddp-run that is started has its own */
 };
 
 enum { CDDPI_EVENT_TEXT_BYTES = 4096, CDDPI_MAX_WORLD_SIZE = 65536 };

@@ -48,7 +48,9 @@ static cddp_status learn_job(struct cddpi_place *place)
 static cddp_status learn_rank(struct cddpi_place *place)
 {
     const struct cddpi_launch_options *options = &place->job->options;
-    int most = options->least > 0 ? CDDPI_MAX_NODES : options->nnodes;
+    int most = options->least == 0 ? options->nnodes
+               : options->is_agent ? CDDPI_NODE_NUMBERS
+                                   : CDDPI_MAX_NODES;
     char key[CDDPI_PLACE_KEY_BYTES];
     char count[CDDPI_NNODES_BYTES];
     int64_t number = 0;

@@ -33,7 +33,7 @@ CDDPI_MESSAGE_FORM(cddpi_node_record_form, RECORD, RECORD, sizeof(RECORD) + 128,
 static const struct cddpi_field node_fields[] = {
     CDDPI_TEXT(struct cddpi_plan_node, host),
     CDDPI_NUMBER(struct cddpi_plan_node, nproc, 1, CDDPI_MAX_RANKS),
-    CDDPI_NUMBER(struct cddpi_plan_node, node, 0, CDDPI_MAX_NODES - 1),
+    CDDPI_NUMBER(struct cddpi_plan_node, node, 0, CDDPI_NODE_NUMBERS - 1),
     {.type = CDDPI_FIELD_END},
 };
 

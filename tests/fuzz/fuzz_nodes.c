@@ -18,8 +18,7 @@ static void read_event(const uint8_t *data, size_t size)
     static struct cddpi_node_event event;
 
     if (cddpi_node_event_decode(data, size, &event) == CDDP_OK) {
-        fuzz_check(event.node >= -1 && event.node < CDDPI_MAX_NODES + CDDPI_MAX_JOINS,
-                   "a node that is none");
+        fuzz_check(event.node >= -1 && event.node < CDDPI_NODE_NUMBERS, "a node that is none");
         fuzz_write_again(&cddpi_node_event_form, &event, data, size);
     }
 }
