@@ -47,7 +47,7 @@ struct cddpi_launch_options {
     enum cddpi_bind bind;
     enum cddpi_tag tag;
     char timeout_ms[24]; /* passed to the ranks' environment as text; "": not given */
-    int nnodes;          /* the most; 1 without rdzv: only this machine */
+    int nnodes;          /* the most; 1 without rdzv or hosts: only this machine */
     int least, most;     /* an elastic job goes on with this many nodes, or (without rdzv) ranks; 0:
                             their number is fixed */
     int node_rank;       /* -1: assigned by order of arrival */

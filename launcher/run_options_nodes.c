@@ -3,6 +3,7 @@
 #include "launcher/run_options_own.h"
 
 #include "launcher/hosts/host_list.h"
+#include "launcher/nodes/node_event.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -10,6 +11,12 @@
 #include "group/launch/launch_node.h"
 
 #include <string.h>
+
+/* Whether this cddp-run starts the others. */
+static bool has_hosts(const char *const values[OPTION_COUNT])
+{
+    return values[OPTION_HOSTS] != NULL || values[OPTION_HOSTFILE] != NULL;
+}
 
 /* Check --rdzv with --nnodes and --node-rank. The addresses after tcp:// are checked when they are
  * used. */
@@ -19,7 +26,7 @@ static cddp_status read_rdzv(const char *const values[OPTION_COUNT],
     const char *url = options->rdzv;
     bool is_tcp = url != NULL && strncmp(url, "tcp://", 6) == 0;
 
-    if (url == NULL && values[OPTION_NNODES] != NULL &&
+    if (url == NULL && values[OPTION_NNODES] != NULL && !has_hosts(values) &&
         (options->nnodes > 1 || options->least > 0)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--nnodes %s: the machines have to meet: add --rdzv tcp://HOST:PORT, an "
@@ -51,8 +58,7 @@ static cddp_status ask_launcher(const char *const values[OPTION_COUNT],
                                        .least = values[OPTION_NNODES] != NULL ? options->least : 0,
                                        .has_rdzv = values[OPTION_RDZV] != NULL,
                                        .has_node = values[OPTION_NODE_RANK] != NULL,
-                                       .starts_hosts = values[OPTION_HOSTS] != NULL ||
-                                                       values[OPTION_HOSTFILE] != NULL};
+                                       .starts_hosts = has_hosts(values)};
     struct cddpi_launch_node *node;
 
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -104,7 +110,7 @@ static cddp_status read_hosts(const char *const values[OPTION_COUNT],
         }
     }
     for (int i = 0; list >= 0 && i < 3; i++) {
-        if (values[others[i]] != NULL) {
+        if (values[others[i]] != NULL && (others[i] != OPTION_NNODES || options->least == 0)) {
             return cddpi_fail(CDDP_ERR_ARGUMENT,
                               "--%s and --%s exclude each other: with a list of hosts one "
                               "cddp-run starts the others",
@@ -148,12 +154,6 @@ static cddp_status read_elastic(const char *const values[OPTION_COUNT],
     const char *nnodes = values[OPTION_NNODES];
     bool has_range = nnodes != NULL && strchr(nnodes, ':') != NULL;
 
-    if (has_range && (values[OPTION_HOSTS] != NULL || values[OPTION_HOSTFILE] != NULL)) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT,
-                          "--nnodes %s: not yet with a list of hosts, whose number is fixed: start "
-                          "cddp-run on each machine, with --nnodes and --rdzv",
-                          nnodes);
-    }
     if (has_range) {
         CDDPI_TRY(read_range(values, OPTION_NNODES, CDDPI_MAX_NODES, options));
         options->nnodes = options->most;
@@ -167,7 +167,7 @@ static cddp_status read_elastic(const char *const values[OPTION_COUNT],
             return cddpi_fail(CDDP_ERR_ARGUMENT,
                               "--elastic and --%s exclude each other: --elastic is for ranks on "
                               "one machine; machines that come and go are --nnodes MIN:MAX, with "
-                              "--rdzv",
+                              "--rdzv or --hosts",
                               rows[others[i]].name);
         }
     }
@@ -229,9 +229,11 @@ static cddp_status read_store(const char *const values[OPTION_COUNT],
 cddp_status cddpi_options_read_nodes(const char *const values[OPTION_COUNT],
                                      struct cddpi_launch_options *options)
 {
+    int most = values[OPTION_AGENT] != NULL ? CDDPI_NODE_NUMBERS : CDDPI_MAX_NODES;
+
     CDDPI_TRY(read_store(values, options));
     CDDPI_TRY(read_elastic(values, options));
-    CDDPI_TRY(read_int(values, OPTION_NODE_RANK, 0, CDDPI_MAX_NODES - 1, &options->node_rank));
+    CDDPI_TRY(read_int(values, OPTION_NODE_RANK, 0, most - 1, &options->node_rank));
     options->rdzv = values[OPTION_RDZV];
     CDDPI_TRY(ask_launcher(values, options));
     CDDPI_TRY(complete_elastic(values, options));

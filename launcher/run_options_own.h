@@ -34,7 +34,7 @@
     X(NNODES, "nnodes", 0, "K|MIN:MAX",                                                            \
       "number of machines. Start cddp-run on each, with this option and --rdzv. MIN:MAX: the job " \
       "goes on without machines that are lost or leave, while MIN are left, and lets machines "    \
-      "in that come later. Default: "                                                              \
+      "in that come later; also with --hosts. Default: "                                           \
       "what Slurm, Kubernetes, Open MPI, Flux ... say if they started cddp-run, else 1")           \
     X(NODE_RANK, "node-rank", 0, "I",                                                              \
       "the number of this machine, from 0; ranks are numbered in this order. Default: "            \

@@ -17,12 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FIXED_FDS = 5, AGENT_FDS = 3 };
-
-void cddpi_head_close_input(struct cddpi_agent *agent)
-{
-    cddpi_fd_close(&agent->input);
-}
+enum { FIXED_FDS = 5, AGENT_FDS = 3, STORE_MS = 5000 };
 
 static void read_signals(struct cddpi_head *head)
 {
@@ -50,7 +45,13 @@ static void reap_agents(struct cddpi_head *head)
         agent->has_ended = true;
         head->alive--; /* its input stays open until the reason of its end is known */
         (void)cddpi_relay_read(&agent->out);
-        (void)cddpi_relay_read(&agent->err);
+        if (!agent->is_held) {
+            (void)cddpi_relay_read(&agent->err);
+        }
+        if (head->nodes.link == NULL) {
+            cddpi_head_explain_agent(head, i);
+            continue;
+        }
         head->unexplained++;
         CDDPI_PUBLISH(head->nodes.link, .kind = CDDPI_EVENT_BYE, .node = -1, .number = i,
                       .exit_status = 1);
@@ -79,7 +80,8 @@ static void fill_polls(struct cddpi_head *head, struct pollfd *polls)
 {
     polls[0] = (struct pollfd){head->signal_fd, POLLIN, 0};
     polls[1] = (struct pollfd){head->monitor->lifeline, POLLIN, 0};
-    polls[2] = (struct pollfd){cddpi_node_link_fd(head->nodes.link), POLLIN, 0};
+    polls[2] = (struct pollfd){head->nodes.link != NULL ? cddpi_node_link_fd(head->nodes.link) : -1,
+                               POLLIN, 0};
     for (int i = 0; i < 2; i++) {
         struct cddpi_sink *sink = &head->output->sinks[i];
 
@@ -93,7 +95,7 @@ static void fill_polls(struct cddpi_head *head, struct pollfd *polls)
                        CDDPI_OUTPUT_FULL;
 
         of[0] = (struct pollfd){is_full ? -1 : agent->out.fd, POLLIN, 0};
-        of[1] = (struct pollfd){is_full ? -1 : agent->err.fd, POLLIN, 0};
+        of[1] = (struct pollfd){is_full || agent->is_held ? -1 : agent->err.fd, POLLIN, 0};
         of[2] = (struct pollfd){agent->parcel.bytes > 0 ? agent->input : -1, POLLOUT, 0};
     }
 }
@@ -116,10 +118,19 @@ static void handle_agents(struct cddpi_head *head, const struct pollfd *polls)
     }
 }
 
+static void take_event(struct cddpi_head *head, const struct cddpi_node_event *event)
+{
+    if (head->is_elastic) {
+        cddpi_head_follow(head, event);
+    } else {
+        cddpi_head_take_event(head, event);
+    }
+}
+
 /* Returns false once the monitor is gone or no more events can arrive. */
 static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
 {
-    int64_t next_ns = cddpi_head_next_ns(head);
+    int64_t next_ns = head->is_elastic ? cddpi_head_tend_ns(head) : cddpi_head_next_ns(head);
     int timeout = next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
     struct cddpi_node_event event;
 
@@ -132,7 +143,7 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
             read_signals(head);
         }
         while (polls[2].revents != 0 && cddpi_node_link_next(head->nodes.link, &event)) {
-            cddpi_head_take_event(head, &event);
+            take_event(head, &event);
         }
         for (int i = 0; i < 2; i++) {
             if (polls[3 + i].revents != 0) {
@@ -142,46 +153,24 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
         handle_agents(head, polls);
     }
     reap_agents(head);
-    if (head->alive == 0) {
+    if (head->is_elastic) {
+        cddpi_head_tend(head);
+    } else if (head->alive == 0) {
         cddpi_head_await_last(head);
     }
     if (!cddpi_head_is_overdue(head)) {
-        cddpi_head_await(head);
+        if (!head->is_elastic) {
+            cddpi_head_await(head);
+        }
         return true;
     }
     return head->alive > 0 && cddpi_head_end_agents(head);
 }
 
-static void init_agent(struct cddpi_head *head, int i)
-{
-    struct cddpi_agent *agent = &head->agents[i];
-
-    agent->input = -1;
-    agent->log.fd = -1;
-    agent->out = (struct cddpi_relay){.fd = -1,
-                                      .rank = i,
-                                      .owner = 2 * i,
-                                      .form = CDDPI_RELAY_LINES,
-                                      .output = head->output,
-                                      .secret = &head->secret,
-                                      .sink = head->output->out,
-                                      .log = &agent->log};
-    agent->err = agent->out;
-    agent->err.owner = 2 * i + 1;
-    agent->err.sink = head->output->err;
-    /* so that rank 0's progress line appears at once */
-    agent->err.form = i == 0 ? CDDPI_RELAY_RAW : CDDPI_RELAY_LINES;
-}
-
-/* Serve the store in which the agents meet, and connect to it. */
-static cddp_status open_store(struct cddpi_head *head, char url[CDDPI_URL_BYTES])
+/* Serve the store in which the agents meet. */
+static cddp_status serve(struct cddpi_head *head)
 {
     struct cddpi_job_rendezvous *rendezvous = &head->rendezvous;
-    struct cddpi_node_link_options link = {.store = rendezvous->store,
-                                           .token = rendezvous->token,
-                                           .job = rendezvous->job,
-                                           .self = -1,
-                                           .count = head->hosts.count};
     bool is_alone = true; /* no other machine has to reach the store */
     uint16_t port;
 
@@ -190,44 +179,62 @@ static cddp_status open_store(struct cddpi_head *head, char url[CDDPI_URL_BYTES]
     }
     CDDPI_TRY(
         cddpi_rendezvous_serve(is_alone ? "127.0.0.1" : NULL, 0, head->hosts.count, rendezvous));
+    if (head->is_elastic) {
+        CDDPI_TRY(cddpi_store_server_set(rendezvous->server, CDDPI_PLACE_OUTSIDE_KEY, "1", 1));
+    }
     CDDPI_TRY(cddpi_store_server_set(rendezvous->server, CDDPI_PLACE_JOB_KEY, rendezvous->job,
                                      strlen(rendezvous->job)));
     port = cddpi_store_server_port(rendezvous->server);
     snprintf(rendezvous->store, sizeof rendezvous->store, "tcp://127.0.0.1:%u", port);
     if (is_alone) {
-        snprintf(url, CDDPI_URL_BYTES, "%s", rendezvous->store);
+        snprintf(head->url, sizeof head->url, "%s", rendezvous->store);
     } else {
-        cddpi_address_own(head->options->network_interface, port, url);
+        cddpi_address_own(head->options->network_interface, port, head->url);
     }
     cddpi_secret_init(&head->secret, rendezvous->token);
-    return cddpi_node_link_open(&link, &head->nodes.link);
+    return CDDP_OK;
+}
+
+/* Connect to the own store. */
+static cddp_status open_store(struct cddpi_head *head)
+{
+    const struct cddpi_job_rendezvous *rendezvous = &head->rendezvous;
+    struct cddpi_node_link_options link = {.store = rendezvous->store,
+                                           .token = rendezvous->token,
+                                           .job = rendezvous->job,
+                                           .self = -1,
+                                           .count = head->hosts.count};
+
+    return head->is_elastic ? cddpi_place_open_store(rendezvous->store, rendezvous->token, STORE_MS,
+                                                     &head->client)
+                            : cddpi_node_link_open(&link, &head->nodes.link);
 }
 
 static cddp_status name_nodes(struct cddpi_head *head)
 {
     struct cddpi_nodes *nodes = &head->nodes;
 
-    CDDPI_TRY(cddpi_nodes_init(-1, head->hosts.count, nodes));
+    CDDPI_TRY(
+        cddpi_nodes_init(-1, head->hosts.count + (head->is_elastic ? CDDPI_MAX_JOINS : 0), nodes));
     head->agents = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *head->agents);
     CDDPI_TRY_MEMORY(head->agents != NULL, "no memory for %d hosts", head->hosts.count);
     nodes->members.is_silent = true;
     for (int i = 0; i < head->hosts.count; i++) {
-        (void)cddpi_membership_add(&nodes->members, i, head->hosts.hosts[i].name, 1);
-        init_agent(head, i);
+        if (!head->is_elastic) {
+            (void)cddpi_membership_add(&nodes->members, i, head->hosts.hosts[i].name, 1);
+        }
+        cddpi_head_init_agent(head, i);
     }
     return CDDP_OK;
 }
 
 static cddp_status start_agents(struct cddpi_head *head)
 {
-    char url[CDDPI_URL_BYTES];
-
     CDDPI_TRY(name_nodes(head));
-    CDDPI_TRY(open_store(head, url));
+    CDDPI_TRY(serve(head));
+    CDDPI_TRY(open_store(head));
     for (int i = 0; i < head->hosts.count; i++) {
-        CDDPI_TRY(cddpi_head_words(head, i, url, &head->agents[i].argv));
         CDDPI_TRY(cddpi_head_start(head, i));
-        head->alive++;
     }
     return CDDP_OK;
 }
@@ -242,7 +249,9 @@ static void release_agents(struct cddpi_head *head)
         cddpi_relay_finish(&agent->err);
         cddpi_buffer_fini(&agent->parcel);
         cddpi_head_free_words(agent->argv);
+        cddpi_free(agent->said);
     }
+    cddp_store_close(head->client);
     cddpi_nodes_fini(&head->nodes);
     cddpi_rendezvous_fini(&head->rendezvous);
     cddpi_free(head->agents);
@@ -265,14 +274,16 @@ int cddpi_head_supervise(struct cddpi_head *head)
             (void)cddpi_head_end_agents(head);
         }
     }
-    while (polls != NULL && (head->alive > 0 || head->unexplained > 0) && turn_once(head, polls)) {
+    while (polls != NULL && cddpi_head_goes_on(head) && turn_once(head, polls)) {
     }
     if (polls != NULL) {
-        for (int i = 0; i < head->hosts.count && head->nodes.link != NULL; i++) {
+        bool has_begun = head->nodes.link != NULL || head->client != NULL;
+
+        for (int i = 0; i < head->hosts.count && has_begun; i++) {
             cddpi_relay_finish(&head->agents[i].out);
             cddpi_relay_finish(&head->agents[i].err);
         }
-        exit_status = head->nodes.link != NULL ? cddpi_head_report(head) : 1;
+        exit_status = has_begun ? cddpi_head_report(head) : 1;
     }
     release_agents(head);
     cddpi_free(polls);
@@ -316,8 +327,17 @@ cddp_status cddpi_head_init(struct cddpi_head *head, const struct cddpi_launch_o
 {
     *head = (struct cddpi_head){.options = options, .nodes = {.members = {.self = -1}}};
     cddpi_rendezvous_clear(&head->rendezvous);
-    return options->hosts != NULL ? cddpi_hosts_parse_list(options->hosts, &head->hosts)
-                                  : cddpi_hosts_read(options->hostfile, &head->hosts);
+    CDDPI_TRY(options->hosts != NULL ? cddpi_hosts_parse_list(options->hosts, &head->hosts)
+                                     : cddpi_hosts_read(options->hostfile, &head->hosts));
+    head->is_elastic = options->least > 0;
+    head->least = options->least;
+    head->most = options->nnodes < head->hosts.count ? options->nnodes : head->hosts.count;
+    if (head->least > head->hosts.count) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--nnodes %d:%d: the job needs at least %d hosts, and the list has %d",
+                          options->least, options->nnodes, options->least, head->hosts.count);
+    }
+    return CDDP_OK;
 }
 
 void cddpi_head_fini(struct cddpi_head *head)

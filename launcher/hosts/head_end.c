@@ -11,20 +11,14 @@
 #include <sys/wait.h>
 
 enum {
-    SETTLE_MS = 2000,  /* after one agent failed: others may be about to fail for the same reason */
-    LAST_MS = 5000,    /* after the job's end, and for each step of ending the remaining agents */
-    HURRY_MS = 1000,   /* as LAST_MS, after a second signal */
-    MARGIN_MS = 10000, /* in addition to the grace period */
-    FAILED_MS = 70000, /* after a failure, in addition to the grace period, until the job ends or
-                          restarts: waiting for an unkillable rank and the pause before a restart
-                          take up to 30 s each */
+    SETTLE_MS = 2000, /* after one agent failed: others may be about to fail for the same reason */
+    HURRY_MS = 1000,  /* for a step of ending the remaining agents, after a second signal */
     SAME_REQUEST_NS = 200000000, /* the same limit as in supervisors */
     FIRST_NEWS_MS = 10000, /* after this time, missing hosts are named; once node 0 has arrived, it
                               names them */
     NEWS_MS = 60000,
     LOOK_MS = 500,
-    ANSWER_MS = 2000, /* timeout of our own store */
-    NAMED = 20        /* the most hosts that are named */
+    ANSWER_MS = 2000 /* timeout of our own store */
 };
 
 /* Whether all hosts have arrived and ranks are being started. */
@@ -38,17 +32,14 @@ static int64_t moment_after(int64_t milliseconds)
     return cddpi_deadline_ns((uint32_t)(milliseconds < UINT32_MAX ? milliseconds : UINT32_MAX));
 }
 
-/* End all agents in at most @p milliseconds, or at the deadline that is already set. */
-static void end_within(struct cddpi_head *head, int64_t milliseconds)
+void cddpi_head_end_within(struct cddpi_head *head, int64_t milliseconds)
 {
     int64_t deadline_ns = moment_after(milliseconds);
 
     head->deadline_ns = deadline_ns < head->deadline_ns ? deadline_ns : head->deadline_ns;
 }
 
-/* Give ranks that were asked to end @p milliseconds, and the same time again after each sign that
- * one is still saving. */
-static void wait_patiently(struct cddpi_head *head, int64_t milliseconds)
+void cddpi_head_wait_patiently(struct cddpi_head *head, int64_t milliseconds)
 {
     int64_t patience_ns = moment_after(milliseconds);
 
@@ -58,13 +49,20 @@ static void wait_patiently(struct cddpi_head *head, int64_t milliseconds)
     }
 }
 
+void cddpi_head_extend_patience(struct cddpi_head *head)
+{
+    if (head->patience_ns != INT64_MAX) {
+        head->patience_ns = moment_after(head->patience_ms);
+    }
+}
+
 /* Print which hosts are given up, unless the job has ended or had not begun. */
 static void say_left(struct cddpi_head *head, const char *text)
 {
     for (int i = 0; i < head->hosts.count; i++) {
         if (head->agents[i].pid > 0 && !head->agents[i].has_ended && has_begun(head) &&
             head->nodes.members.end.kind == CDDPI_EVENT_NONE) {
-            cddpi_output_say(head->output, "%s %s", cddpi_node_name(&head->nodes, i), text);
+            cddpi_output_say(head->output, "%s %s", cddpi_head_agent_name(head, i), text);
         }
     }
 }
@@ -91,7 +89,7 @@ bool cddpi_head_end_agents(struct cddpi_head *head)
         return false;
     }
     head->begin_ns = head->news_ns = head->patience_ns = INT64_MAX;
-    head->deadline_ns = moment_after(head->is_hurried ? HURRY_MS : LAST_MS);
+    head->deadline_ns = moment_after(head->is_hurried ? HURRY_MS : CDDPI_HEAD_LAST_MS);
     return true;
 }
 
@@ -112,38 +110,20 @@ void cddpi_head_take_signal(struct cddpi_head *head, int number)
     if (is_ending && head->asked_signal == 0) {
         head->asked_signal = number;
         head->asked_ns = now_ns;
-        wait_patiently(head, head->options->grace_ms * 3 + MARGIN_MS);
+        cddpi_head_wait_patiently(head, head->options->grace_ms * 3 + CDDPI_HEAD_MARGIN_MS);
         if (head->nodes.members.asked_signal == 0) {
             cddpi_output_say(head->output,
                              "SIG%s: stopping all ranks on %d hosts; after %g s, or at a second "
                              "signal, they are killed",
-                             sigabbrev_np(number), head->hosts.count,
+                             sigabbrev_np(number), cddpi_head_count_running(head),
                              (double)head->options->grace_ms * 3 / 1000);
         }
     } else if (is_ending && number != SIGHUP && now_ns - head->asked_ns > SAME_REQUEST_NS) {
         head->is_hurried = true;
-        end_within(head, HURRY_MS);
+        cddpi_head_end_within(head, HURRY_MS);
     }
     CDDPI_PUBLISH(head->nodes.link, .kind = CDDPI_EVENT_SIGNAL, .node = -1, .number = number,
                   .exit_status = 1);
-}
-
-/* Agent @p i ended before the job began. */
-static void lose_beginner(struct cddpi_head *head, int i, const char *text)
-{
-    const struct cddpi_agent *agent = &head->agents[i];
-
-    if (agent->status == 0) {
-        cddpi_output_say(head->output,
-                         "%s did not start: %.200s ended with status 0 without starting cddp-run "
-                         "there (a forced command, a wrapper or a login script that ends?)",
-                         cddpi_node_name(&head->nodes, i), agent->argv[0]);
-    } else if (WIFSIGNALED(agent->status) || WEXITSTATUS(agent->status) > 127 ||
-               !agent->err.has_come) { /* otherwise it has printed why */
-        cddpi_output_say(head->output, "%s did not start: %s", cddpi_node_name(&head->nodes, i),
-                         text);
-    }
-    end_within(head, SETTLE_MS);
 }
 
 /* Agent @p i has ended, and all its earlier events have arrived: decide whether its end was
@@ -162,18 +142,18 @@ static void lose_agent(struct cddpi_head *head, int i)
     if (is_over && agent->status == 0) {
         return; /* as expected */
     }
-    snprintf(text, 512, "%.200s, or cddp-run there, %s %d", agent->argv[0],
-             WIFSIGNALED(agent->status) ? "was killed by signal" : "ended with status",
-             WIFSIGNALED(agent->status) ? WTERMSIG(agent->status) : WEXITSTATUS(agent->status));
+    cddpi_head_word_end(head, i, text, sizeof lost.text);
     if (head->exit_status == 0) {
         head->exit_status = agent->status != 0 ? cddpi_exit_status(agent->status) : 1;
     }
     if (!has_begun(head)) {
-        lose_beginner(head, i, text);
+        cddpi_head_say_unstarted(head, i, text);
+        cddpi_head_end_within(head, SETTLE_MS);
     } else if (!is_over) {
         cddpi_node_link_publish(head->nodes.link, &lost);
-        end_within(head, head->options->grace_ms * 3 + FAILED_MS); /* unless the other nodes react
-                                                                      to the event */
+        cddpi_head_end_within(head,
+                              head->options->grace_ms * 3 + CDDPI_HEAD_FAILED_MS); /* unless the
+                                                                other nodes react to the event */
     } else if (head->nodes.members.end.exit_status == 0) {
         cddpi_output_say(head->output, "%s: %s after the job's end",
                          cddpi_node_name(&head->nodes, i), text);
@@ -194,10 +174,11 @@ static void take_loss(struct cddpi_head *head, const struct cddpi_node_event *ev
         lost += head->nodes.members.list[i].is_lost;
     }
     if (lost == head->hosts.count) {
-        end_within(head, SETTLE_MS); /* there is no host left to wait for */
+        cddpi_head_end_within(head, SETTLE_MS); /* there is no host left to wait for */
     }
-    wait_patiently(head, head->options->grace_ms * (head->nodes.members.asked_signal != 0 ? 3 : 1) +
-                             MARGIN_MS);
+    cddpi_head_wait_patiently(head, head->options->grace_ms *
+                                            (head->nodes.members.asked_signal != 0 ? 3 : 1) +
+                                        CDDPI_HEAD_MARGIN_MS);
 }
 
 void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_event *event)
@@ -234,17 +215,15 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
         break;
     case CDDPI_EVENT_FAILURE:
     case CDDPI_EVENT_FOLLOW:
-        wait_patiently(head, head->options->grace_ms + FAILED_MS);
+        cddpi_head_wait_patiently(head, head->options->grace_ms + CDDPI_HEAD_FAILED_MS);
         break;
     case CDDPI_EVENT_SIGNAL:
         if (sigismember(&head->monitor->ending, event->number) == 1) {
-            wait_patiently(head, head->options->grace_ms * 3 + MARGIN_MS);
+            cddpi_head_wait_patiently(head, head->options->grace_ms * 3 + CDDPI_HEAD_MARGIN_MS);
         }
         break;
     case CDDPI_EVENT_SAVING:
-        if (head->patience_ns != INT64_MAX) {
-            head->patience_ns = moment_after(head->patience_ms);
-        }
+        cddpi_head_extend_patience(head);
         break;
     case CDDPI_EVENT_START:
         cddpi_rendezvous_forget(&head->rendezvous, event->generation);
@@ -252,7 +231,7 @@ void cddpi_head_take_event(struct cddpi_head *head, const struct cddpi_node_even
         head->patience_ns = head->nodes.members.asked_signal == 0 ? INT64_MAX : head->patience_ns;
         break;
     case CDDPI_EVENT_END:
-        end_within(head, LAST_MS);
+        cddpi_head_end_within(head, CDDPI_HEAD_LAST_MS);
         break;
     case CDDPI_EVENT_CUT: /* no host can be reached through the store */
         cddpi_output_say(head->output, "this cddp-run has lost the job's store: %s", event->text);
@@ -290,13 +269,13 @@ static void list_missing(struct cddpi_head *head, char *out, size_t bytes, bool 
         if (status == CDDP_OK && cddp_store_try_get(store, key, &record, NULL) == CDDP_OK) {
             cddp_free(record);
             *out_first_is_there = *out_first_is_there || i == 0;
-        } else if (missing++ < NAMED && used < bytes) {
+        } else if (missing++ < CDDPI_HEAD_NAMED && used < bytes) {
             used += (size_t)snprintf(out + used, bytes - used, "%s%d (%.64s)", used > 0 ? ", " : "",
                                      i, head->hosts.hosts[i].name);
         }
     }
-    if (missing > NAMED && used < bytes) {
-        snprintf(out + used, bytes - used, " and %d more", missing - NAMED);
+    if (missing > CDDPI_HEAD_NAMED && used < bytes) {
+        snprintf(out + used, bytes - used, " and %d more", missing - CDDPI_HEAD_NAMED);
     }
     cddp_store_close(store);
 }
@@ -321,7 +300,7 @@ void cddpi_head_await(struct cddpi_head *head)
     if (is_late && first_is_there && !head->has_waited_longer) {
         head->has_waited_longer = true; /* node 0 has the same deadline, tells all nodes, and lets
                                            them read its answer */
-        head->begin_ns = moment_after(MARGIN_MS);
+        head->begin_ns = moment_after(CDDPI_HEAD_MARGIN_MS);
     } else if (is_late) {
         cddpi_refused_say(&head->refused, refused);
         cddpi_output_say(head->output,
@@ -346,6 +325,7 @@ void cddpi_head_begin_waiting(struct cddpi_head *head)
     head->news_ns = moment_after(FIRST_NEWS_MS);
     head->patience_ns = INT64_MAX;
     head->deadline_ns = INT64_MAX;
+    head->empty_ns = INT64_MAX;
 }
 
 int64_t cddpi_head_next_ns(const struct cddpi_head *head)
@@ -367,28 +347,5 @@ bool cddpi_head_is_overdue(const struct cddpi_head *head)
 
 void cddpi_head_await_last(struct cddpi_head *head)
 {
-    end_within(head, LAST_MS);
-}
-
-int cddpi_head_report(struct cddpi_head *head)
-{
-    const struct cddpi_membership *nodes = &head->nodes.members;
-    const struct cddpi_node_event *failure = nodes->failure.kind != CDDPI_EVENT_NONE
-                                                 ? &nodes->failure
-                                                 : &nodes->follow;
-    bool is_known = nodes->end.kind != CDDPI_EVENT_NONE; /* node 0 has received the results of all
-                                                            nodes */
-    int exit_status = is_known ? nodes->end.exit_status : head->exit_status;
-
-    if (failure->kind != CDDPI_EVENT_NONE) {
-        cddpi_output_say(head->output, "the first to fail was %s: %s",
-                         cddpi_member_name(nodes, failure->node), failure->text);
-        exit_status = failure->kind == CDDPI_EVENT_LOST ? 1
-                      : exit_status != 0                ? exit_status
-                                                        : failure->exit_status;
-    }
-    if (exit_status != 0 || head->exit_status != 0) {
-        return exit_status != 0 ? exit_status : head->exit_status;
-    }
-    return is_known ? 0 : head->asked_signal != 0 ? 128 + head->asked_signal : 1;
+    cddpi_head_end_within(head, CDDPI_HEAD_LAST_MS);
 }

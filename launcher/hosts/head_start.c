@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/child.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/streams.h"
@@ -119,14 +120,20 @@ static void add_own(const struct cddpi_head *head, int i, const char *url, struc
     }
     add_text(words, "%s", self);
     add_text(words, "--agent");
-    add_text(words, "--nnodes=%d", head->hosts.count);
-    add_text(words, "--node-rank=%d", i);
+    if (head->is_elastic) {
+        add_text(words, "--nnodes=%d:%d", head->least, head->most);
+    } else {
+        add_text(words, "--nnodes=%d", head->hosts.count);
+    }
+    add_text(words, "--node-rank=%d", head->agents != NULL ? head->agents[i].node : i);
     add_text(words, "--rdzv=%s", url);
     add_nproc(words, options, &head->hosts.hosts[i]);
     add_option(words, "run-dir", options->run_dir);
     add_option(words, "log-dir", options->log_dir);
     add_option(words, "network-interface", options->network_interface);
-    add_text(words, "--max-restarts=%d", options->max_restarts);
+    if (options->max_restarts >= 0) { /* else without limit */
+        add_text(words, "--max-restarts=%d", options->max_restarts);
+    }
     add_text(words, "--grace=%g", (double)options->grace_ms / 1000);
     add_text(words, "--bind=%s", binds[options->bind]);
     if (timeout_ms > 0) {
@@ -256,7 +263,7 @@ static cddp_status make_parcel(struct cddpi_head *head, int i)
     }
     if (progress != NULL) {
         add_text(&variables, "CDDP_PROGRESS=%s", progress);
-    } else if (i == 0 && head->options->tag != CDDPI_TAG_ALL &&
+    } else if ((i == 0 || head->is_elastic) && head->options->tag != CDDPI_TAG_ALL &&
                cddpi_terminal_redraws(STDERR_FILENO)) {
         add_text(&variables, "CDDP_PROGRESS=tty");
         add_terminal(&variables);
@@ -332,11 +339,10 @@ cddp_status cddpi_head_start(struct cddpi_head *head, int i)
     struct cddpi_agent *agent = &head->agents[i];
     int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
     pid_t parent = getpid();
-    cddp_status status = make_parcel(head, i);
+    cddp_status status = CDDP_OK;
 
-    if (status != CDDP_OK) {
-        return status;
-    }
+    CDDPI_TRY(cddpi_head_words(head, i, head->url, &agent->argv));
+    CDDPI_TRY(make_parcel(head, i));
     for (int k = 0; k < 3; k++) {
         if (pipe2(pipes[k], O_CLOEXEC) != 0) {
             status = cddpi_fail_errno(CDDP_ERR_IO, errno, "making pipes for %s",
@@ -357,6 +363,10 @@ cddp_status cddpi_head_start(struct cddpi_head *head, int i)
     } else {
         setpgid(agent->pid, agent->pid);
         keep_ends(agent, pipes);
+        head->alive++;
+        agent->since_ns = cddpi_now_ns();
+        agent->is_held = head->is_elastic;
+        agent->due_ns = head->is_elastic ? cddpi_deadline_ns(head->timeout_ms) : INT64_MAX;
     }
     close_pipes(pipes);
     return status;
