@@ -81,13 +81,14 @@ static void take_rank_leave(struct member_step *step)
     }
 }
 
-/* The user asks for an event, such as another number of ranks. */
+/* An event is asked for, such as another number of ranks. */
 static void take_wish(struct member_step *step)
 {
     const struct cddpi_node_event *wish = step->event->heard;
     struct cddpi_node_event *event = cddpi_member_publish(step, wish->kind);
 
     event->node = wish->node;
+    event->rank = wish->rank;
     event->number = wish->number;
 }
 

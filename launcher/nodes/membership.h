@@ -131,8 +131,8 @@ enum cddpi_membership_event_kind {
                               and the user knows why */
     CDDPI_MEMBERS_SIGNALLED,   /* signal `number` was sent to this cddp-run */
     CDDPI_MEMBERS_RANK_LEAVES, /* rank `number` of this node was asked to end; all ranks save */
-    CDDPI_MEMBERS_ASKED,       /* the user asks for `heard` (cddp-ctl), which is possible: publish
-                                  it */
+    CDDPI_MEMBERS_ASKED,       /* the user asks for `heard` (cddp-ctl), or a straggler is replaced,
+                                  which is possible: publish it */
     CDDPI_MEMBERS_ORPHANED,    /* the process that started this cddp-run is gone */
     CDDPI_MEMBERS_TIME         /* the deadline may have passed */
 };

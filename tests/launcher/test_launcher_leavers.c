@@ -141,6 +141,26 @@ static void what_a_user_asks_for_happens_on_all_nodes(void **state)
     assert_runs(2, 2, 2, 3);
 }
 
+/* As a straggler is: its process is asked to end, so all ranks know. */
+static void a_rank_is_replaced_without_a_change_of_numbers(void **state)
+{
+    const struct cddpi_node_event size = {
+        .kind = CDDPI_EVENT_SIZE, .node = 0, .rank = 0, .number = 2};
+
+    (void)state;
+    nodes_begin(2, 1, 2);
+    node_feed(&nodes[0],
+              (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_ASKED, .heard = &size});
+    nodes_settle();
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(nodes[i].told.kind, CDDPI_JOB_CHANGED);
+        assert_int_equal(nodes[i].told.number, 0);
+        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_runs(0, 1, 0, 4);
+    assert_runs(1, 1, 2, 4);
+}
+
 static void a_node_may_leave_while_others_are_waited_for(void **state)
 {
     (void)state;
@@ -284,6 +304,7 @@ int main(void)
         cmocka_unit_test(a_rank_leaves_and_all_end_before_the_change_is_heard),
         cmocka_unit_test(a_rank_that_leaves_does_not_keep_a_job_that_ends),
         cmocka_unit_test(what_a_user_asks_for_happens_on_all_nodes),
+        cmocka_unit_test(a_rank_is_replaced_without_a_change_of_numbers),
         cmocka_unit_test(a_node_may_leave_while_others_are_waited_for),
         cmocka_unit_test(a_job_that_is_asked_to_end_as_a_generation_starts_has_its_checkpoint),
         cmocka_unit_test(a_second_signal_to_a_node_that_leaves_reaches_its_ranks_only),

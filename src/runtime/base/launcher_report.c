@@ -117,6 +117,27 @@ void cddpi_launcher_report_leaves(enum cddpi_sender sender)
     }
 }
 
+static size_t most(double number)
+{
+    return number < UINT16_MAX ? (size_t)number : UINT16_MAX;
+}
+
+void cddpi_launcher_report_slow(const struct cddpi_slow_rank *ranks, int count, int64_t measured_ms)
+{
+    char report[CDDPI_REPORT_SLOW_BYTES + CDDPI_REPORT_SLOW_RANKS * CDDPI_REPORT_SLOW_RANK_BYTES] =
+        {CDDPI_REPORT_SLOW};
+    char *at = report + CDDPI_REPORT_SLOW_BYTES;
+
+    put_number(report + 1, (size_t)count);
+    put_number(report + 3, most((double)measured_ms));
+    for (int i = 0; i < count; i++, at += CDDPI_REPORT_SLOW_RANK_BYTES) {
+        put_number(at, (size_t)ranks[i].rank);
+        put_number(at + 2, most(100 * ranks[i].factor));
+        put_number(at + 4, ranks[i].waits_for_data);
+    }
+    tell_all(report, (size_t)(at - report));
+}
+
 void cddpi_launcher_report_folder(const char *path)
 {
     char report[CDDPI_REPORT_BYTES] = {CDDPI_REPORT_FOLDER};

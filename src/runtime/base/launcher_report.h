@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* What asks a rank of cddp-train for a checkpoint, after which the run goes on. A program that does
  * not handle this signal ignores it. */
@@ -34,6 +35,13 @@ enum {
      * launcher sent. */
     CDDPI_REPORT_LEAVES = 'l',
     CDDPI_REPORT_LEAVES_BYTES = 4, /* total length */
+    /* Followed by two numbers: how many ranks follow, at most CDDPI_REPORT_SLOW_RANKS, and how many
+     * milliseconds were measured; then three numbers for each rank: the rank, its time in
+     * hundredths of the median's, and 1 if most of what it takes longer is waiting for data. */
+    CDDPI_REPORT_SLOW = 'p',
+    CDDPI_REPORT_SLOW_BYTES = 5, /* before the ranks */
+    CDDPI_REPORT_SLOW_RANK_BYTES = 6,
+    CDDPI_REPORT_SLOW_RANKS = 64,
     CDDPI_REPORT_BYTES = 4096 /* the most, so that a pipe writes a report in one piece (PIPE_BUF) */
 };
 
@@ -62,6 +70,19 @@ void cddpi_launcher_report_culprit(int rank, int culprit);
 /** Report that this rank, @p rank, is about to write @p text to stderr. Its failure begins at
  *  offset @p named and may be that of other ranks, too. A text that is too long is cut off. */
 void cddpi_launcher_report_failure(int rank, const char *text, size_t named);
+
+/* A rank that takes longer for its steps than the others. */
+struct cddpi_slow_rank {
+    int rank;
+    double factor;       /* its own time for a step, by the median of the ranks' */
+    bool waits_for_data; /* most of what it takes longer is waiting for data */
+};
+
+/** Rank 0: report the @p count ranks, at most CDDPI_REPORT_SLOW_RANKS, that were slow in the last
+ *  @p measured_ms of steps. Each such report is about all ranks: those that are not in it were not
+ *  slow. */
+void cddpi_launcher_report_slow(const struct cddpi_slow_rank *ranks, int count,
+                                int64_t measured_ms);
 
 /* Who has sent a signal to this process. Without a launcher that is known, always others. */
 enum cddpi_sender {
