@@ -169,7 +169,12 @@ static cddp_status sort_words(int argc, char **argv, const char *values[OPTION_C
 
 cddp_status cddpi_launch_options_parse(int argc, char **argv, struct cddpi_launch_options *out)
 {
-    struct cddpi_launch_options options = {.grace_ms = 10000, .nnodes = 1, .node_rank = -1};
+    struct cddpi_launch_options options = {
+        .grace_ms = 10000,
+        .nnodes = 1,
+        .node_rank = -1,
+        .straggler_factor = 2, /* ranks that share cores with others are often late, but not so */
+        .straggler_ms = 60000};
     const char *values[OPTION_COUNT] = {NULL};
     bool after_dashes = false;
     cddp_status status;

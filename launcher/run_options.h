@@ -50,8 +50,11 @@ struct cddpi_launch_options {
     int nnodes;          /* the most; 1 without rdzv or hosts: only this machine */
     int least, most;     /* an elastic job goes on with this many nodes, or (without rdzv) ranks; 0:
                             their number is fixed */
-    int node_rank;       /* -1: assigned by order of arrival */
-    const char *rdzv;    /* where nodes meet: "tcp://...", "file://..."; NULL: one machine */
+    const char *replace_stragglers; /* as given; NULL: stragglers are only named */
+    double straggler_factor;        /* a straggler takes so many times the median's time ... */
+    int64_t straggler_ms;           /* ... for so long */
+    int node_rank;                  /* -1: assigned by order of arrival */
+    const char *rdzv; /* where nodes meet: "tcp://...", "file://..."; NULL: one machine */
     /* What the launcher that started this cddp-run (Slurm, for example) said; owned. NULL: no
      * launcher was asked. */
     struct cddpi_launch_node *launcher;

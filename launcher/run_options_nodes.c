@@ -177,6 +177,42 @@ static cddp_status read_elastic(const char *const values[OPTION_COUNT],
     return CDDP_OK;
 }
 
+/* Read from which time on a rank is a straggler. */
+static cddp_status read_stragglers(const char *const values[OPTION_COUNT],
+                                   struct cddpi_launch_options *options)
+{
+    const char *text = values[OPTION_REPLACE_STRAGGLERS];
+    const char *colon = text != NULL ? strchr(text, ':') : NULL;
+    char first[32];
+    double factor;
+    double seconds;
+
+    if (text == NULL) {
+        return CDDP_OK;
+    }
+    snprintf(first, sizeof first, "%.*s", colon != NULL ? (int)(colon - text) : 0, text);
+    if (colon == NULL || !cddpi_parse_real(first, &factor) ||
+        !cddpi_parse_real(colon + 1, &seconds) || !(factor >= 1.1 && factor <= 100) ||
+        !(seconds >= 1 && seconds <= 86400)) {
+        return cddpi_fail(
+            CDDP_ERR_ARGUMENT,
+            "--replace-stragglers %s: not F:S, such as 1.5:30, with a factor from 1.1 "
+            "to 100 and 1 to 86400 seconds",
+            text);
+    }
+    if (options->least == 0) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "--replace-stragglers %s: the number of ranks of this job is fixed, so "
+                          "none can be replaced: add --elastic MIN:MAX on one machine, or --nnodes "
+                          "MIN:MAX",
+                          text);
+    }
+    options->replace_stragglers = text;
+    options->straggler_factor = factor;
+    options->straggler_ms = (int64_t)(seconds * 1000);
+    return CDDP_OK;
+}
+
 /* Set what the user has not said about an elastic job. */
 static cddp_status complete_elastic(const char *const values[OPTION_COUNT],
                                     struct cddpi_launch_options *options)
@@ -237,6 +273,7 @@ cddp_status cddpi_options_read_nodes(const char *const values[OPTION_COUNT],
     options->rdzv = values[OPTION_RDZV];
     CDDPI_TRY(ask_launcher(values, options));
     CDDPI_TRY(complete_elastic(values, options));
+    CDDPI_TRY(read_stragglers(values, options));
     CDDPI_TRY(read_rdzv(values, options));
     CDDPI_TRY(read_hosts(values, options));
     options->token_file = values[OPTION_TOKEN_FILE];

@@ -16,6 +16,9 @@
     X(ELASTIC, "elastic", 0, "MIN:MAX",                                                            \
       "on one machine: the job goes on without ranks that are lost or leave, while MIN are left. " \
       "Default of --nproc: MAX")                                                                   \
+    X(REPLACE_STRAGGLERS, "replace-stragglers", 0, "F:S",                                          \
+      "with --elastic or --nnodes MIN:MAX: replace a rank that needs F times the median's time "   \
+      "for a step for S seconds, such as 1.5:30. Default: only name it, at 2:60")                  \
     X(RUN_DIR, "run-dir", 0, "DIR", "folder of this run's files; ranks get it as CDDP_RUN_DIR")    \
     X(LOG_DIR, "log-dir", 0, "DIR",                                                                \
       "also append each rank's output to DIR/rank-R.log. Default: RUN_DIR/logs with a "            \

@@ -134,6 +134,7 @@ static void add_own(const struct cddpi_head *head, int i, const char *url, struc
     if (options->max_restarts >= 0) { /* else without limit */
         add_text(words, "--max-restarts=%d", options->max_restarts);
     }
+    add_option(words, "replace-stragglers", options->replace_stragglers);
     add_text(words, "--grace=%g", (double)options->grace_ms / 1000);
     add_text(words, "--bind=%s", binds[options->bind]);
     if (timeout_ms > 0) {

@@ -48,6 +48,9 @@ void cddpi_nodes_limit(struct cddpi_nodes *nodes, const struct cddpi_job *job)
     members->gather_ms = cddpi_place_timeout_ms(options);
     members->least = members->is_alone ? 1 : options->least > 0 ? options->least : options->nnodes;
     members->most = members->is_alone ? 1 : options->nnodes;
+    nodes->slow.factor = options->straggler_factor;
+    nodes->slow.patience_ms = options->straggler_ms;
+    nodes->slow.replaces = options->replace_stragglers != NULL;
     if (members->is_alone && members->is_elastic) {
         members->least_ranks = options->least;
         members->most_ranks = options->most;

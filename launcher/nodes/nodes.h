@@ -10,6 +10,7 @@
 #include "launcher/output/output.h"
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/monitor.h"
+#include "launcher/supervise/slow_ranks.h"
 
 struct cddpi_ctl;
 struct cddpi_supervision;
@@ -33,6 +34,7 @@ struct cddpi_nodes {
     bool is_acting; /* they are being carried out */
     int refusal;    /* exit status of a CDDPI_DO_START that failed; 0: none */
     struct cddpi_node_saves saves;
+    struct cddpi_slow_ranks slow;     /* if rank 0 is here */
     struct cddpi_ctl *ctl;            /* serves cddp-ctl; NULL: not on this node */
     bool is_due;                      /* the ranks of the next generation are to be started */
     bool is_hearing;                  /* one machine: what was published is being heard */

@@ -54,6 +54,11 @@ static void print_elastic(const struct cddpi_launch_options *options)
     } else {
         printf("at most %d times\n", options->max_restarts);
     }
+    if (options->replace_stragglers != NULL) {
+        printf("stragglers: a rank is replaced if it needs %g times the median's time for a step "
+               "for %g s\n",
+               options->straggler_factor, (double)options->straggler_ms / 1000);
+    }
 }
 
 int cddpi_dry_run_print(const struct cddpi_job *job)

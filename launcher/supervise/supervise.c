@@ -6,6 +6,7 @@
 #include "launcher/ctl/ctl.h"
 #include "launcher/nodes/nodes.h"
 #include "launcher/supervise/monitor.h"
+#include "launcher/supervise/replace_rank.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -53,6 +54,11 @@ static size_t report_length(const struct cddpi_supervision *run)
         return run->report_bytes < CDDPI_REPORT_FAILURE_BYTES
                    ? CDDPI_REPORT_FAILURE_BYTES
                    : CDDPI_REPORT_FAILURE_BYTES + (size_t)number_at(run, 5);
+    case CDDPI_REPORT_SLOW:
+        return run->report_bytes < CDDPI_REPORT_SLOW_BYTES
+                   ? CDDPI_REPORT_SLOW_BYTES
+                   : CDDPI_REPORT_SLOW_BYTES +
+                         (size_t)number_at(run, 1) * CDDPI_REPORT_SLOW_RANK_BYTES;
     case CDDPI_REPORT_FOLDER:
         return run->report_bytes < CDDPI_REPORT_FOLDER_BYTES
                    ? CDDPI_REPORT_FOLDER_BYTES
@@ -107,6 +113,10 @@ static void take_report(struct cddpi_supervision *run)
         CDDPI_FEED(run, .kind = CDDPI_JOB_SAVED);
     }
     take_report_of_run(run);
+    if (run->report[0] == CDDPI_REPORT_SLOW) {
+        cddpi_supervision_take_slow(run);
+        return;
+    }
     if (cddpi_supervision_worker(run, rank) == NULL) {
         return;
     }
@@ -465,6 +475,7 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
                                     .state.outcome.exit_status = 1};
 
     cddpi_memory_kills(&run.kills);
+    cddpi_slow_ranks_begin(&job->nodes->slow);
     if (prepare_generation(&run)) {
         cddpi_supervision_start(&run);
         job->nodes->run = &run;
