@@ -17,6 +17,8 @@ struct cddpi_interval {
     uint64_t skipped;                /* steps */
     int64_t data_ns, forward_ns, backward_ns, optimizer_ns;
     int64_t exposed_ns; /* waiting for reducers in steps, and for other stages of a pipeline */
+    int64_t norm_ns; /* waiting for other ranks' parts of the gradient's norm; in optimizer_ns, too
+                      */
     int64_t step_ns;
     uint64_t steps;
     uint64_t whole;    /* steps measured as a whole, without forward, backward ... */
