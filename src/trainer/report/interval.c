@@ -17,6 +17,7 @@ enum {
     TRANSFER,
     OPTIMIZER,
     STEP,
+    COMPARES,
     SUMS
 };
 
@@ -48,6 +49,7 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     sums[TRANSFER] = (double)(int64_t)(stats.total_transfer_ns - interval->transfer_before_ns);
     sums[OPTIMIZER] = (double)interval->optimizer_ns;
     sums[STEP] = (double)interval->step_ns;
+    sums[COMPARES] = interval->compares;
     CDDPI_TRY(cddp_all_reduce(group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL));
     CDDPI_TRY(cddpi_interval_add_ranks(group, &interval->loss_sum));
     scale = 1e-6 / ((double)interval->steps * cddp_group_world_size(group));
@@ -71,6 +73,7 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
         .optimizer_ms = sums[OPTIMIZER] * parts,
         .skipped_steps = interval->skipped,
         .replayed_steps = interval->replayed,
+        .compares = sums[COMPARES] > 0,
     };
     *interval = (struct cddpi_interval){.peer_wait_before_ns = stats.total_peer_wait_ns,
                                         .transfer_before_ns = stats.total_transfer_ns};

@@ -202,6 +202,7 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi
     }
     status = trainer->engine->update(trainer, step, &norm);
     interval->steps++;
+    trainer->records.pace.samples += step->predictions;
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;
     ended = cddpi_moment_now(trainer);

@@ -13,6 +13,7 @@
 #include "report/arrivals.h"
 #include "report/interval.h"
 #include "report/metrics.h"
+#include "report/rank_pace.h"
 #include "report/report_progress.h"
 #include "report/sample_log.h"
 #include "train/config/config.h"
@@ -109,6 +110,7 @@ struct cddpi_trainer_records {
     int64_t began_ns;                    /* when this process began */
     double peak_flops;                   /* of all ranks' devices together; 0: unknown */
     struct cddpi_interval interval;      /* measurements since the last line of metrics */
+    struct cddpi_rank_pace pace;         /* of this rank since ranks compared theirs */
     struct cddpi_metrics *metrics;       /* rank 0 */
     struct cddpi_progress progress;      /* printed on rank 0 only */
     struct cddpi_sample_log *sample_log; /* NULL: not configured */

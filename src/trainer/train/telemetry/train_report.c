@@ -13,6 +13,7 @@
 #include "train/batch_sizes.h"
 #include "train/engines/engine.h"
 #include "train/telemetry/mfu.h"
+#include "train/telemetry/pace_report.h"
 #include "train/telemetry/summary.h"
 
 #include <string.h>
@@ -259,6 +260,20 @@ static void show_progress(struct cddpi_trainer *trainer, const struct cddpi_inte
     cddpi_progress_step(&trainer->records.progress, &state);
 }
 
+/* Add the slowest rank to @p line, on rank 0. */
+static cddp_status report_pace(struct cddpi_trainer *trainer, struct cddpi_report_line *line)
+{
+    struct cddpi_pace_result result;
+
+    CDDPI_TRY(cddpi_pace_compare(trainer, &result));
+    if (result.slowest >= 0) {
+        cddpi_report_line_put(line, "slowest_rank", result.slowest);
+        cddpi_report_line_put(line, "slowest_rank_ms", result.slowest_ms);
+        cddpi_report_line_put(line, "median_rank_ms", result.median_ms);
+    }
+    return CDDP_OK;
+}
+
 cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
 {
     struct cddpi_report_line line = {.count = 0};
@@ -266,6 +281,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     double work = 0; /* multiplications of a sample's forward in this rank's part of the model */
     double samples_per_s, mfu;
 
+    cddpi_pace_note(trainer);
     CDDPI_TRY(
         cddpi_interval_close(&trainer->records.interval, trainer->group, trainer->ddp, &means));
     samples_per_s = means.predictions_per_s / trainer->models.predictions;
@@ -303,6 +319,9 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
         cddpi_report_line_put(&line, "skipped_steps", (double)means.skipped_steps);
     }
     cddpi_report_line_put(&line, "peak_rss_mib", peak_rss_mib());
+    if (means.compares) {
+        CDDPI_TRY(report_pace(trainer, &line));
+    }
     if (trainer->rank == 0) {
         (void)cddpi_trainer_keep_run_dir(trainer); /* it has warned about its failure */
     }

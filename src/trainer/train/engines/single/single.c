@@ -3,6 +3,7 @@
 #include "train/engines/single/single.h"
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/streams.h"
 #include "nn/weights/weights.h"
@@ -96,6 +97,16 @@ cddp_status cddpi_single_update(struct cddpi_trainer *trainer, const struct cddp
     return cddpi_trainer_update(trainer, step, true, out_norm);
 }
 
+cddp_status cddpi_single_add_parts(struct cddpi_trainer *trainer, cddp_group *group,
+                                   struct cddpi_exact_sum *sum)
+{
+    int64_t begun_ns = cddpi_now_ns();
+    cddp_status status = cddpi_interval_add_ranks(group, sum);
+
+    trainer->records.interval.norm_ns += cddpi_now_ns() - begun_ns;
+    return status;
+}
+
 cddp_status cddpi_single_square_sum(struct cddpi_trainer *trainer,
                                     const struct cddpi_exact_sum *known, double *out)
 {
@@ -107,7 +118,7 @@ cddp_status cddpi_single_square_sum(struct cddpi_trainer *trainer,
         cddpi_optim_add_squares(trainer->step.optim, trainer->step.grads, &sum);
     }
     if (trainer->config->ddp.shard_optimizer) {
-        CDDPI_TRY(cddpi_interval_add_ranks(trainer->group, &sum));
+        CDDPI_TRY(cddpi_single_add_parts(trainer, trainer->group, &sum));
     }
     *out = cddpi_exact_value(&sum);
     return CDDP_OK;

@@ -27,6 +27,9 @@ CDDP_CHECKED cddp_status cddpi_single_update(struct cddpi_trainer *trainer,
                                              const struct cddpi_train_step *step, double *out_norm);
 CDDP_CHECKED cddp_status cddpi_single_square_sum(struct cddpi_trainer *trainer,
                                                  const struct cddpi_exact_sum *known, double *out);
+/** Add up the parts of the gradient's squares that the ranks of @p group have. Collective. */
+CDDP_CHECKED cddp_status cddpi_single_add_parts(struct cddpi_trainer *trainer, cddp_group *group,
+                                                struct cddpi_exact_sum *sum);
 CDDP_CHECKED cddp_status cddpi_single_take_result(struct cddpi_trainer *trainer, uint64_t step,
                                                   struct cddpi_loss_result *out);
 CDDP_CHECKED cddp_status cddpi_single_evaluate(struct cddpi_trainer *trainer,

@@ -25,8 +25,8 @@ cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer,
     }
     cddpi_optim_add_squares(trainer->step.optim, grads, &sum);
     cddpi_free(grads);
-    CDDPI_TRY(cddpi_interval_add_ranks(
-        trainer->config->ddp.shard_optimizer ? trainer->group : stages->group, &sum));
+    CDDPI_TRY(cddpi_single_add_parts(
+        trainer, trainer->config->ddp.shard_optimizer ? trainer->group : stages->group, &sum));
     *out = cddpi_exact_value(&sum);
     return CDDP_OK;
 }
