@@ -82,6 +82,7 @@ static void begin_answer(struct cddpi_ctl *ctl, bool is_done)
     snprintf(answer->job, sizeof answer->job, "%s", job->rendezvous.job);
     snprintf(answer->reason, sizeof answer->reason, "%s", ctl->reason);
     cddpi_ctl_describe(&ctl->nodes->members, cddpi_now_ns(), answer);
+    cddpi_ctl_describe_slow(&ctl->nodes->slow, answer);
     if (answer->is_alone && answer->count == 1) { /* one machine has no name among nodes */
         (void)gethostname(answer->rows[0].host, sizeof answer->rows[0].host - 1);
     }

@@ -6,6 +6,7 @@
 #define REQUEST struct cddpi_ctl_request
 #define ANSWER struct cddpi_ctl_answer
 #define ROW struct cddpi_ctl_row
+#define STRAGGLER struct cddpi_ctl_straggler
 
 enum { NODES = CDDPI_MAX_NODES + CDDPI_MAX_JOINS };
 
@@ -23,6 +24,13 @@ static const struct cddpi_field row_members[] = {
     CDDPI_TEXT(ROW, host),
     {.type = CDDPI_FIELD_END}};
 
+static const struct cddpi_field straggler_members[] = {
+    CDDPI_NUMBER(STRAGGLER, rank, 0, CDDPI_MAX_WORLD_SIZE),
+    CDDPI_NUMBER(STRAGGLER, percent, 0, UINT16_MAX),
+    CDDPI_NUMBER(STRAGGLER, seconds, 0, INT64_MAX),
+    CDDPI_NUMBER(STRAGGLER, waits_for_data, 0, 1),
+    {.type = CDDPI_FIELD_END}};
+
 CDDPI_MESSAGE_FORM(
     cddpi_ctl_answer_form, CTL_ANSWER, ANSWER, CDDPI_CTL_ANSWER_BYTES,
     CDDPI_NUMBER(ANSWER, is_done, 0, 1), CDDPI_NUMBER(ANSWER, is_over, 0, 1),
@@ -38,4 +46,5 @@ CDDPI_MESSAGE_FORM(
     CDDPI_NUMBER(ANSWER, saves, 0, INT32_MAX), CDDPI_NUMBER(ANSWER, unsaved, 0, INT32_MAX),
     CDDPI_NUMBER(ANSWER, least, 0, CDDPI_MAX_WORLD_SIZE),
     CDDPI_NUMBER(ANSWER, most, 0, CDDPI_MAX_WORLD_SIZE), CDDPI_NUMBER(ANSWER, left_out, 0, NODES),
-    CDDPI_ROWS(ANSWER, rows, count, row_members));
+    CDDPI_ROWS(ANSWER, rows, count, row_members),
+    CDDPI_ROWS(ANSWER, stragglers, straggler_count, straggler_members));

@@ -43,7 +43,16 @@ struct cddpi_ctl_row {
     char host[64];
 };
 
+/* A rank that is slower than the others, and has been for long enough. */
+struct cddpi_ctl_straggler {
+    int rank;
+    int percent; /* its own time for a step, of the median's */
+    int64_t seconds;
+    bool waits_for_data; /* that makes it slow, rather than what it computes */
+};
+
 enum {
+    CDDPI_CTL_STRAGGLERS = 16, /* of which an answer tells, at most */
     CDDPI_CTL_ROWS = 1024,
     CDDPI_CTL_TEXT_BYTES = 1024,
     CDDPI_CTL_REQUEST_BYTES = 512,      /* of a request's message, at most */
@@ -74,6 +83,8 @@ struct cddpi_ctl_answer {
     int left_out;       /* nodes that are not listed */
     int count;
     struct cddpi_ctl_row rows[CDDPI_CTL_ROWS];
+    int straggler_count;
+    struct cddpi_ctl_straggler stragglers[CDDPI_CTL_STRAGGLERS];
 };
 
 extern const struct cddpi_message_form cddpi_ctl_answer_form;

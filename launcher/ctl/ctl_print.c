@@ -69,6 +69,22 @@ static void print_members(const struct cddpi_ctl_answer *answer, FILE *to)
     }
 }
 
+/* What makes a straggler slow. */
+static const char *cause_of(const struct cddpi_ctl_straggler *straggler)
+{
+    return straggler->waits_for_data ? "data" : "compute";
+}
+
+static void print_stragglers(const struct cddpi_ctl_answer *answer, FILE *to)
+{
+    for (int i = 0; i < answer->straggler_count; i++) {
+        const struct cddpi_ctl_straggler *each = &answer->stragglers[i];
+
+        fprintf(to, "  straggler: rank %d, %.1f times the median's time for %lld s (%s)\n",
+                each->rank, each->percent / 100.0, (long long)each->seconds, cause_of(each));
+    }
+}
+
 static void print_job(const struct cddpi_ctl_answer *answer, FILE *to)
 {
     cddpi_say(to, "job %s  pid %lld\n", answer->job, (long long)answer->pid);
@@ -89,6 +105,7 @@ static void print_job(const struct cddpi_ctl_answer *answer, FILE *to)
         cddpi_say(to, "  now: %s\n", answer->ending);
     }
     print_members(answer, to);
+    print_stragglers(answer, to);
     fprintf(to, "restarts made: %d", answer->restarts);
     if (answer->max_restarts >= 0) {
         fprintf(to, " of %d", answer->max_restarts);
@@ -195,6 +212,9 @@ void cddpi_ctl_print_line(const struct cddpi_ctl_answer *answer, const struct cd
     if (answer->ending[0] != '\0') {
         cddpi_say(to, "  %s", answer->ending);
     }
+    for (int i = 0; i < answer->straggler_count; i++) {
+        fprintf(to, "%s %d", i == 0 ? "  stragglers: rank" : ",", answer->stragglers[i].rank);
+    }
     fputc('\n', to);
 }
 
@@ -222,19 +242,35 @@ static json_t *list_members(const struct cddpi_ctl_answer *answer)
     return list;
 }
 
+static json_t *list_stragglers(const struct cddpi_ctl_answer *answer)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < answer->straggler_count; i++) {
+        const struct cddpi_ctl_straggler *each = &answer->stragglers[i];
+
+        (void)json_array_append_new(list,
+                                    json_pack("{s:i, s:f, s:I, s:s}", "rank", each->rank, "factor",
+                                              each->percent / 100.0, "seconds",
+                                              (json_int_t)each->seconds, "cause", cause_of(each)));
+    }
+    return list;
+}
+
 bool cddpi_ctl_print_json(const struct cddpi_ctl_answer *answer, const struct cddpi_ctl_run *run,
                           FILE *to)
 {
     json_t *metrics = run->line != NULL ? json_incref(run->line) : json_null();
     json_t *status = json_pack(
-        "{s:o, s:I, s:i, s:o, s:o, s:I, s:i, s:i, s:i, s:i, s:b, s:i, s:i, s:o, s:i, s:o, s:o}",
+        "{s:o, s:I, s:i, s:o, s:o, s:I, s:i, s:i, s:i, s:i, s:b, s:i, s:i, s:o, s:i, s:o, s:o, "
+        "s:o}",
         "job", text_of(answer->job), "pid", (json_int_t)answer->pid, "generation",
         answer->generation, "reason", text_of(answer->reason), "ending", text_of(answer->ending),
         "seconds", (json_int_t)answer->seconds, "world_size", answer->world_size, "nodes",
         answer->nodes, "restarts", answer->restarts, "max_restarts", answer->max_restarts,
         "elastic", answer->is_elastic, "least", answer->least, "most", answer->most, "members",
-        list_members(answer), "left_out", answer->left_out, "checkpoint", text_of(run->checkpoint),
-        "metrics", metrics);
+        list_members(answer), "left_out", answer->left_out, "stragglers", list_stragglers(answer),
+        "checkpoint", text_of(run->checkpoint), "metrics", metrics);
     bool is_done = status != NULL &&
                    json_dumpf(status, to, JSON_INDENT(1) | JSON_ENSURE_ASCII) == 0;
 

@@ -325,6 +325,21 @@ void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
     list_members(members, false, out);
 }
 
+void cddpi_ctl_describe_slow(const struct cddpi_slow_ranks *slow, struct cddpi_ctl_answer *out)
+{
+    for (int i = 0; i < slow->count && out->straggler_count < CDDPI_CTL_STRAGGLERS; i++) {
+        const struct cddpi_followed_rank *each = &slow->list[i];
+
+        if (each->is_straggler) {
+            out->stragglers[out->straggler_count++] = (struct cddpi_ctl_straggler){
+                .rank = each->last.rank,
+                .percent = (int)(each->last.factor * 100 + 0.5),
+                .seconds = each->slow_ms / 1000,
+                .waits_for_data = each->last.waits_for_data};
+        }
+    }
+}
+
 bool cddpi_ctl_members_of(const struct cddpi_ctl_answer *answer, struct cddpi_membership *out,
                           struct cddpi_job_member list[CDDPI_CTL_ROWS])
 {

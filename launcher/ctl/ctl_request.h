@@ -5,6 +5,7 @@
 
 #include "launcher/ctl/ctl_message.h"
 #include "launcher/nodes/membership.h"
+#include "launcher/supervise/slow_ranks.h"
 
 /** What @p request asks the members of the job for.
  *  @param trains     The ranks are cddp-train, which can write a checkpoint on the way.
@@ -29,6 +30,9 @@ bool cddpi_ctl_has_happened(const struct cddpi_membership *members,
 /** Put what @p members says into @p out, of which the caller sets the rest. */
 void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
                         struct cddpi_ctl_answer *out);
+
+/** Add the stragglers to @p out, which has none. */
+void cddpi_ctl_describe_slow(const struct cddpi_slow_ranks *slow, struct cddpi_ctl_answer *out);
 
 /** The members that @p answer tells of, for the functions above.
  *  @param list  Becomes the list of @p out. */

@@ -221,6 +221,28 @@ static void the_status_lists_who_is_there_first(void **state)
     assert_int_equal(answer.most, 3);
 }
 
+static void the_status_lists_ranks_that_are_stragglers(void **state)
+{
+    static struct cddpi_ctl_answer answer;
+    static struct cddpi_slow_ranks slow;
+
+    (void)state;
+    slow.list[0] = (struct cddpi_followed_rank){.last = {.rank = 5, .factor = 3}};
+    slow.count = CDDPI_REPORT_SLOW_RANKS;
+    for (int i = 1; i < slow.count; i++) { /* more than the answer has room for */
+        slow.list[i] = (struct cddpi_followed_rank){
+            .last = {.rank = i, .factor = 2.5, .waits_for_data = true},
+            .slow_ms = 61500,
+            .is_straggler = true};
+    }
+    cddpi_ctl_describe_slow(&slow, &answer);
+    assert_int_equal(answer.straggler_count, CDDPI_CTL_STRAGGLERS);
+    assert_int_equal(answer.stragglers[0].rank, 1);
+    assert_int_equal(answer.stragglers[0].percent, 250);
+    assert_int_equal(answer.stragglers[0].seconds, 61);
+    assert_true(answer.stragglers[0].waits_for_data);
+}
+
 static void the_largest_status_can_be_sent(void **state)
 {
     static struct cddpi_ctl_answer answer;
@@ -234,6 +256,10 @@ static void the_largest_status_can_be_sent(void **state)
     memset(answer.job, 'j', sizeof answer.job - 1);
     for (int i = 0; i < CDDPI_CTL_ROWS; i++) {
         memset(answer.rows[i].host, 'h', sizeof answer.rows[i].host - 1);
+    }
+    answer.straggler_count = CDDPI_CTL_STRAGGLERS;
+    for (int i = 0; i < CDDPI_CTL_STRAGGLERS; i++) {
+        answer.stragglers[i] = (struct cddpi_ctl_straggler){.percent = UINT16_MAX};
     }
     assert_int_equal(cddpi_message_encode(&cddpi_ctl_answer_form, &answer, &message), CDDP_OK);
     cddpi_buffer_fini(&message);
@@ -249,6 +275,7 @@ int main(void)
         cmocka_unit_test(fixed_and_ending_jobs_keep_their_members),
         cmocka_unit_test(who_waits_hears_of_the_next_generation),
         cmocka_unit_test(the_status_lists_who_is_there_first),
+        cmocka_unit_test(the_status_lists_ranks_that_are_stragglers),
         cmocka_unit_test(the_largest_status_can_be_sent),
     };
 
