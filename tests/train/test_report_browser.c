@@ -69,13 +69,13 @@ static const char odd[] =
 /* A job that goes on with other numbers of ranks, and then by hand under an earlier version. */
 static const char generations[] =
     "{\"kind\":\"run\",\"step\":0,\"world_size\":3,\"generation\":0}\n"
-    "{\"step\":10,\"loss\":2}\n"
+    "{\"step\":10,\"loss\":2,\"slowest_rank_ms\":5,\"median_rank_ms\":3}\n"
     "{\"kind\":\"run\",\"step\":50,\"world_size\":2,\"generation\":1,"
     "\"reason\":\"rank 1 leaves <b>\\u0001\"}\n"
     "{\"kind\":\"run\",\"step\":100,\"world_size\":3,\"generation\":2,\"reason\":7}\n"
     "{\"kind\":\"run\",\"step\":120,\"world_size\":-1,\"generation\":2}\n"
     "{\"kind\":\"run\",\"step\":150,\"world_size\":1}\n"
-    "{\"step\":200,\"loss\":1}\n";
+    "{\"step\":200,\"loss\":1,\"slowest_rank_ms\":9,\"median_rank_ms\":3}\n";
 
 enum { FIRST, SECOND, THIRD, EVIL, LONG, ODD, TEXT, IMAGES, SLOW, FAST, CHANGING, RUNS };
 

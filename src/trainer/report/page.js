@@ -123,8 +123,8 @@ function ticksOf(low, high, most, least = 0) {
   return Array.from({length: most + 1}, (_, i) => (first + i) * step).filter((tick) => tick <= high);
 }
 
-// `second` is a column that is drawn dashed. `zero`: y begins at 0. `clip`: a few large values, such as that of the first
-// step, are cut off, so that the others can be told apart.
+// `second` is a column that is drawn dashed. `names`: of both, if they are not the test and the training. `zero`: y begins at
+// 0. `clip`: a few large values, such as that of the first step, are cut off, so that the others can be told apart.
 const CHARTS = [
   {title: 'loss', column: 'eval_loss', second: 'loss'},
   {title: 'accuracy', column: 'eval_accuracy', second: 'accuracy'},
@@ -133,6 +133,8 @@ const CHARTS = [
     : {title: 'throughput', unit: 'samples per second', column: 'samples_per_s', zero: true},
   {title: 'exposed communication', unit: 'ms per step', column: 'exposed_comm_ms', zero: true, clip: true},
   {title: 'time of a step', unit: 'ms', column: 'step_ms', zero: true, clip: true},
+  {title: 'own time of a rank', unit: 'ms of a step, without waiting for others', column: 'slowest_rank_ms', second: 'median_rank_ms',
+    names: ['slowest rank', 'median'], zero: true, clip: true},
   {title: 'peak memory of rank 0', unit: 'MiB', column: 'peak_rss_mib', zero: true},
   {title: 'learning rate', column: 'lr', zero: true},
   {title: 'norm of the gradient', column: 'grad_norm', zero: true},
@@ -172,11 +174,11 @@ function putGenerations(card) {
   return generations.length > 0;
 }
 
-function curvesOf({column, second}) {
+function curvesOf({column, second, names: [first, other] = [heldBack, 'training']}) {
   return runs.flatMap((run, index) => [
-    {name: second && one ? heldBack : run.name, key: one ? heldBack : run.name, group: index, dashed: false,
+    {name: second && one ? first : run.name, key: one ? first : run.name, group: index, dashed: false,
       data: run.metrics[column]},
-    {name: one ? 'training' : `${run.name}, training`, key: one ? 'training' : run.name, group: one ? 1 : index, dashed: true,
+    {name: one ? other : `${run.name}, ${other}`, key: one ? other : run.name, group: one ? 1 : index, dashed: true,
       data: run.metrics[second]},
   ]).filter(({data}) => data?.x.length > 0);
 }

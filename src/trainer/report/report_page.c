@@ -43,6 +43,8 @@ static const char *const columns[] = {
     "tokens_per_s",
     "peer_wait_ms",
     "loss_g",
+    "slowest_rank_ms",
+    "median_rank_ms",
 };
 enum { STEP, COLUMNS = sizeof columns / sizeof columns[0] };
 
