@@ -34,26 +34,26 @@ static double reference_decode16(uint16_t bits, int fraction_bits, int bias)
     return bits & 0x8000 ? -size : size;
 }
 
-/* @p value must be representable in the format. */
+/* @p value must be representable in the format. What bits mean grows with them, up to infinity, so
+ * that its own are found by halving. */
 static uint16_t reference_encode16(double value, int fraction_bits, int bias)
 {
     uint16_t sign = signbit(value) ? 0x8000 : 0;
+    int low = 0;
+    int high = (2 * bias + 1) << fraction_bits;
 
-    for (int bits = 0; bits < 0x8000; bits++) { /* slow but certain: try all */
-        int exponent = bits >> fraction_bits;
-        int low = exponent << fraction_bits;
+    while (low < high) {
+        int middle = (low + high) / 2;
 
-        if (bits == low && exponent < 2 * bias + 1 &&
-            reference_decode16((uint16_t)(low + (1 << fraction_bits) - 1), fraction_bits, bias) <
-                fabs(value)) {
-            bits = low + (1 << fraction_bits) - 1; /* skip this binade */
-            continue;
-        }
-        if (reference_decode16((uint16_t)bits, fraction_bits, bias) == fabs(value)) {
-            return (uint16_t)(sign | bits);
+        if (reference_decode16((uint16_t)middle, fraction_bits, bias) < fabs(value)) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
-    return 0x7fff;
+    return reference_decode16((uint16_t)low, fraction_bits, bias) == fabs(value)
+               ? (uint16_t)(sign | low)
+               : 0x7fff;
 }
 
 double reference_load(const void *data, cddp_type type)
