@@ -21,12 +21,12 @@ struct scene {
 };
 
 /* How many samples a rank has in a step; the last one has none in the second. */
-static int weight_of(const struct scene *scene, int rank, int step)
+PURE static int weight_of(const struct scene *scene, int rank, int step)
 {
     return !scene->weighted ? -1 : rank == 0 || step != 1 ? 1 + rank * step : 0;
 }
 
-static double updated(double param, double mean, cddp_type type)
+PURE static double updated(double param, double mean, cddp_type type)
 {
     return type == CDDP_F64 ? param - 0.125 * mean : (float)param - 0.125f * (float)mean;
 }
@@ -55,8 +55,8 @@ static void update_spans(cddp_ddp *ddp, const struct model *model, int rank)
 }
 
 /* As groups make it: factors in float32, then the tree. */
-static double mean_of(const struct scene *scene, double *values, int world_size, int step,
-                      cddp_type type)
+PURE static double mean_of(const struct scene *scene, double *values, int world_size, int step,
+                           cddp_type type)
 {
     double total = 0;
     bool equal = true;
@@ -80,21 +80,17 @@ static double mean_of(const struct scene *scene, double *values, int world_size,
 }
 
 /* What element i of parameter p is after @p steps updates, each with the mean over ranks. */
-static double expected(const struct scene *scene, const struct model *model, int world_size,
-                       int steps, size_t p, size_t i)
+PURE static double expected(const struct scene *scene, const struct model *model, int world_size,
+                            int steps, size_t p, size_t i)
 {
     cddp_type type = model->params[p].type;
-    double cell = 0;
-    double param;
+    double param = stored(noise(99, 0, (unsigned)p, (unsigned)i), type); /* rank 0's */
 
-    put(&cell, type, 0, noise(99, 0, (unsigned)p, (unsigned)i)); /* rank 0's */
-    param = get(&cell, type, 0);
     for (int step = 0; step < steps && model->params[p].flags == 0; step++) {
-        double values[RANKS_MOST] = {0};
+        double values[RANKS_MOST];
 
         for (int rank = 0; rank < world_size; rank++) {
-            put(&cell, type, 0, gradient(rank, step, p, i));
-            values[rank] = get(&cell, type, 0);
+            values[rank] = stored(gradient(rank, step, p, i), type);
         }
         param = updated(param, mean_of(scene, values, world_size, step, type), type);
     }
@@ -105,8 +101,10 @@ static int params_are(cddp_ddp *ddp, const struct scene *scene, const struct mod
                       int world_size, int steps)
 {
     for (size_t p = 0; p < model->count; p++) {
+        const void *param = cddp_ddp_param(ddp, p);
+
         for (size_t i = 0; i < model->elements[p]; i++) {
-            double is = get(cddp_ddp_param(ddp, p), model->params[p].type, i);
+            double is = get(param, model->params[p].type, i);
 
             if (is != expected(scene, model, world_size, steps, p, i)) {
                 fprintf(stderr, "step %d, parameter %zu, element %zu: %.17g, not %.17g\n", steps, p,

@@ -83,7 +83,7 @@ int same_text_everywhere(cddp_group *group, const char *text)
     return same;
 }
 
-float noise(unsigned a, unsigned b, unsigned c, unsigned d)
+PURE float noise(unsigned a, unsigned b, unsigned c, unsigned d)
 {
     uint64_t x = a * 0x9E3779B97F4A7C15u + b * 0xBF58476D1CE4E5B9u + c * 0x94D049BB133111EBu + d;
 
@@ -96,7 +96,7 @@ float noise(unsigned a, unsigned b, unsigned c, unsigned d)
 }
 
 /* @p x rounded to nearest even with @p bits bits of mantissa and no exponent below @p low. */
-static float round_to(float x, int bits, int low)
+PURE static float round_to(float x, int bits, int low)
 {
     int exponent;
 
@@ -105,17 +105,17 @@ static float round_to(float x, int bits, int low)
     return (float)ldexp(rint(ldexp(x, -exponent)), exponent);
 }
 
-float round_bf16(float x)
+PURE float round_bf16(float x)
 {
     return round_to(x, 8, -133);
 }
 
-float round_f16(float x)
+PURE float round_f16(float x)
 {
     return round_to(x, 11, -24);
 }
 
-double tree_sum(double *values, int count, int is_f32)
+PURE double tree_sum(double *values, int count, int is_f32)
 {
     for (; count > 1; count = (count + 1) / 2) {
         for (int i = 0; i < count; i += 2) {
@@ -127,7 +127,7 @@ double tree_sum(double *values, int count, int is_f32)
     return values[0];
 }
 
-double tree_mean(double *values, int world_size, cddp_type type)
+PURE double tree_mean(double *values, int world_size, cddp_type type)
 {
     double sum = tree_sum(values, world_size, type != CDDP_F64);
     float narrow;
@@ -225,36 +225,48 @@ void make_model(struct model *model, int rank, enum memory memory, size_t count,
     }
 }
 
-double gradient(int rank, int step, size_t p, size_t i)
+PURE double stored(double value, cddp_type type)
+{
+    float narrow = type == CDDP_BF16 ? round_bf16((float)value) : (float)value;
+
+    return type == CDDP_F64 ? value : narrow;
+}
+
+PURE double gradient(int rank, int step, size_t p, size_t i)
 {
     return noise((unsigned)rank, (unsigned)step + 1000, (unsigned)p, (unsigned)i);
 }
 
 void write_gradient(cddp_ddp *ddp, const struct model *model, int rank, int step, size_t p)
 {
+    void *grad = cddp_ddp_grad(ddp, p);
+
     for (size_t i = 0; i < model->elements[p]; i++) {
-        put(cddp_ddp_grad(ddp, p), model->params[p].type, i, gradient(rank, step, p, i));
+        put(grad, model->params[p].type, i, gradient(rank, step, p, i));
     }
+}
+
+PURE static double expected_mean(cddp_type type, int world_size, int step, size_t p, size_t i)
+{
+    double values[RANKS_MOST];
+
+    for (int rank = 0; rank < world_size; rank++) {
+        values[rank] = stored(gradient(rank, step, p, i), type);
+    }
+    return tree_mean(values, world_size, type);
 }
 
 int is_mean(cddp_ddp *ddp, const struct model *model, int world_size, int step, size_t p)
 {
     cddp_type type = model->params[p].type;
+    const void *grad = cddp_ddp_grad(ddp, p);
 
     for (size_t i = 0; i < model->elements[p]; i++) {
-        double values[RANKS_MOST] = {0};
-        double expected;
+        double expected = expected_mean(type, world_size, step, p, i);
 
-        for (int rank = 0; rank < world_size; rank++) {
-            double cell = 0;
-
-            put(&cell, type, 0, gradient(rank, step, p, i));
-            values[rank] = get(&cell, type, 0);
-        }
-        expected = tree_mean(values, world_size, type);
-        if (get(cddp_ddp_grad(ddp, p), type, i) != expected) {
+        if (get(grad, type, i) != expected) {
             fprintf(stderr, "step %d, parameter %zu (%s), element %zu: %.17g, not %.17g\n", step, p,
-                    cddp_type_name(type), i, get(cddp_ddp_grad(ddp, p), type, i), expected);
+                    cddp_type_name(type), i, get(grad, type, i), expected);
             return 0;
         }
     }

@@ -56,6 +56,8 @@ double tree_mean(double *values, int world_size, cddp_type type);
 /* Read or write an element by type, except f16, which only hooks send. */
 void put(void *memory, cddp_type type, size_t i, double value);
 double get(const void *memory, cddp_type type, size_t i);
+/* What get() returns after put(). */
+double stored(double value, cddp_type type);
 
 enum memory { OWNED, FLAT, SCATTERED, MIXED, MEMORIES };
 
