@@ -171,6 +171,10 @@ static void run_example(const char *name, const char *run)
 static void the_examples_on_folders_of_images_run(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("up to 130 million parameters, and the threads of the other tests\n");
+    skip();
+#endif
     make_data();
     run_example("alexnet.conf", "alexnet");
     run_example("imagefolder_vgg11.conf", "vgg11");
