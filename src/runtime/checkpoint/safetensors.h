@@ -43,7 +43,7 @@ typedef cddp_status (*cddpi_tensor_data_fn)(void *context, size_t index,
 
 /** Write header and tensors to the new file @p name in @p dir and flush it. On failure the caller
  *  removes the file.
- *  @param put  NULL: write the tensors' memory; else see cddpi_safetensors_stream(). */
+ *  @param put  As of cddpi_safetensors_stream(). */
 cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
                                   const cddp_tensor *tensors, size_t count,
                                   const char *const *metadata, cddpi_tensor_data_fn put,

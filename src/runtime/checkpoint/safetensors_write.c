@@ -257,11 +257,6 @@ cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
     struct cddpi_digest digest;
     cddp_status status;
 
-    if (put == NULL) {
-        content.put = put_memory;
-        content.context = (void *)(uintptr_t)tensors;
-        CDDPI_TRY(cddpi_safetensors_check(shown, tensors, count));
-    }
     CDDPI_TRY(cddpi_writer_open(&writer, dir, name, shown));
     CDDPI_TRY_GOTO(done, status, cddpi_digest_watch(&digest, &writer));
     CDDPI_TRY_GOTO(done, status, put_content(&content, &writer));

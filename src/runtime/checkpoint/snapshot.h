@@ -13,6 +13,7 @@
 #include "checkpoint/safetensors.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 
 enum { CDDPI_SNAPSHOT_NAME_BYTES = 64 };
 
@@ -81,12 +82,14 @@ struct cddpi_snapshot_room {
     uint64_t available; /* free bytes of the file system; a quota may allow fewer */
 };
 
-/* Where the data of tensors comes from that are not in this process's memory. `put` may be called
- * several times for each tensor: if the disk is full, the files are written again after older
- * snapshots were deleted. */
+/* Where the data of tensors comes from that have none in this process's memory, and how far the
+ * write has come. All zeros: all data is in memory. */
 struct cddpi_snapshot_source {
-    cddpi_tensor_data_fn put;
-    void *contexts[CDDPI_SNAPSHOT_DATA_FILES]; /* put's context: the model's, the optimizer's */
+    /* Copy all data of tensor @p index to @p out. May be called several times for each tensor: if
+     * the disk is full, the files are written again after older snapshots were deleted. */
+    cddp_status (*fetch)(void *context, size_t index, void *out);
+    void *contexts[CDDPI_SNAPSHOT_DATA_FILES]; /* fetch's context: the model's, the optimizer's */
+    atomic_ullong *progress; /* counts the bytes that were written, for another thread; or NULL */
 };
 
 /** Like cddp_snapshot_write() without a handle, for the only writer of this process.

@@ -68,26 +68,80 @@ static cddp_status note_file(struct writing *writing, const char *name, uint64_t
     return CDDP_OK;
 }
 
+/* One of the data files. */
+struct tensor_file {
+    const struct cddpi_snapshot_source *source; /* NULL: the data is in memory */
+    void *context;                              /* of source->fetch */
+    const cddp_tensor *tensors;
+};
+
+/* A piece is still in the processor's cache when it is written after it was hashed. */
+enum { PIECE_BYTES = 1 << 18 };
+
+static cddp_status put_pieces(const struct tensor_file *file, const unsigned char *data,
+                              size_t bytes, struct cddpi_writer *writer)
+{
+    for (size_t at = 0, piece; at < bytes; at += piece) {
+        piece = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        CDDPI_TRY(cddpi_writer_put(writer, data + at, piece));
+        if (file->source != NULL && file->source->progress != NULL) {
+            atomic_fetch_add(file->source->progress, piece);
+        }
+    }
+    return CDDP_OK;
+}
+
+/* A cddpi_tensor_data_fn. */
+static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *writer)
+{
+    const struct tensor_file *file = context;
+    const cddp_tensor *tensor = &file->tensors[index];
+    size_t bytes = cddpi_tensor_size(tensor);
+    void *fetched;
+    cddp_status status;
+
+    if (tensor->data != NULL || bytes == 0) {
+        return put_pieces(file, tensor->data, bytes, writer);
+    }
+    fetched = cddpi_alloc_aligned(bytes);
+    CDDPI_TRY_MEMORY(fetched != NULL, "checkpoint: no memory for the %zu bytes of %s", bytes,
+                     tensor->name);
+    status = file->source->fetch(file->context, index, fetched);
+    if (status == CDDP_OK) {
+        status = put_pieces(file, fetched, bytes, writer);
+    }
+    cddpi_free(fetched);
+    return status;
+}
+
 /* Write file @p index of cddpi_snapshot_files. */
 static cddp_status write_tensors(struct writing *writing, int into, int index)
 {
     static const char *const metadata[] = {"format", "pt",
                                            NULL}; /* Hugging Face's loaders require it */
     const cddp_snapshot *snapshot = writing->snapshot;
+    const struct cddpi_snapshot_source *source = writing->source;
+    struct tensor_file file = {source, source != NULL ? source->contexts[index] : NULL,
+                               index == CDDPI_SNAPSHOT_MODEL ? snapshot->model
+                                                             : snapshot->optimizer};
+    size_t count = index == CDDPI_SNAPSHOT_MODEL ? snapshot->model_count
+                                                 : snapshot->optimizer_count;
     const char *name = cddpi_snapshot_files[index];
     unsigned char digest[CDDPI_DIGEST_BYTES];
     char *shown = cddpi_format("%s/%s/%s", writing->shown, writing->temporary, name);
     uint64_t bytes = 0;
-    cddp_status status;
+    cddp_status status = CDDP_OK;
 
     if (shown == NULL) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "%s/%s: no memory for a name", writing->shown, name);
     }
-    status = cddpi_safetensors_put(
-        into, name, shown, index == CDDPI_SNAPSHOT_MODEL ? snapshot->model : snapshot->optimizer,
-        index == CDDPI_SNAPSHOT_MODEL ? snapshot->model_count : snapshot->optimizer_count, metadata,
-        writing->source != NULL ? writing->source->put : NULL,
-        writing->source != NULL ? writing->source->contexts[index] : NULL, &bytes, digest);
+    if (source == NULL || source->fetch == NULL) {
+        status = cddpi_safetensors_check(shown, file.tensors, count);
+    }
+    if (status == CDDP_OK) {
+        status = cddpi_safetensors_put(into, name, shown, file.tensors, count, metadata, put_tensor,
+                                       &file, &bytes, digest);
+    }
     cddpi_free(shown);
     return status == CDDP_OK ? note_file(writing, name, bytes, digest) : status;
 }

@@ -179,7 +179,7 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
                                     struct cddpi_snapshot_room *room)
 {
     unsigned keep = (unsigned)trainer->config->train.keep;
-    struct cddpi_snapshot_source source = {.put = NULL};
+    struct cddpi_snapshot_source source = {.fetch = NULL};
     cddp_snapshot snapshot = CDDP_SNAPSHOT_INIT;
     struct cddpi_snapshot_params all;
     cddp_tensor *tensors = NULL;
@@ -205,7 +205,7 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
         CDDPI_TRY_GOTO(end, status, trainer->engine->prepare_save(trainer, &source));
     }
     status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
-                                  source.put != NULL ? &source : NULL, keep,
+                                  source.fetch != NULL ? &source : NULL, keep,
                                   last || keep < 2 ? 1 : keep - 1, room);
 end:
     cddpi_free(tensors);

@@ -1,5 +1,6 @@
 /* stages_save.c - brings a pipeline run's checkpoint to rank 0, which writes it: tensor by tensor
- * as the file is written, so that rank 0 never holds more than one tensor of another stage. */
+ * as the file is written, or as the copy is made that a thread writes (train.checkpoint_async).
+ * Without such a copy, rank 0 never holds more than one tensor of another stage. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/shape.h"
@@ -151,28 +152,13 @@ static cddp_status check_finite(const struct cddpi_stages *stages)
     return CDDP_OK;
 }
 
-static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *writer)
+/* Fetch a tensor of another stage: only these have no data here. */
+static cddp_status fetch_placed(void *context, size_t index, void *out)
 {
     const struct cddpi_stages_written *written = context;
-    const struct cddpi_stages_order *order = &written->stages->order[written->file];
-    const struct cddpi_stages_place *place = &order->places[index];
-    const cddp_param *tensor = &order->tensors[index];
-    size_t bytes = cddpi_stages_bytes_of(tensor);
-    void *data;
-    cddp_status status;
+    const struct cddpi_stages_place *place = &written->stages->order[written->file].places[index];
 
-    if (place->stage == 0) {
-        return cddpi_writer_put(writer, tensor->data, bytes);
-    }
-    data = cddpi_alloc_aligned(bytes + 1);
-    CDDPI_TRY_MEMORY(data != NULL, "checkpoint: no memory for %s of stage %d", tensor->name,
-                     place->stage);
-    status = fetch_tensor(written->stages, place->stage, written->file, place->index, data);
-    if (status == CDDP_OK) {
-        status = cddpi_writer_put(writer, data, bytes);
-    }
-    cddpi_free(data);
-    return status;
+    return fetch_tensor(written->stages, place->stage, written->file, place->index, out);
 }
 
 /* Check that all parameters are finite, and fetch all update counts. Meanwhile, the other stages
@@ -184,7 +170,7 @@ cddp_status cddpi_stages_prepare_save(struct cddpi_trainer *trainer,
 
     CDDPI_TRY(check_finite(stages));
     CDDPI_TRY(join_steps(trainer));
-    out->put = put_tensor;
+    out->fetch = fetch_placed;
     for (int file = 0; file < CDDPI_STAGES_FILES; file++) {
         stages->written[file] = (struct cddpi_stages_written){stages, (enum cddpi_stages_file)file};
         out->contexts[file] = &stages->written[file];
