@@ -1,5 +1,7 @@
 /* test_snapshot_saving.c - snapshots that a thread writes while the trainer goes on. */
+#include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/saving.h"
 #include "support/disk.h"
 #include "support/failure.h"
 #include "support/snapshot.h"
@@ -297,6 +299,67 @@ static void a_failure_is_told_by_wait_or_by_the_log(void **state)
                      CDDP_ERR_ARGUMENT);
 }
 
+static void waiting_has_a_limit_and_tells_of_the_end(void **state)
+{
+    const struct cddpi_saving_options options = {.spare = 1};
+    struct cddpi_snapshot_copy copy = {.memory = NULL};
+    struct trainer trainer;
+    cddp_saving *saving = NULL;
+    unsigned char *memory;
+    bool done = true;
+
+    (void)state;
+    hold_after(0);
+    set_trainer(&trainer, 5, 5);
+    assert_int_equal(cddpi_snapshot_copy_take(&copy, &trainer.snapshot, NULL), CDDP_OK);
+    assert_true(copy.bytes >= cddpi_snapshot_copy_bytes(&trainer.snapshot));
+    memory = copy.memory;
+    assert_int_equal(cddpi_saving_begin(folder, &copy, &options, &saving), CDDP_OK);
+    assert_int_equal(cddpi_saving_wait_for(saving, 20, &done), CDDP_OK);
+    assert_false(done);
+    assert_int_equal(cddpi_saving_progress(saving), 0);
+    let_go();
+    while (!done) {
+        assert_int_equal(cddpi_saving_wait_for(saving, 60000, &done), CDDP_OK);
+    }
+    assert_true(cddpi_saving_progress(saving) > 0);
+    cddp_saving_destroy(saving);
+    assert_found(5, 5);
+    set_trainer(&trainer, 6, 6); /* in the same memory */
+    assert_int_equal(cddpi_snapshot_copy_take(&copy, &trainer.snapshot, NULL), CDDP_OK);
+    assert_ptr_equal(copy.memory, memory);
+    assert_int_equal(cddpi_saving_begin(folder, &copy, &options, &saving), CDDP_OK);
+    cddp_saving_destroy(saving);
+    assert_found(6, 6);
+    cddpi_snapshot_copy_release(&copy);
+}
+
+static cddp_status refuse(const cddp_snapshot *snapshot)
+{
+    return cddpi_fail(CDDP_ERR_STATE, "step %d is refused", (int)snapshot->step);
+}
+
+static void what_a_check_refuses_is_not_written(void **state)
+{
+    const struct cddpi_saving_options options = {.spare = 1, .check = refuse};
+    struct cddpi_snapshot_copy copy = {.memory = NULL};
+    struct trainer trainer;
+    cddp_saving *saving = NULL;
+
+    (void)state;
+    cddpi_file_set_hook(NULL);
+    assert_int_equal(write_step(5, 5, 0), CDDP_OK);
+    set_trainer(&trainer, 6, 6);
+    assert_int_equal(cddpi_snapshot_copy_take(&copy, &trainer.snapshot, NULL), CDDP_OK);
+    assert_int_equal(cddpi_saving_begin(folder, &copy, &options, &saving), CDDP_OK);
+    assert_int_equal(cddp_saving_wait(saving), CDDP_ERR_STATE);
+    assert_true(last_error_has("step 6 is refused"));
+    cddp_saving_destroy(saving);
+    cddpi_snapshot_copy_release(&copy);
+    assert_found(5, 5);
+    assert_int_equal(count_hidden(), 0);
+}
+
 static void flags_that_are_not_known_are_refused(void **state)
 {
     cddp_snapshot_options options = {CDDP_SIZED(cddp_snapshot_options), .flags = 2};
@@ -318,6 +381,8 @@ int main(void)
         IN_FOLDER(recovering_leaves_what_a_thread_is_writing),
         IN_FOLDER(a_process_that_is_killed_at_any_moment_leaves_a_whole_snapshot),
         IN_FOLDER(a_failure_is_told_by_wait_or_by_the_log),
+        IN_FOLDER(waiting_has_a_limit_and_tells_of_the_end),
+        IN_FOLDER(what_a_check_refuses_is_not_written),
         IN_FOLDER(flags_that_are_not_known_are_refused),
     };
 

@@ -1,22 +1,26 @@
-/* saving.c - owns snapshots that are written in a thread of their own: the copy of all that the
- * caller passed, the thread, and that one snapshot is written at a time. */
+/* saving.c - owns snapshots that are written in a thread of their own: the thread, and that one
+ * snapshot is written at a time. */
+#include "checkpoint/saving.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/handle.h"
 #include "base/log.h"
-#include "base/types.h"
-#include "checkpoint/snapshot.h"
 
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 struct cddp_saving {
     struct cddpi_handle handle;
-    cddp_snapshot snapshot; /* of copies, which `memory` holds */
+    struct cddpi_snapshot_copy own;         /* empty, if the caller has the copy */
+    const struct cddpi_snapshot_copy *copy; /* what is written */
     char *dir;
-    unsigned keep;
-    unsigned char *memory;
+    int folder; /* of that name; -1: the thread opens it */
+    struct cddpi_saving_options options;
+    atomic_ullong progress;
     pthread_t thread;
     bool has_thread;
     bool is_told; /* a call has returned the result */
@@ -80,71 +84,19 @@ void cddpi_snapshot_end_turn(void)
     unlock_turn();
 }
 
-static cddp_status write_now(const char *dir, const cddp_snapshot *snapshot, unsigned keep)
+enum { LOWEST_PRIORITY = 19 };
+
+static cddp_status write_copy(struct cddp_saving *saving)
 {
+    const struct cddpi_saving_options *options = &saving->options;
+    struct cddpi_snapshot_source source = {.progress = &saving->progress};
     struct cddpi_snapshot_room room;
 
-    return cddpi_snapshot_write(dir, snapshot, NULL, keep, keep > 1 ? keep - 1 : 1, &room);
-}
-
-/* Add the bytes that copies of the data, and of the names, of @p tensors take. */
-static void add_bytes(const cddp_tensor *tensors, size_t count, size_t *data, size_t *names)
-{
-    for (size_t i = 0; i < count; i++) {
-        *data += cddpi_align(cddpi_tensor_size(&tensors[i]));
-        *names += strlen(tensors[i].name) + 1;
+    if (options->check != NULL) {
+        CDDPI_TRY(options->check(&saving->copy->snapshot));
     }
-}
-
-/* Copy @p count tensors to @p to, their data to *data and their names to *names. */
-static void copy_tensors(cddp_tensor *to, const cddp_tensor *from, size_t count,
-                         unsigned char **data, char **names)
-{
-    for (size_t i = 0; i < count; i++) {
-        size_t bytes = cddpi_tensor_size(&from[i]);
-        size_t length = strlen(from[i].name) + 1;
-
-        to[i] = from[i];
-        to[i].name = memcpy(*names, from[i].name, length);
-        *names += length;
-        if (bytes > 0) {
-            to[i].data = memcpy(*data, from[i].data, bytes);
-        }
-        *data += cddpi_align(bytes);
-    }
-}
-
-/* Copy the snapshot, whose tensors have been checked, into one block: the data of all tensors, the
- * tensors, and their names. */
-static cddp_status copy_snapshot(struct cddp_saving *saving, const cddp_snapshot *from)
-{
-    size_t count = from->model_count + from->optimizer_count;
-    size_t data_bytes = 0;
-    size_t name_bytes = 0;
-    unsigned char *data;
-    cddp_tensor *tensors;
-    char *names;
-
-    add_bytes(from->model, from->model_count, &data_bytes, &name_bytes);
-    add_bytes(from->optimizer, from->optimizer_count, &data_bytes, &name_bytes);
-    saving->memory = cddpi_alloc_aligned(data_bytes + (count + 1) * sizeof *tensors + name_bytes);
-    saving->snapshot = *from;
-    saving->snapshot.state_json = from->state_json != NULL ? cddpi_strdup(from->state_json) : NULL;
-    if (saving->memory == NULL ||
-        (from->state_json != NULL && saving->snapshot.state_json == NULL)) {
-        return cddpi_fail(CDDP_ERR_NO_MEMORY,
-                          "snapshot_write: no memory for a copy of %zu tensors with %zu bytes",
-                          count, data_bytes);
-    }
-    data = saving->memory;
-    tensors = (cddp_tensor *)(void *)(data + data_bytes);
-    names = (char *)(tensors + count);
-    saving->snapshot.model = tensors;
-    saving->snapshot.optimizer = tensors + from->model_count;
-    copy_tensors(tensors, from->model, from->model_count, &data, &names);
-    copy_tensors(tensors + from->model_count, from->optimizer, from->optimizer_count, &data,
-                 &names);
-    return CDDP_OK;
+    return cddpi_snapshot_write_into(saving->folder, saving->dir, &saving->copy->snapshot, &source,
+                                     options->keep, options->spare, &room);
 }
 
 static void *run_thread(void *argument)
@@ -153,7 +105,10 @@ static void *run_thread(void *argument)
     cddp_status status;
 
     (void)pthread_setname_np(pthread_self(), "cddp-save");
-    status = write_now(saving->dir, &saving->snapshot, saving->keep);
+    /* On Linux, threads have priorities of their own. If others leave this one little time, the
+     * snapshot is complete later. */
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOWEST_PRIORITY);
+    status = write_copy(saving);
     cddpi_snapshot_end_turn();
     pthread_mutex_lock(&saving->mutex);
     saving->status = status;
@@ -190,35 +145,88 @@ static void release(struct cddp_saving *saving)
     }
     pthread_cond_destroy(&saving->change);
     pthread_mutex_destroy(&saving->mutex);
-    cddpi_free((void *)(uintptr_t)saving->snapshot.state_json);
-    cddpi_free(saving->memory);
+    cddpi_snapshot_copy_release(&saving->own);
+    cddpi_fd_close(&saving->folder);
     cddpi_free(saving->dir);
     cddpi_handle_release(&saving->handle, sizeof *saving);
 }
 
-static cddp_status start(const char *dir, const cddp_snapshot *snapshot, unsigned keep,
-                         cddp_saving **out)
+/* Waiting has a limit, which a change of the clock must not move. */
+static void init_change(pthread_cond_t *change)
 {
-    cddp_saving *saving;
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes); /* these cannot fail with glibc or musl */
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(change, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static cddp_status create(const char *dir, const struct cddpi_saving_options *options,
+                          struct cddp_saving **out)
+{
+    struct cddp_saving *saving = cddpi_zalloc(sizeof *saving);
+
+    CDDPI_TRY_MEMORY(saving != NULL, "snapshot_write: no memory for %zu bytes", sizeof *saving);
+    cddpi_handle_init(&saving->handle, CDDPI_HANDLE_SAVING);
+    pthread_mutex_init(&saving->mutex, NULL); /* nor can this */
+    init_change(&saving->change);
+    saving->options = *options;
+    saving->folder = -1;
+    saving->dir = cddpi_strdup(dir);
+    if (saving->dir == NULL) {
+        release(saving);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "snapshot_write: no memory");
+    }
+    *out = saving;
+    return CDDP_OK;
+}
+
+/* Begin to write @p copy. */
+static cddp_status start(struct cddp_saving *saving, const struct cddpi_snapshot_copy *copy)
+{
+    cddp_status status;
+
+    saving->copy = copy;
+    cddpi_snapshot_take_turn();
+    status = start_thread(saving);
+    if (status != CDDP_OK) {
+        cddpi_snapshot_end_turn();
+    }
+    return status;
+}
+
+cddp_status cddpi_saving_begin(const char *dir, struct cddpi_snapshot_copy *copy,
+                               const struct cddpi_saving_options *options, cddp_saving **out)
+{
+    struct cddp_saving *saving = NULL;
+    cddp_status status;
+
+    CDDPI_TRY(create(dir, options, &saving));
+    status = cddpi_file_open_dir(dir, &saving->folder);
+    if (status == CDDP_OK) {
+        status = start(saving, copy);
+    }
+    if (status != CDDP_OK) {
+        release(saving);
+        return status;
+    }
+    *out = saving;
+    return CDDP_OK;
+}
+
+static cddp_status write_behind(const char *dir, const cddp_snapshot *snapshot,
+                                const struct cddpi_saving_options *options, cddp_saving **out)
+{
+    struct cddp_saving *saving = NULL;
     cddp_status status;
 
     CDDPI_TRY(cddpi_safetensors_check(dir, snapshot->model, snapshot->model_count));
     CDDPI_TRY(cddpi_safetensors_check(dir, snapshot->optimizer, snapshot->optimizer_count));
-    saving = cddpi_zalloc(sizeof *saving);
-    CDDPI_TRY_MEMORY(saving != NULL, "snapshot_write: no memory for %zu bytes", sizeof *saving);
-    cddpi_handle_init(&saving->handle, CDDPI_HANDLE_SAVING);
-    pthread_mutex_init(&saving->mutex, NULL); /* these cannot fail with glibc or musl */
-    pthread_cond_init(&saving->change, NULL);
-    saving->keep = keep;
-    saving->dir = cddpi_strdup(dir);
-    status = saving->dir != NULL ? copy_snapshot(saving, snapshot)
-                                 : cddpi_fail(CDDP_ERR_NO_MEMORY, "snapshot_write: no memory");
+    CDDPI_TRY(create(dir, options, &saving));
+    status = cddpi_snapshot_copy_take(&saving->own, snapshot, NULL);
     if (status == CDDP_OK) {
-        cddpi_snapshot_take_turn();
-        status = start_thread(saving);
-        if (status != CDDP_OK) {
-            cddpi_snapshot_end_turn();
-        }
+        status = start(saving, &saving->own);
     }
     if (status != CDDP_OK) {
         release(saving);
@@ -232,6 +240,8 @@ cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
                                 const cddp_snapshot_options *options, cddp_saving **out)
 {
     cddp_snapshot_options read = CDDP_SNAPSHOT_OPTIONS_INIT;
+    struct cddpi_saving_options how = {.check = NULL};
+    struct cddpi_snapshot_room room;
     cddp_snapshot known;
     cddp_status status;
 
@@ -241,11 +251,13 @@ cddp_status cddp_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
         CDDPI_TRY(cddpi_flags_check(read.flags, 0));
     }
     CDDPI_TRY(cddpi_snapshot_read(dir, snapshot, &known));
+    how.keep = read.keep;
+    how.spare = read.keep > 1 ? read.keep - 1 : 1;
     if (out != NULL) {
-        return start(dir, &known, read.keep, out);
+        return write_behind(dir, &known, &how, out);
     }
     cddpi_snapshot_take_turn();
-    status = write_now(dir, &known, read.keep);
+    status = cddpi_snapshot_write(dir, &known, NULL, how.keep, how.spare, &room);
     cddpi_snapshot_end_turn();
     return status;
 }
@@ -278,6 +290,31 @@ cddp_status cddp_saving_wait(cddp_saving *saving)
     saving->is_told = true;
     pthread_mutex_unlock(&saving->mutex);
     return saving->status == CDDP_OK ? CDDP_OK : cddpi_fail_again(saving->status, &saving->failure);
+}
+
+cddp_status cddpi_saving_wait_for(cddp_saving *saving, uint32_t timeout_ms, bool *out_done)
+{
+    struct timespec end;
+    int result = 0;
+
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_sec += timeout_ms / 1000;
+    end.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (end.tv_nsec >= 1000000000) {
+        end.tv_sec++;
+        end.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&saving->mutex);
+    while (!saving->is_done && result == 0) {
+        result = pthread_cond_timedwait(&saving->change, &saving->mutex, &end);
+    }
+    pthread_mutex_unlock(&saving->mutex);
+    return cddp_saving_test(saving, out_done);
+}
+
+uint64_t cddpi_saving_progress(const cddp_saving *saving)
+{
+    return atomic_load(&saving->progress);
 }
 
 void cddp_saving_destroy(cddp_saving *saving)

@@ -103,6 +103,12 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
                                  const struct cddpi_snapshot_source *source, unsigned keep,
                                  unsigned spare, struct cddpi_snapshot_room *out_room);
 
+/** The same into the open folder @p folder, whatever its name has become; -1: open @p dir, and
+ * create it if it does not exist. */
+cddp_status cddpi_snapshot_write_into(int folder, const char *dir, const cddp_snapshot *snapshot,
+                                      const struct cddpi_snapshot_source *source, unsigned keep,
+                                      unsigned spare, struct cddpi_snapshot_room *out_room);
+
 /* The tensors of a snapshot as memory to load into. */
 struct cddpi_snapshot_params {
     const cddp_param *model;

@@ -332,11 +332,11 @@ static cddp_status write_with_room(struct writing *writing, bool may_free, unsig
     }
 }
 
-cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
-                                 const struct cddpi_snapshot_source *source, unsigned keep,
-                                 unsigned spare, struct cddpi_snapshot_room *out_room)
+cddp_status cddpi_snapshot_write_into(int folder, const char *dir, const cddp_snapshot *snapshot,
+                                      const struct cddpi_snapshot_source *source, unsigned keep,
+                                      unsigned spare, struct cddpi_snapshot_room *out_room)
 {
-    struct writing writing = {.shown = dir, .snapshot = snapshot, .source = source, .dir = -1};
+    struct writing writing = {.shown = dir, .snapshot = snapshot, .source = source, .dir = folder};
     cddp_status status;
 
     memset(out_room, 0, sizeof *out_room);
@@ -344,7 +344,9 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
     cddpi_snapshot_name(CDDPI_SNAPSHOT_TEMPORARY, snapshot->step, writing.temporary);
     cddpi_snapshot_name(CDDPI_SNAPSHOT_OLD, snapshot->step, writing.old);
     CDDPI_TRY_GOTO(done, status, begin_document(&writing));
-    CDDPI_TRY_GOTO(done, status, cddpi_file_open_dir(dir, &writing.dir));
+    if (folder < 0) {
+        CDDPI_TRY_GOTO(done, status, cddpi_file_open_dir(dir, &writing.dir));
+    }
     cddpi_snapshot_sweep(writing.dir, dir, false);
     CDDPI_TRY_GOTO(done, status, write_with_room(&writing, keep > 0, spare, out_room));
     if (writing.has_old) {
@@ -353,9 +355,16 @@ cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
     delete_older(&writing, keep);
 
 done:
-    if (writing.dir >= 0) {
+    if (folder < 0 && writing.dir >= 0) {
         close(writing.dir);
     }
     json_decref(writing.document);
     return status;
+}
+
+cddp_status cddpi_snapshot_write(const char *dir, const cddp_snapshot *snapshot,
+                                 const struct cddpi_snapshot_source *source, unsigned keep,
+                                 unsigned spare, struct cddpi_snapshot_room *out_room)
+{
+    return cddpi_snapshot_write_into(-1, dir, snapshot, source, keep, spare, out_room);
 }
