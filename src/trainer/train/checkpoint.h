@@ -27,6 +27,10 @@ void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
                                             enum cddpi_save_again *out_why_again);
 
+/** The state of the run as a JSON text, which is the same in every run of the same configuration.
+ *  Release with free(). NULL: no memory. */
+char *cddpi_checkpoint_state(const struct cddpi_trainer *trainer);
+
 /* For engines, and for resuming: */
 
 /** Whether checkpoints contain a loss scale: in fp16 runs. */
