@@ -323,10 +323,10 @@ static void going_on_clears_up_behind_a_killed_run(void **state)
 
 static void checkpoints_by_time_are_written(void **state)
 {
-    struct run_options options = {.ranks = 2,
-                                  .arguments = {run_dir_argument("timed"),
-                                                "train.checkpoint_seconds=0.000001", "train.keep=0",
-                                                "train.max_steps=4"}};
+    struct run_options options = {
+        .ranks = 2,
+        .arguments = {run_dir_argument("timed"), "train.checkpoint_seconds=0.000001",
+                      "train.keep=0", "train.max_steps=4", "train.checkpoint_async=false"}};
 
     (void)state;
     run_well(&options);

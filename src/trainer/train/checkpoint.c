@@ -15,30 +15,8 @@
 
 #include <cddp/process.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <time.h>
-
-size_t cddpi_find_infinite(const cddp_param *tensor)
-{
-    const float *values = tensor->data;
-    size_t count = cddpi_elements(tensor->dims, tensor->shape);
-    size_t i = 0;
-
-    while (tensor->type == CDDP_F32 && i < count && isfinite(values[i])) {
-        i++;
-    }
-    return tensor->type == CDDP_F32 ? i : count;
-}
-
-cddp_status cddpi_fail_infinite(const cddp_param *tensor, size_t element, float value)
-{
-    return cddpi_fail(CDDP_ERR_STATE,
-                      "%s has become %g (element %zu of %zu), so nothing is written: the "
-                      "learning rate may be too high",
-                      tensor->name, (double)value, element,
-                      cddpi_elements(tensor->dims, tensor->shape));
-}
 
 bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer)
 {
@@ -103,34 +81,36 @@ void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)
     }
 }
 
-/* A step may make parameters NaN or Inf, and a run that resumes from these always fails. The loss
- * shows it only in the next step. Other stages check their own parameters. */
-static cddp_status check_finite(const struct cddpi_snapshot_params *all)
+/* Write the snapshot, or begin to write a copy of it: then @p out_behind is set. */
+static cddp_status write_snapshot(struct cddpi_trainer *trainer, const cddp_snapshot *snapshot,
+                                  bool last, struct cddpi_snapshot_room *room, bool *out_behind)
 {
-    for (size_t t = 0; t < all->model_count; t++) {
-        const cddp_param *tensor = &all->model[t];
-        size_t count = cddpi_elements(tensor->dims, tensor->shape);
-        size_t i = tensor->data != NULL ? cddpi_find_infinite(tensor) : count;
+    unsigned keep = (unsigned)trainer->config->train.keep;
+    unsigned spare = last || keep < 2 ? 1 : keep - 1;
+    struct cddpi_snapshot_source source = {.fetch = NULL};
 
-        if (i < count) {
-            return cddpi_fail_infinite(tensor, i, ((const float *)tensor->data)[i]);
-        }
+    if (trainer->engine->prepare_save != NULL) {
+        CDDPI_TRY(trainer->engine->prepare_save(trainer, &source));
     }
-    return CDDP_OK;
+    if (!last) {
+        CDDPI_TRY(cddpi_save_behind_begin(trainer, snapshot, &source, keep, spare, out_behind));
+    }
+    if (*out_behind) {
+        return CDDP_OK;
+    }
+    CDDPI_TRY(cddpi_checkpoint_check(snapshot));
+    return cddpi_snapshot_write(trainer->folder.checkpoints, snapshot, &source, keep, spare, room);
 }
 
 static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *text, bool last,
-                                    struct cddpi_snapshot_room *room)
+                                    struct cddpi_snapshot_room *room, bool *out_behind)
 {
-    unsigned keep = (unsigned)trainer->config->train.keep;
-    struct cddpi_snapshot_source source = {.fetch = NULL};
     cddp_snapshot snapshot = CDDP_SNAPSHOT_INIT;
     struct cddpi_snapshot_params all;
     cddp_tensor *tensors = NULL;
     cddp_status status;
 
     CDDPI_TRY(trainer->engine->list_tensors(trainer, &all));
-    CDDPI_TRY_GOTO(end, status, check_finite(&all));
     tensors = cddpi_zalloc_array(all.model_count + all.optimizer_count, sizeof *tensors);
     if (tensors == NULL) {
         status = cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
@@ -145,12 +125,7 @@ static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *t
     snapshot.optimizer = tensors + all.model_count;
     snapshot.optimizer_count = all.optimizer_count;
     snapshot.state_json = text;
-    if (trainer->engine->prepare_save != NULL) {
-        CDDPI_TRY_GOTO(end, status, trainer->engine->prepare_save(trainer, &source));
-    }
-    status = cddpi_snapshot_write(trainer->folder.checkpoints, &snapshot,
-                                  source.fetch != NULL ? &source : NULL, keep,
-                                  last || keep < 2 ? 1 : keep - 1, room);
+    status = write_snapshot(trainer, &snapshot, last, room, out_behind);
 end:
     cddpi_free(tensors);
     cddpi_checkpoint_release(&all);
@@ -185,6 +160,7 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
 {
     struct cddpi_snapshot_room room = {.is_missing = false};
     char *text = cddpi_checkpoint_state(trainer);
+    bool is_behind = false;
     cddp_status status;
 
     *out_why_again = CDDPI_SAVE_NEVER;
@@ -193,12 +169,11 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
     status = cddpi_trainer_keep_run_dir(trainer);
     trainer->folder.lost = false; /* if this save fails, the next regular checkpoint replaces it */
     if (status == CDDP_OK) {
-        status = write_checkpoint(trainer, text, last, &room);
+        status = write_checkpoint(trainer, text, last, &room, &is_behind);
     }
-    if (status == CDDP_OK) {
-        trainer->folder.saved_step = trainer->cursor.step;
-        cddpi_launcher_report_saved();
-    } else {
+    if (status == CDDP_OK && !is_behind) {
+        cddpi_save_behind_note(trainer);
+    } else if (status != CDDP_OK) {
         *out_why_again = why_again(status, room.is_missing);
         (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
                                 (unsigned long long)trainer->cursor.step);
@@ -261,6 +236,8 @@ static cddp_status try_once(struct cddpi_trainer *trainer, struct patience *pati
         nanosleep(&round, NULL);
         return CDDP_OK;
     }
+    trainer->behind.began_ns = cddpi_now_ns();
+    trainer->behind.stood_ns = 0;
     status = cddpi_trainer_save(trainer, true, &why);
     if (status == CDDP_OK) {
         *out_again = 0;
@@ -303,6 +280,7 @@ cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer)
 
     CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, true));
     CDDPI_TRY_GOTO(end, status, cddpi_replicas_check_last(trainer));
+    CDDPI_TRY_GOTO(end, status, cddpi_save_behind_settle(trainer));
     if (trainer->config->train.checkpoint_at_end) {
         status = save_patiently(trainer);
     }

@@ -4,8 +4,6 @@
 
 #include "train/trainer.h"
 
-struct cddpi_snapshot_params; /* checkpoint/snapshot.h */
-
 /* Whether and when to retry a checkpoint that could not be written. */
 enum cddpi_save_again {
     CDDPI_SAVE_NEVER, /* the same error would come again: a name, a limit, a parameter */
@@ -18,10 +16,11 @@ enum cddpi_save_again {
 CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
 /** Release what cddpi_trainer_assemble() has made. */
 void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
-/** Write a checkpoint of the run's current state; the assembled data remain. Rank 0 calls it;
- *  afterwards all ranks call the engine's end_save().
- *  @param last           The run's last checkpoint: if the disk is full, all older checkpoints but
- *                        one may be deleted for it.
+/** Write a checkpoint of the run's current state, or, where train.checkpoint_async allows it, begin
+ *  to write a copy (save_behind.h); no other is being written. The assembled data remain. Rank 0
+ *  calls it; afterwards all ranks call the engine's end_save().
+ *  @param last           The run's last checkpoint: it is complete at the return; if the disk is
+ *                        full, all older checkpoints but one may be deleted for it.
  *  @param out_why_again  Whether and when another try may succeed after a failure.
  *  @return Also CDDP_ERR_STATE: a parameter is NaN or Inf; then nothing is written. */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
@@ -30,6 +29,10 @@ CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool 
 /** The state of the run as a JSON text, which is the same in every run of the same configuration.
  *  Release with free(). NULL: no memory. */
 char *cddpi_checkpoint_state(const struct cddpi_trainer *trainer);
+/** Check the parameters that have data here: a step may make them NaN or Inf, and a run that
+ * resumes from these always fails. The loss shows it only in the next step. Any thread.
+ *  @return CDDP_OK, CDDP_ERR_STATE. */
+CDDP_CHECKED cddp_status cddpi_checkpoint_check(const cddp_snapshot *snapshot);
 
 /* For engines, and for resuming: */
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory_left.h"
 #include "base/utf8.h"
+#include "parallel/parallel_memory.h"
 #include "train/auto_micro_batch.h"
 #include "train/batch_sizes.h"
 #include "train/engines/engine.h"
@@ -82,6 +83,41 @@ static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *f
     return CDDP_OK;
 }
 
+/* The data of a checkpoint of @p model, with the moments of its optimizer. */
+static uint64_t checkpoint_bytes(const struct cddpi_config *config, const struct cddpi_model *model)
+{
+    struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(config);
+    size_t moments = spec.type == CDDPI_OPTIM_ADAMW ? 2 : spec.momentum > 0 ? 1 : 0;
+    size_t count = 0;
+    const cddp_param *params = cddpi_model_params(model, &count);
+    uint64_t bytes = (1 + moments) * cddpi_tensors_bytes(params, count);
+
+    params = cddpi_model_buffers(model, &count);
+    return bytes + cddpi_tensors_bytes(params, count);
+}
+
+/* Print what train.checkpoint_async takes of rank 0's memory. */
+static void print_copy(const struct cddpi_config *config, const struct cddpi_model *model,
+                       FILE *file)
+{
+    uint64_t bytes = checkpoint_bytes(config, model);
+    char size[CDDPI_SIZE_TEXT], there[CDDPI_SIZE_TEXT];
+    struct cddpi_memory_left left;
+
+    if (config->train.checkpoint_async == CDDPI_ASYNC_FALSE) {
+        return;
+    }
+    fprintf(file, "memory for a copy of a checkpoint: %s on rank 0, from the first one on",
+            cddpi_print_size(bytes, size));
+    cddpi_memory_left(&left);
+    if (config->train.checkpoint_async == CDDPI_ASYNC_AUTO && left.bytes != UINT64_MAX) {
+        fprintf(file, ", if twice as much is left then: now %s (%s), which is %s",
+                cddpi_print_size(left.bytes, there), left.limit,
+                cddpi_save_behind_fits(bytes, left.bytes) ? "enough" : "not enough");
+    }
+    fputc('\n', file);
+}
+
 /* Describe @p model, for micro-batches of @p share samples of @p replicas replicas. */
 static cddp_status print_all_of(const struct cddpi_config *config,
                                 const struct cddpi_model_spec *spec, struct cddpi_model *model,
@@ -102,6 +138,7 @@ static cddp_status print_all_of(const struct cddpi_config *config,
             file, "memory for partial sums of gradients: %s per rank at most\n",
             cddpi_print_size(cddpi_micro_batch_sums_bytes(config, model, replicas, share), size));
     }
+    print_copy(config, model, file);
     CDDPI_TRY(print_recompute(model, share, file));
     if (engine->describe != NULL) {
         CDDPI_TRY(engine->describe(config, spec, replicas, share, file));

@@ -152,6 +152,7 @@ static cddp_status evaluate_batches(struct cddpi_trainer *trainer, struct evalua
         CDDPI_TRY(cddpi_agreement_begin(&trainer->step.agreement, trainer->group, request, false));
         CDDPI_TRY(evaluate_batch(trainer, sums, &at_end));
         CDDPI_TRY(cddpi_agreement_end(&trainer->step.agreement));
+        cddpi_save_behind_look(trainer);
         trainer->step.stopped = trainer->step.agreement.agreed.request == CDDPI_REQUEST_STOP;
     }
     return take_results(trainer, 0, sums);

@@ -2,8 +2,8 @@
  * checkpoints. */
 #include "train/train_setup.h"
 
+#include "base/clock.h"
 #include "base/error.h"
-#include "base/launcher_report.h"
 #include "group/watch/group_trace.h"
 #include "train/checkpoint.h"
 #include "train/engines/engine.h"
@@ -36,20 +36,25 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
                                    trainer->replicas.rank, trainer->replicas.count, true);
 }
 
-/* Write a checkpoint during the run. If that fails, print a warning and continue training. */
-static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
+/* Write a checkpoint during the run, or begin it: a thread may write it behind the next steps. If
+ * that fails, print a warning and continue training. */
+static cddp_status save_on_the_way(struct cddpi_trainer *trainer, bool is_asked_for)
 {
+    int64_t began_ns = cddpi_now_ns();
     enum cddpi_save_again why_again;
     cddp_status status;
 
+    cddpi_save_behind_finish(trainer, is_asked_for);
+    trainer->behind.began_ns = began_ns;
+    trainer->behind.stood_ns = 0;
     CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, false));
     if (trainer->rank == 0 && cddpi_trainer_save(trainer, false, &why_again) != CDDP_OK) {
-        cddpi_trainer_warn(trainer, "%s; training goes on", cddp_last_error());
-        cddpi_launcher_report_unsaved();
+        cddpi_save_behind_tell_failure(trainer, "; training goes on");
     }
     status = cddpi_engine_call(trainer->engine->end_save, trainer);
 end:
     cddpi_trainer_end_assembled(trainer);
+    trainer->behind.stood_ns = cddpi_now_ns() - began_ns;
     return status;
 }
 
@@ -99,9 +104,10 @@ static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_
                  (every > 0 && trainer->cursor.step % every == 0);
 
     trainer->step.stopped = step->request == CDDPI_REQUEST_STOP;
+    cddpi_save_behind_look(trainer);
     if (!is_finished(trainer)) { /* else finish_run() does both */
         CDDPI_TRY(cddpi_replicas_check(trainer, saves));
-        CDDPI_TRY(saves ? save_on_the_way(trainer) : CDDP_OK);
+        CDDPI_TRY(saves ? save_on_the_way(trainer, step->request == CDDPI_REQUEST_SAVE) : CDDP_OK);
     }
     if (step->ends_epoch) {
         CDDPI_TRY(begin_epoch(trainer)); /* so that batches are ready after the evaluation */

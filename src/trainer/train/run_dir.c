@@ -296,6 +296,10 @@ cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer)
     const char *shown;
     cddp_status status;
 
+    if (loss != NULL && trainer->behind.saving != NULL) {
+        cddpi_save_behind_finish(trainer, false); /* it writes where the folder is now */
+        loss = find_loss(trainer, &has_folder_gone);
+    }
     if (loss == NULL) {
         return CDDP_OK;
     }

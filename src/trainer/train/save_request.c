@@ -31,3 +31,8 @@ bool cddpi_save_request_take(void)
 {
     return atomic_exchange(&is_requested, false);
 }
+
+bool cddpi_save_request_is_there(void)
+{
+    return atomic_load(&is_requested);
+}

@@ -11,4 +11,7 @@ void cddpi_save_request_expect(void);
 /** Whether the signal has come since the last call. */
 bool cddpi_save_request_take(void);
 
+/** The same, and leave the request to be taken. */
+bool cddpi_save_request_is_there(void);
+
 #endif

@@ -63,7 +63,8 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
         request = CDDPI_REQUEST_STOP;
     } else if (trainer->rank == 0 &&
                (cddpi_save_request_take() || folder->lost ||
-                (pause > 0 && (double)(cddpi_now_ns() - folder->saved_ns) * 1e-9 >= pause))) {
+                (pause > 0 && trainer->behind.saving == NULL &&
+                 (double)(cddpi_now_ns() - folder->saved_ns) * 1e-9 >= pause))) {
         request = CDDPI_REQUEST_SAVE;
     }
     return cddpi_agreement_begin(&trainer->step.agreement, trainer->group, request,

@@ -21,6 +21,7 @@
 #include "train/device/prefetcher.h"
 #include "train/evaluate.h"
 #include "train/run_dir.h"
+#include "train/save_behind.h"
 
 struct cddpi_engine;
 struct cddpi_trainer;
@@ -144,6 +145,7 @@ struct cddpi_trainer {
     struct cddpi_trainer_step step;
     struct cddpi_evaluation evaluation; /* the last one */
     struct cddpi_run_folder folder;     /* and the state of its checkpoints */
+    struct cddpi_save_behind behind;    /* the checkpoint that is being written */
     struct cddpi_trainer_records records;
 };
 

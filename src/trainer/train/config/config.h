@@ -92,6 +92,13 @@ enum cddpi_train_device { CDDPI_TRAIN_DEVICE_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_RESUME_DATA_ANY, "any")
 enum cddpi_resume_data { CDDPI_RESUME_DATA_MAP(CDDPI_CHOICE_ID) };
 
+/* The words true and false are written without quotes, too. */
+#define CDDPI_CHECKPOINT_ASYNC_MAP(X)                                                              \
+    X(CDDPI_ASYNC_AUTO, "auto")                                                                    \
+    X(CDDPI_ASYNC_TRUE, "true")                                                                    \
+    X(CDDPI_ASYNC_FALSE, "false")
+enum cddpi_checkpoint_async { CDDPI_CHECKPOINT_ASYNC_MAP(CDDPI_CHOICE_ID) };
+
 #define CDDPI_CUDA_GRAPH_MAP(X)                                                                    \
     X(CDDPI_GRAPH_AUTO, "auto")                                                                    \
     X(CDDPI_GRAPH_ALWAYS, "always")                                                                \
@@ -176,6 +183,7 @@ struct cddpi_config {
         int64_t checkpoint_steps;
         double checkpoint_seconds;
         bool checkpoint_at_end;
+        int checkpoint_async; /* enum cddpi_checkpoint_async */
         int keep;
         double full_disk_seconds;
         int64_t check_replicas; /* steps; 0: only at the end */

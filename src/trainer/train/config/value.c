@@ -128,14 +128,30 @@ static cddp_status read_real(const struct value_at *at, double *out)
     return CDDP_OK;
 }
 
+/* The word; NULL: another type. Without quotes, true and false are words of keys that have them. */
+static const char *choice_text(const struct value_at *at)
+{
+    const char *text = config_setting_get_bool(at->setting) != 0 ? "true" : "false";
+
+    if (config_setting_type(at->setting) != CONFIG_TYPE_BOOL) {
+        return config_setting_get_string(at->setting);
+    }
+    for (const struct cddpi_choice *choice = at->key->choices; choice->word != NULL; choice++) {
+        if (strcmp(choice->word, text) == 0) {
+            return text;
+        }
+    }
+    return NULL;
+}
+
 static cddp_status read_choice(const struct value_at *at, int *out)
 {
-    const char *text = config_setting_get_string(at->setting);
+    const char *text = choice_text(at);
     const char *nearest = "";
     char all[512] = "";
     unsigned least = ~0u;
 
-    if (config_setting_type(at->setting) != CONFIG_TYPE_STRING) {
+    if (text == NULL) {
         return fail_type(at);
     }
     for (const struct cddpi_choice *choice = at->key->choices; choice->word != NULL; choice++) {

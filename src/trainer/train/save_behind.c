@@ -1,0 +1,230 @@
+/* save_behind.c - owns checkpoints that are written behind the steps: whether memory allows it,
+ * when the thread is looked at and waited for, and what follows when a checkpoint is whole. */
+#include "train/save_behind.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/launcher_report.h"
+#include "base/memory_left.h"
+#include "group/group_info.h"
+#include "train/checkpoint.h"
+#include "train/save_request.h"
+#include "train/trainer.h"
+
+#include <cddp/group.h>
+#include <time.h>
+
+enum { ROUND_MS = 250 }; /* how often ranks communicate while rank 0 waits */
+
+static const char GOES_ON[] = "; training goes on"; /* what a failure does not end */
+
+#define MS_OF_NS(ns) ((double)(ns)*1e-6)
+
+/* A copy leaves as much as it takes for what is not known of: other programs, and the pages that
+ * wait to be written to the disk. */
+bool cddpi_save_behind_fits(uint64_t bytes, uint64_t left)
+{
+    return bytes <= left / 2;
+}
+
+/* Whether to copy @p bytes. Memory that an earlier checkpoint has used is there. */
+static bool may_copy(struct cddpi_trainer *trainer, uint64_t bytes)
+{
+    struct cddpi_save_behind *behind = &trainer->behind;
+    int mode = trainer->config->train.checkpoint_async;
+    char needed[CDDPI_SIZE_TEXT], there[CDDPI_SIZE_TEXT];
+    struct cddpi_memory_left left;
+
+    if (mode == CDDPI_ASYNC_FALSE) {
+        return false;
+    }
+    if (behind->copy.memory != NULL && bytes <= behind->copy.bytes) {
+        return true;
+    }
+    cddpi_memory_left(&left);
+    if (mode == CDDPI_ASYNC_AUTO) {
+        return cddpi_save_behind_fits(bytes, left.bytes);
+    }
+    if (bytes > left.bytes && !behind->told_memory) {
+        behind->told_memory = true;
+        cddpi_trainer_warn(
+            trainer,
+            "train.checkpoint_async = true: a copy of a checkpoint takes %s, and only %s "
+            "are left (%s), so training waits until each checkpoint is written",
+            cddpi_print_size(bytes, needed), cddpi_print_size(left.bytes, there), left.limit);
+    }
+    return bytes <= left.bytes;
+}
+
+cddp_status cddpi_save_behind_begin(struct cddpi_trainer *trainer, const cddp_snapshot *snapshot,
+                                    const struct cddpi_snapshot_source *source, unsigned keep,
+                                    unsigned spare, bool *out_begun)
+{
+    struct cddpi_save_behind *behind = &trainer->behind;
+    const struct cddpi_saving_options options = {keep, spare, cddpi_checkpoint_check};
+    cddp_status status;
+
+    *out_begun = false;
+    if (!may_copy(trainer, cddpi_snapshot_copy_bytes(snapshot))) {
+        return CDDP_OK;
+    }
+    status = cddpi_snapshot_copy_take(&behind->copy, snapshot, source);
+    if (status == CDDP_OK) {
+        status = cddpi_saving_begin(trainer->folder.checkpoints, &behind->copy, &options,
+                                    &behind->saving);
+        *out_begun = status == CDDP_OK;
+    }
+    behind->step = trainer->cursor.step;
+    behind->epoch = trainer->cursor.epoch;
+    behind->progress = 0;
+    behind->moved_ns = cddpi_now_ns();
+    return status == CDDP_ERR_NO_MEMORY ? CDDP_OK : status; /* the caller writes it without */
+}
+
+/* Write a line of metrics: for how long training stood, and when the checkpoint was whole. */
+static void add_line(struct cddpi_trainer *trainer, bool is_behind)
+{
+    const struct cddpi_save_behind *behind = &trainer->behind;
+    int64_t took_ns = cddpi_now_ns() - behind->began_ns;
+    struct timespec now;
+
+    if (trainer->records.metrics == NULL) {
+        return;
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    cddpi_metrics_add_object(
+        trainer->records.metrics,
+        json_pack("{s:s, s:I, s:I, s:b, s:f, s:f, s:I}", "kind", "checkpoint", "step",
+                  (json_int_t)behind->step, "epoch", (json_int_t)behind->epoch, "async", is_behind,
+                  "checkpoint_ms", MS_OF_NS(behind->stood_ns > 0 ? behind->stood_ns : took_ns),
+                  "complete_ms", MS_OF_NS(took_ns), "time_ms",
+                  (json_int_t)now.tv_sec * 1000 + (json_int_t)now.tv_nsec / 1000000));
+}
+
+static void note_whole(struct cddpi_trainer *trainer, bool is_behind, bool is_followed)
+{
+    struct cddpi_save_behind *behind = &trainer->behind;
+
+    trainer->folder.saved_step = behind->step;
+    add_line(trainer, is_behind);
+    behind->untold = is_followed;
+    if (!is_followed) {
+        cddpi_launcher_report_saved();
+    }
+}
+
+void cddpi_save_behind_note(struct cddpi_trainer *trainer)
+{
+    trainer->behind.step = trainer->cursor.step;
+    trainer->behind.epoch = trainer->cursor.epoch;
+    note_whole(trainer, false, false);
+}
+
+void cddpi_save_behind_tell_failure(struct cddpi_trainer *trainer, const char *end)
+{
+    cddpi_trainer_warn(trainer, "%s%s", cddp_last_error(), end);
+    cddpi_launcher_report_unsaved();
+    if (trainer->behind.untold) {
+        trainer->behind.untold = false;
+        cddpi_launcher_report_saved();
+    }
+}
+
+/* The thread is done, with @p status. */
+static void conclude(struct cddpi_trainer *trainer, cddp_status status, const char *end,
+                     bool is_followed)
+{
+    struct cddpi_save_behind *behind = &trainer->behind;
+
+    if (status == CDDP_OK) {
+        note_whole(trainer, true, is_followed);
+    } else {
+        (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
+                                (unsigned long long)behind->step);
+        cddpi_save_behind_tell_failure(trainer, end);
+    }
+    cddp_saving_destroy(behind->saving);
+    behind->saving = NULL;
+}
+
+void cddpi_save_behind_look(struct cddpi_trainer *trainer)
+{
+    bool done = false;
+    cddp_status status;
+
+    if (trainer->behind.saving == NULL) {
+        return;
+    }
+    status = cddp_saving_test(trainer->behind.saving, &done);
+    if (done) {
+        conclude(trainer, status, GOES_ON, cddpi_save_request_is_there());
+    }
+}
+
+void cddpi_save_behind_finish(struct cddpi_trainer *trainer, bool is_followed)
+{
+    if (trainer->behind.saving != NULL) {
+        conclude(trainer, cddp_saving_wait(trainer->behind.saving), GOES_ON, is_followed);
+    }
+}
+
+/* Rank 0 at the end of a run: wait for up to ROUND_MS. @p out_again: the thread still writes. @p
+ * end: what follows a failure's text. */
+static cddp_status wait_round(struct cddpi_trainer *trainer, const char *end, uint8_t *out_again)
+{
+    struct cddpi_save_behind *behind = &trainer->behind;
+    uint32_t timeout_ms = cddpi_group_timeout_ms(trainer->group);
+    bool done = false;
+    uint64_t progress;
+    cddp_status status;
+
+    *out_again = 0;
+    if (behind->saving == NULL) {
+        return CDDP_OK;
+    }
+    status = cddpi_saving_wait_for(behind->saving, ROUND_MS, &done);
+    if (done) {
+        conclude(trainer, status, end, false);
+        return CDDP_OK;
+    }
+    progress = cddpi_saving_progress(behind->saving);
+    if (progress != behind->progress) {
+        behind->progress = progress;
+        behind->moved_ns = cddpi_now_ns();
+    }
+    *out_again = 1;
+    return cddpi_now_ns() - behind->moved_ns < timeout_ms * INT64_C(1000000)
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_TIMEOUT,
+                            "checkpoint of step %llu: the disk has taken nothing for %g s "
+                            "(train.timeout)",
+                            (unsigned long long)behind->step, (double)timeout_ms / 1000);
+}
+
+cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer)
+{
+    uint8_t again = 1;
+
+    trainer->behind.moved_ns = cddpi_now_ns(); /* time without a look is no time without progress */
+    while (again != 0) {
+        if (trainer->rank == 0) {
+            CDDPI_TRY(wait_round(trainer, GOES_ON, &again));
+            cddpi_launcher_report_alive();
+        }
+        CDDPI_TRY(cddp_broadcast(trainer->group, &again, 1, CDDP_U8, 0, NULL));
+    }
+    return CDDP_OK;
+}
+
+void cddpi_save_behind_fini(struct cddpi_trainer *trainer)
+{
+    struct cddpi_save_behind *behind = &trainer->behind;
+    uint8_t again = behind->saving != NULL;
+
+    behind->moved_ns = cddpi_now_ns();
+    while (again != 0 && wait_round(trainer, "", &again) == CDDP_OK) {
+    }
+    if (behind->saving == NULL) { /* else the thread uses the copy until the process ends */
+        cddpi_snapshot_copy_release(&behind->copy);
+    }
+}
