@@ -2,6 +2,7 @@
  * Calls that open, list or look at a path that ends with $FAILING_PATH fail with the errno
  * $FAILING_ERRNO; only the first $FAILING_CALLS of them ("" or unset: all). If $FAILING_LISTS is
  * set, only listing fails. Binding a local socket whose path ends with $HANGING_PATH never returns.
+ * Who creates a path that ends with $HELD_PATH waits until a file $HELD_UNTIL exists.
  * Once a path that contains $SIGNALLED_PATH is open, the process gets
  * SIGINT. Like all of cddp, this file is compiled for large files, so its open is
  * the C library's open64. */
@@ -20,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -47,6 +49,21 @@ static void next(const char *name, void *out)
     memcpy(out, &found, sizeof found);
 }
 
+static void hold(const char *path, int flags)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    const char *end = getenv("HELD_PATH");
+    size_t length = strlen(path);
+
+    if (end == NULL || (flags & O_CREAT) == 0 || length < strlen(end) ||
+        strcmp(path + length - strlen(end), end) != 0) {
+        return;
+    }
+    while (access(getenv("HELD_UNTIL"), F_OK) != 0) {
+        nanosleep(&pause, NULL);
+    }
+}
+
 static int open_at(int dir, const char *path, int flags, int mode)
 {
     const char *signalled = getenv("SIGNALLED_PATH");
@@ -55,6 +72,7 @@ static int open_at(int dir, const char *path, int flags, int mode)
     if (getenv("FAILING_LISTS") == NULL && fails(path)) {
         return -1;
     }
+    hold(path, flags);
     opened = (int)syscall(SYS_openat, dir, path, flags, mode);
     if (opened >= 0 && signalled != NULL && strstr(path, signalled) != NULL) {
         (void)raise(SIGINT);
