@@ -91,27 +91,36 @@ static void a_straggler_is_replaced_but_not_again_and_again(void **state)
     launcher_end(&job);
 }
 
+/* In the folder SHARED: wait for the file "go"; then rank 0 reports, once. Later all ranks end. */
+#define REPORTS_ONCE                                                                               \
+    "trap 'exit 3' TERM; cd $SHARED; [ ! -e reported ] || exit 0; echo $WORLD_SIZE >size$RANK; "   \
+    "while [ ! -e go ]; do sleep 0.02; done; "                                                     \
+    "[ $RANK != 0 ] || { >reported; printf '" SLOW SLOW "' >/proc/$$/fd/$CDDP_REPORT_FD; }; "      \
+    "while :; do sleep 0.02; done"
+
+/* Wait until a generation of three ranks runs. */
+static void await_three(const char *folder)
+{
+    launcher_await_text(folder, "size0", "3");
+    launcher_await_text(folder, "size1", "3");
+    launcher_await_text(folder, "size2", "3");
+}
+
 /* Between machines, its node leaves, and the spare comes. */
 static void the_node_of_a_straggler_leaves(void **state)
 {
-    static const char script[] =
-        "trap 'exit 3' TERM; cd $SHARED; echo $WORLD_SIZE >up$CDDP_GENERATION.$RANK; "
-        "[ $CDDP_GENERATION = 0 ] || exit 0; "
-        "while [ ! -e go ]; do sleep 0.02; done; "
-        "[ $RANK != 0 ] || printf '" SLOW SLOW "' >/proc/$$/fd/$CDDP_REPORT_FD; "
-        "while :; do sleep 0.02; done";
-    static const char *const numbers[] = {"0", "1", "2"};
+    static const char *const numbers[] = {"0", "1", "2", "3"};
     struct fleet fleet;
 
     (void)state;
     fleet_begin_tcp(&fleet);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
+        if (i == 3) {
+            await_three(fleet.folder);
+        }
         START(&fleet, i, "2:3", numbers[i], "--nproc", "1", "--replace-stragglers", "2:60", "--",
-              "sh", "-c", script);
+              "sh", "-c", REPORTS_ONCE);
     }
-    launcher_await_text(fleet.folder, "up0.2", "3");
-    START(&fleet, 3, "2:3", "3", "--nproc", "1", "--replace-stragglers", "2:60", "--", "sh", "-c",
-          script);
     launcher_await_text(fleet.nodes[0].dir, "err", "node 3 (");
     launcher_write(fleet.folder, "go", "");
     fleet_wait(&fleet, 4);
@@ -123,6 +132,26 @@ static void the_node_of_a_straggler_leaves(void **state)
     assert_int_equal(fleet.nodes[1].exit_status, 0);
     assert_int_equal(fleet.nodes[3].exit_status, 0);
     fleet_end(&fleet);
+}
+
+static void a_host_of_a_list_leaves_with_its_straggler(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    setenv("SHARED", ".", 1);
+    launcher_start(&job, (const char *const[]){"--hosts", "localhost:1,127.0.0.1:1,127.0.0.2:1",
+                                               "--nnodes", "2:3", "--replace-stragglers", "2:60",
+                                               "--", "sh", "-c", REPORTS_ONCE, NULL});
+    unsetenv("SHARED");
+    await_three(job.dir);
+    launcher_write(job.dir, "go", "");
+    launcher_wait(&job);
+    assert_succeeded(&job);
+    assert_err(&job, "rank 2 of node 2 (127.0.0.2) is slow: ");
+    assert_err(&job, "Its node leaves, and the others go on without it\n");
+    assert_err(&job, ": 2 ranks on 2 nodes\n");
+    launcher_end(&job);
 }
 
 static void wrong_words_are_refused(void **state)
@@ -159,6 +188,7 @@ int main(void)
         cmocka_unit_test(odd_reports_do_no_harm),
         cmocka_unit_test(a_straggler_is_replaced_but_not_again_and_again),
         cmocka_unit_test(the_node_of_a_straggler_leaves),
+        cmocka_unit_test(a_host_of_a_list_leaves_with_its_straggler),
         cmocka_unit_test(wrong_words_are_refused),
     };
 
