@@ -165,6 +165,16 @@ class Job:
         self.nodes.append(node)
         return node
 
+    def start_list(self, head, hosts, nproc=1):
+        """One cddp-run on host `head`, which starts those on `hosts`."""
+        node = Node(self, head, nproc, f"{self.folder}/node-{len(self.nodes)}-host{head}.log")
+        node.process = self.launch(head, [os.path.join(self.build, "launcher/cddp-run"), "--hosts",
+                                          ",".join(f"host{host}:{nproc}" for host in hosts), "--ssh", f"{HOSTS} ssh", "--nnodes",
+                                          self.nnodes, *self.options, "train.conf", *self.words], node.log,
+                                   self.environment({"CDDP_HOSTS": self.network.name}))
+        self.nodes.append(node)
+        return node
+
     def processes(self):
         """All that live, on any host."""
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and

@@ -231,6 +231,27 @@ class Cases:
             job.until(lambda: job.trains_on(6), "training without host1")
             self.ended(job, [None, 0, 0])
 
+    def list_of_hosts(self, cut=False):
+        """One cddp-run on the fourth host has started the others: it goes on without the host of node 0, and starts it again."""
+        job = self.job("list-cut" if cut else "list", "1:3", ())
+        head = job.start_list(4, (1, 2, 3), 3)
+        self.begun(job, 9)
+        if cut:
+            self.network.tell("link", "1", "down")
+        else:
+            self.network.kill(1)
+        try:
+            job.until(lambda: len(job.begins()) > 1, "the next generation")
+        finally:
+            if cut:
+                self.network.tell("link", "1", "up")
+        self.ended(job, [0])
+        if "node 0 (host1) is lost: " not in head.text() or "starting cddp-run on host1 again" not in head.text():
+            raise Wrong(f"the loss of host1 is not told: {job.said()}")
+
+    def list_of_hosts_is_cut(self):
+        self.list_of_hosts(cut=True)
+
 
 NAMES = [name for name, value in vars(Cases).items() if callable(value) and name not in
          ("__init__", "job", "begun", "ended", "job_with_store")]
