@@ -203,9 +203,14 @@ cddp_status carrier_wait_failure(struct carrier_rank *self, uint32_t timeout_ms)
     return status;
 }
 
-static uint8_t pattern(int from, int to, uint32_t tag, size_t at)
+enum { PART = 4096 };
+
+/* The bytes from @p at on. */
+PURE static void make_part(uint8_t *out, int from, int to, uint32_t tag, size_t at, size_t bytes)
 {
-    return (uint8_t)((size_t)from * 131 + (size_t)to * 31 + tag * 17 + at * 7 + (at >> 12));
+    for (size_t i = at; i < at + bytes; i++) {
+        *out++ = (uint8_t)((size_t)from * 131 + (size_t)to * 31 + tag * 17 + i * 7 + (i >> 12));
+    }
 }
 
 static uint64_t random_of(uint64_t *state)
@@ -230,19 +235,41 @@ static size_t size_of(int from, int to, uint32_t tag, int round)
     return random_of(&state) % 20000;
 }
 
+static size_t part_of(size_t at, size_t bytes)
+{
+    return bytes - at < PART ? bytes - at : PART;
+}
+
 void carrier_fill(int from, int to, uint32_t tag, uint8_t *data, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        data[i] = pattern(from, to, tag, i);
+    uint8_t part[PART];
+
+    for (size_t at = 0; at < bytes; at += PART) {
+        make_part(part, from, to, tag, at, part_of(at, bytes));
+        memcpy(data + at, part, part_of(at, bytes));
     }
 }
 
-int carrier_count_wrong(int from, int to, uint32_t tag, const uint8_t *data, size_t bytes)
+PURE static int count_wrong(const uint8_t *got, const uint8_t *right, size_t bytes)
 {
     int wrong = 0;
 
     for (size_t i = 0; i < bytes; i++) {
-        wrong += data[i] != pattern(from, to, tag, i);
+        wrong += got[i] != right[i];
+    }
+    return wrong;
+}
+
+int carrier_count_wrong(int from, int to, uint32_t tag, const uint8_t *data, size_t bytes)
+{
+    uint8_t right[PART];
+    int wrong = 0;
+
+    for (size_t at = 0; at < bytes; at += PART) {
+        make_part(right, from, to, tag, at, part_of(at, bytes));
+        if (memcmp(data + at, right, part_of(at, bytes)) != 0) {
+            wrong += count_wrong(data + at, right, part_of(at, bytes));
+        }
     }
     return wrong;
 }
