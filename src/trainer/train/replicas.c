@@ -12,7 +12,6 @@
 #include "group/join/group_agree.h"
 #include "nn/cpu/threads.h"
 #include "parallel/parallel_memory.h"
-#include "train/checkpoint.h"
 #include "train/device/host_copy.h"
 #include "train/step.h"
 
@@ -66,7 +65,7 @@ static cddp_status add_optimizer(struct cddpi_replicas_state *state, struct cddp
         count = cddpi_optim_counters(trainer->step.optim);
     }
     CDDPI_TRY(add_tensors(state, tensors, count));
-    if (!cddpi_checkpoint_has_scale(trainer)) {
+    if (trainer->config->train.precision != CDDPI_PRECISION_FP16) {
         return CDDP_OK;
     }
     tensors = cddpi_loss_scale_tensors(&trainer->step.loss_scale, &count);
