@@ -3,9 +3,12 @@
 #include "checkpoint/saving.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 #include "base/handle.h"
 #include "base/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -18,7 +21,8 @@ struct cddp_saving {
     struct cddpi_snapshot_copy own;         /* empty, if the caller has the copy */
     const struct cddpi_snapshot_copy *copy; /* what is written */
     char *dir;
-    int folder; /* of that name; -1: the thread opens it */
+    int folder;   /* of that name; -1: the thread opens it */
+    bool is_made; /* and its entry in the folder above was not flushed yet */
     struct cddpi_saving_options options;
     atomic_ullong progress;
     pthread_t thread;
@@ -86,6 +90,29 @@ void cddpi_snapshot_end_turn(void)
 
 enum { LOWEST_PRIORITY = 19 };
 
+/* Open the folder, wherever it is moved later. A flush may take seconds, so the thread does it. If
+ * this fails, so does the thread, which knows why. */
+static void open_folder(struct cddp_saving *saving)
+{
+    saving->folder = cddpi_folder_open_fd(AT_FDCWD, saving->dir, true);
+    if (saving->folder < 0 && errno == ENOENT && cddpi_file_mkdirat(AT_FDCWD, saving->dir) == 0) {
+        saving->is_made = true;
+        saving->folder = cddpi_folder_open_fd(AT_FDCWD, saving->dir, true);
+    }
+}
+
+static cddp_status flush_above(const struct cddp_saving *saving)
+{
+    int above = cddpi_folder_open_fd(saving->folder, "..", true);
+    int result = above >= 0 ? cddpi_file_fsync(above) : -1;
+    int error = errno;
+
+    cddpi_fd_close(&above);
+    return result == 0
+               ? CDDP_OK
+               : cddpi_fail_errno(CDDP_ERR_IO, error, "flush the folder above %s", saving->dir);
+}
+
 static cddp_status write_copy(struct cddp_saving *saving)
 {
     const struct cddpi_saving_options *options = &saving->options;
@@ -94,6 +121,9 @@ static cddp_status write_copy(struct cddp_saving *saving)
 
     if (options->check != NULL) {
         CDDPI_TRY(options->check(&saving->copy->snapshot));
+    }
+    if (saving->is_made) {
+        CDDPI_TRY(flush_above(saving));
     }
     return cddpi_snapshot_write_into(saving->folder, saving->dir, &saving->copy->snapshot, &source,
                                      options->keep, options->spare, &room);
@@ -203,10 +233,8 @@ cddp_status cddpi_saving_begin(const char *dir, struct cddpi_snapshot_copy *copy
     cddp_status status;
 
     CDDPI_TRY(create(dir, options, &saving));
-    status = cddpi_file_open_dir(dir, &saving->folder);
-    if (status == CDDP_OK) {
-        status = start(saving, copy);
-    }
+    open_folder(saving);
+    status = start(saving, copy);
     if (status != CDDP_OK) {
         release(saving);
         return status;
