@@ -468,13 +468,13 @@ void cddpi_leader_take_refusal(struct member_step *step)
         members->wait_ns = after(step, REFUSAL_MS);
         cddpi_member_say(step, "generation %d cannot be started now (status %d): trying again",
                          members->generation + 1, number);
+    } else if (number != CDDPI_REFUSED_CONFIG && members->generation >= 0 &&
+               cddpi_newcomers_expel_self(step)) {
+        go_on_without(step);
     } else if (members->is_elastic && members->generation >= 0 &&
                (cddpi_newcomers_hold(step) ||
                 (number == CDDPI_REFUSED_CONFIG && cddpi_newcomers_shrink(step)))) {
         start_or_gather(step);
-    } else if (number != CDDPI_REFUSED_CONFIG && members->generation >= 0 &&
-               cddpi_newcomers_expel_self(step)) {
-        go_on_without(step);
     } else {
         cddpi_leader_end(step, number);
     }

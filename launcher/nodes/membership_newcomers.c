@@ -152,7 +152,8 @@ bool cddpi_newcomers_expel(struct member_step *step)
     return expelled > 0;
 }
 
-/* How many nodes could take part in the next generation, but for this one if @p others. */
+/* How many nodes could take part in the next generation, but for this one if @p others. Who is held
+ * now may be useful then. */
 static int count_able(const struct cddpi_membership *members, bool others)
 {
     int able = 0;
@@ -160,7 +161,7 @@ static int count_able(const struct cddpi_membership *members, bool others)
     for (int i = 0; i < members->count; i++) {
         const struct cddpi_job_member *member = &members->list[i];
 
-        able += cddpi_member_is_next(member) && !member->is_unable &&
+        able += member->is_there && !member->is_leaving && !member->is_out && !member->is_unable &&
                 !(others && member->node == members->self);
     }
     return able;

@@ -210,15 +210,17 @@ void node_fail_rank(int number)
 
 void node_cannot_start(int number)
 {
+    int generation = nodes[number].members.generation;
+
     nodes_append(&(struct cddpi_node_event){.kind = CDDPI_EVENT_FAILURE,
-                                            .generation = nodes[number].members.generation,
+                                            .generation = generation,
                                             .node = number,
                                             .rank = -1,
                                             .exit_status = 126,
                                             .text = "no process is left"});
     nodes_settle();
     for (int i = 0; i < NODES; i++) {
-        if (nodes[i].runs) {
+        if (nodes[i].runs && nodes[i].members.generation == generation) {
             node_end_ranks(i, i == number ? 126 : 1, false);
         }
     }

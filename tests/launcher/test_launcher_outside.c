@@ -205,6 +205,29 @@ static void a_leader_that_cannot_start_a_generation_leaves_the_job_to_others(voi
     assert_runs(1, 1, 0, 2);
 }
 
+/* And who waits may go on with it. */
+static void a_leader_does_not_blame_a_newcomer_for_what_it_cannot_start(void **state)
+{
+    (void)state;
+    nodes_begin_outside(1, 1, 2);
+    nodes_append(
+        &(struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .node = 0, .number = 1, .rank = -1});
+    nodes_settle();
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 1, 0, 1);
+    twist.refuses = 2; /* the configuration allows no more ranks */
+    twist.allowed = 1;
+    node_join(1, 1, 1, 2);
+    nodes_wait(5000);
+    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
+    assert_runs(0, 2, 0, 1);
+    assert_false(nodes[1].runs);
+    twist.refuses = 0;
+    node_cannot_start(0);
+    assert_over(0, 126);
+    assert_runs(1, 3, 0, 2);
+}
+
 /* Ranks of this generation fail, @p number's first. */
 static void fail_all(int number, bool has_saved)
 {
@@ -326,6 +349,7 @@ int main(void)
         cmocka_unit_test(restarts_are_counted_across_leaders),
         cmocka_unit_test(a_leader_on_which_ranks_cannot_be_started_leaves_the_job_to_others),
         cmocka_unit_test(a_leader_that_cannot_start_a_generation_leaves_the_job_to_others),
+        cmocka_unit_test(a_leader_does_not_blame_a_newcomer_for_what_it_cannot_start),
         cmocka_unit_test(a_newcomer_that_was_useful_is_restarted_like_others_by_any_leader),
         cmocka_unit_test(failures_in_a_row_are_counted_by_a_leader_that_came_late),
         cmocka_unit_test(all_end_when_an_outside_store_is_lost),

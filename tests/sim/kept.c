@@ -63,6 +63,10 @@ const struct sim_kept sim_kept[] = {
      "the same, with an outside store, where it was the node that leads",
      {JOB(3, 1, 1000), .has_store = true, .count = 2,
       .list = {{SIM_NO_START, 1900 * SIM_MS, 5 * SIM_S, 0, false}, AT(2000, SIM_KILL_RANK, 3)}}},
+    {"held-for-nothing",
+     "a node that could start nothing made a newcomer wait, and then ended the job without it",
+     {JOB(1, 1, 1000), .has_store = true, .count = 2,
+      .list = {{SIM_NO_START, 1000 * SIM_MS, 15 * SIM_S, 0, false}, AT(1500, SIM_NEW_NODE, 13)}}},
 };
 
 const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];
