@@ -1,12 +1,12 @@
 /* optim_shard.c - owns the state of a sharded optimizer in the form of checkpoints: full tensors on
- * rank 0, gathered from all ranks or scattered to them, one moment at a time. */
+ * rank 0, gathered from all ranks or scattered to them, piece by piece. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "optim/optim_impl.h"
 
 #include <string.h>
 
-/* The largest share of any rank: each rank sends or receives this many elements. */
+/* The largest share of any rank: each rank sends or receives this many elements of a moment. */
 static size_t most_elements(const struct cddpi_optim *optim)
 {
     size_t most = 0;
@@ -24,37 +24,61 @@ static size_t most_elements(const struct cddpi_optim *optim)
     return most;
 }
 
-/* Buffers of a transfer. */
+/* Elements of each rank that move at once. Pieces stay in the processor's cache between their
+ * copies, and need no memory that grows with the model. */
+enum { PIECE = 1 << 18 };
+
+/* A transfer of one piece, and its buffers. */
 struct transfer {
-    size_t count; /* of each rank */
+    size_t first, count; /* the piece, of each rank */
     float *own;
     float *all; /* on rank 0 */
 };
 
-static cddp_status transfer_init(const struct cddpi_optim *optim, struct transfer *out)
+static cddp_status transfer_init(const struct cddpi_optim *optim, size_t most, struct transfer *out)
 {
     size_t world_size = (size_t)cddp_group_world_size(optim->group);
     bool root = cddp_group_rank(optim->group) == 0;
+    size_t count = most < PIECE ? most : PIECE;
 
-    out->count = most_elements(optim);
-    out->own = cddpi_zalloc_array(out->count, sizeof *out->own);
-    out->all = root ? cddpi_zalloc_array(out->count * world_size, sizeof *out->all) : NULL;
+    out->own = cddpi_zalloc_array(count, sizeof *out->own);
+    out->all = root ? cddpi_zalloc_array(count * world_size, sizeof *out->all) : NULL;
     if (out->own == NULL || (root && out->all == NULL)) {
         return cddpi_fail(CDDP_ERR_NO_MEMORY, "optimizer: no memory for %zu elements of its state",
-                          out->count * (1 + (root ? world_size : 0)));
+                          count * (1 + (root ? world_size : 0)));
     }
     return CDDP_OK;
 }
 
-/* Copy this rank's state, one span after the other, to @p own or from it. */
-static void move_own(const struct cddpi_optim *optim, size_t moment, float *own, bool pack)
+/* Copy the part of the @p count elements at @p state that is in the piece to @p packed, which holds
+ * the piece, or from it. @p at: the place of the first of these elements among the rank's; it
+ * advances past them. */
+static void move_part(const struct transfer *transfer, size_t *at, float *state, size_t count,
+                      float *packed, bool pack)
 {
+    size_t begin = *at > transfer->first ? *at : transfer->first;
+    size_t piece_end = transfer->first + transfer->count;
+    size_t end = *at + count < piece_end ? *at + count : piece_end;
+
+    if (begin < end) {
+        float *here = state + (begin - *at);
+        float *there = packed + (begin - transfer->first);
+
+        memcpy(pack ? there : here, pack ? here : there, (end - begin) * sizeof *here);
+    }
+    *at += count;
+}
+
+/* Copy this rank's state, one span after the other, to transfer->own or from it. */
+static void move_own(const struct cddpi_optim *optim, size_t moment,
+                     const struct transfer *transfer, bool pack)
+{
+    size_t at = 0;
+
     for (size_t i = 0; i < optim->slot_count; i++) {
         const struct cddpi_optim_slot *slot = &optim->slots[i];
-        float *state = slot->moments[moment];
 
-        memcpy(pack ? own : state, pack ? state : own, slot->count * sizeof *own);
-        own += slot->count;
+        move_part(transfer, &at, slot->moments[moment], slot->count, transfer->own, pack);
     }
 }
 
@@ -64,8 +88,8 @@ static void move_all(const struct cddpi_optim *optim, size_t moment,
 {
     for (int rank = 0; transfer->all != NULL && rank < cddp_group_world_size(optim->group);
          rank++) {
-        float *at = transfer->all + (size_t)rank * transfer->count;
         size_t count = 0;
+        size_t at = 0;
         const cddp_span *spans = cddp_ddp_spans(optim->ddp, rank, &count);
 
         for (size_t s = 0; s < count; s++) {
@@ -75,10 +99,8 @@ static void move_all(const struct cddpi_optim *optim, size_t moment,
             while (param->index != spans[s].param) {
                 param++;
             }
-            tensor += param->offset;
-
-            memcpy(pack ? at : tensor, pack ? tensor : at, spans[s].count * sizeof *tensor);
-            at += spans[s].count;
+            move_part(transfer, &at, tensor + param->offset, spans[s].count,
+                      transfer->all + (size_t)rank * transfer->count, pack);
         }
     }
 }
@@ -115,14 +137,14 @@ void cddpi_optim_free_full_state(struct cddpi_optim *optim)
     optim->full_state = NULL;
 }
 
-/* Moves one moment of the state; collective. */
+/* Moves a piece of one moment of the state; collective. */
 typedef cddp_status (*move_fn)(const struct cddpi_optim *optim, size_t moment,
                                const struct transfer *transfer);
 
 static cddp_status gather_moment(const struct cddpi_optim *optim, size_t moment,
                                  const struct transfer *transfer)
 {
-    move_own(optim, moment, transfer->own, true);
+    move_own(optim, moment, transfer, true);
     CDDPI_TRY(cddp_gather(optim->group, transfer->own, transfer->all, transfer->count, CDDP_F32, 0,
                           NULL));
     move_all(optim, moment, transfer, false);
@@ -135,28 +157,34 @@ static cddp_status scatter_moment(const struct cddpi_optim *optim, size_t moment
     move_all(optim, moment, transfer, true);
     CDDPI_TRY(cddp_scatter(optim->group, transfer->all, transfer->own, transfer->count, CDDP_F32, 0,
                            NULL));
-    move_own(optim, moment, transfer->own, false);
+    move_own(optim, moment, transfer, false);
     return CDDP_OK;
 }
 
 static cddp_status move_state(struct cddpi_optim *optim, move_fn move)
 {
-    struct transfer transfer = {0, NULL, NULL};
+    struct transfer transfer = {0, 0, NULL, NULL};
     size_t moments = cddpi_optim_moment_count(optim);
+    size_t most;
     cddp_status status;
 
     if (optim->group == NULL) {
         return CDDP_OK;
     }
-    status = transfer_init(optim, &transfer);
+    most = most_elements(optim);
+    status = transfer_init(optim, most, &transfer);
     if (status == CDDP_OK && transfer.all != NULL) {
         status = cddpi_optim_alloc_full_state(optim);
     }
     if (status != CDDP_OK) { /* the others would wait for a rank that cannot take part */
         cddp_group_abort(optim->group, cddp_last_error());
     }
-    for (size_t moment = 0; status == CDDP_OK && moment < moments; moment++) {
-        status = move(optim, moment, &transfer);
+    for (size_t moment = 0; moment < moments; moment++) {
+        for (size_t first = 0; status == CDDP_OK && first < most; first += PIECE) {
+            transfer.first = first;
+            transfer.count = most - first < PIECE ? most - first : PIECE;
+            status = move(optim, moment, &transfer);
+        }
     }
     cddpi_free(transfer.own);
     cddpi_free(transfer.all);
