@@ -6,7 +6,7 @@ the first also touches the copy's memory for the first time. A step counts as be
 time at which training went on and the time at which the checkpoint was complete."""
 import json, os, shutil, statistics
 
-RANKS, STEPS, EVERY = 2, 24, 8
+RANKS, STEPS, EVERY = 2, 144, 48
 SIZES = {"11M": 2160, "124M": 7680}  # width of each of three hidden layers
 CONF = """model = {{ type = "mlp"; hidden = [{width}, {width}, {width}]; }};
 data = {{ type = "synthetic"; }};
