@@ -64,6 +64,7 @@ void launcher_start_program(struct launched *job, const char *program, const cha
         job->dir = support_mkdtemp();
     }
     fflush(NULL);
+    job->has_ended = false;
     job->pid = fork();
     assert_true(job->pid >= 0);
     if (job->pid == 0) {
@@ -94,6 +95,9 @@ void launcher_wait(struct launched *job)
     long left_ms = SUPPORT_LIMIT_S * 1000L;
     int status;
 
+    if (job->has_ended) {
+        return;
+    }
     while (waitpid(job->pid, &status, WNOHANG) == 0) {
         support_sleep_ms(2);
         left_ms -= 2;
@@ -104,6 +108,7 @@ void launcher_wait(struct launched *job)
                      launcher_read(job->dir, "err"));
         }
     }
+    job->has_ended = true;
     job->exit_status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     job->out = launcher_read(job->dir, "out");
     job->err = launcher_read(job->dir, "err");

@@ -13,7 +13,8 @@
 struct launched {
     pid_t pid;
     char *dir;
-    char *out; /* after launcher_wait() */
+    bool has_ended; /* launcher_wait() knows that */
+    char *out;      /* after launcher_wait() */
     char *err;
     int exit_status; /* 128 + signal if a signal ended it */
 };
@@ -31,7 +32,7 @@ void launcher_start_program(struct launched *job, const char *program,
                             const char *const *arguments);
 void launcher_start(struct launched *job, const char *const *arguments);
 
-/* Wait for the job's end. At the time limit, kill it and fail the test. */
+/* Wait for the job's end, if it has not ended yet. At the time limit, kill it and fail the test. */
 void launcher_wait(struct launched *job);
 void launcher_end(struct launched *job);
 
