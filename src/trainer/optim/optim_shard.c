@@ -92,10 +92,14 @@ static void move_all(const struct cddpi_optim *optim, size_t moment,
         size_t at = 0;
         const cddp_span *spans = cddp_ddp_spans(optim->ddp, rank, &count);
 
-        for (size_t s = 0; s < count; s++) {
+        for (size_t s = 0; s < count && at < transfer->first + transfer->count; s++) {
             const struct cddpi_optim_trainable *param = optim->trainable;
             float *tensor = optim->full_state + moment * optim->full_elements + spans[s].first;
 
+            if (at + spans[s].count <= transfer->first) {
+                at += spans[s].count;
+                continue;
+            }
             while (param->index != spans[s].param) {
                 param++;
             }
