@@ -8,12 +8,15 @@ static const double least_part = 0.1; /* of a step, for which the others wait fo
 
 void cddpi_rank_pace_add(struct cddpi_rank_pace *pace, const struct cddpi_interval *interval)
 {
+    double samples = pace->added_samples;
     double scale; /* from the steps whose parts were timed to all steps */
 
-    if (interval->steps == 0 || interval->whole >= interval->steps) {
-        return;
+    pace->added_samples = 0;
+    if (interval->steps == 0 || 2 * interval->whole > interval->steps) {
+        return; /* few steps, such as the last of an epoch, do not stand for all */
     }
     scale = (double)interval->steps / (double)(interval->steps - interval->whole);
+    pace->samples += samples;
     pace->steps += (double)interval->steps;
     pace->step_ns += (double)interval->step_ns;
     pace->own_ns += (double)interval->step_ns - (double)interval->exposed_ns * scale -

@@ -10,16 +10,18 @@
 
 /* What a rank measured since ranks compared their times. Ranks exchange it as it is. */
 struct cddpi_rank_pace {
-    double step_ns;   /* of all steps */
-    double own_ns;    /* of it, without waiting for other ranks */
-    double update_ns; /* of it, the update, which does not depend on the number of samples */
-    double data_ns;   /* of it, waiting for data */
-    double samples;   /* of this rank's part of the batches */
-    double steps;     /* 0: nothing was measured */
-    double part;      /* the number of the part of the model: of the pipeline's stage */
+    double step_ns;       /* of all steps */
+    double own_ns;        /* of it, without waiting for other ranks */
+    double update_ns;     /* of it, the update, which does not depend on the number of samples */
+    double data_ns;       /* of it, waiting for data */
+    double samples;       /* of this rank's part of the batches */
+    double added_samples; /* the same, since the last interval that was added */
+    double steps;         /* 0: nothing was measured */
+    double part;          /* the number of the part of the model: of the pipeline's stage */
 };
 
-/** Add what was measured in @p interval, except samples. Replayed steps are not measured. */
+/** Add what was measured in @p interval, and added_samples; nothing, if most of its steps were
+ *  replayed, which are not measured. */
 void cddpi_rank_pace_add(struct cddpi_rank_pace *pace, const struct cddpi_interval *interval);
 
 struct cddpi_pace_result {

@@ -62,7 +62,7 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
     if (cddp_stop_requested()) {
         request = CDDPI_REQUEST_STOP;
     } else if (trainer->rank == 0 &&
-               (cddpi_save_request_take() || folder->lost ||
+               (take_save_request(trainer) || folder->lost ||
                 (pause > 0 && trainer->behind.saving == NULL &&
                  (double)(cddpi_now_ns() - folder->saved_ns) * 1e-9 >= pause))) {
         request = CDDPI_REQUEST_SAVE;
