@@ -157,6 +157,8 @@ static void numbers_that_are_none_and_wrong_shapes_are_found(void **state)
     assert_int_equal(verify("good"), 0);
     write_checkpoint("nan", NAN, 3);
     assert_int_equal(verify("nan"), 1);
+    assert_said("a run goes on from step-00000005, although it is damaged, since its checksums are "
+                "right");
     assert_said("element 1 of 3 of tensor \"fc.weight\" is NaN or Inf");
     assert_int_equal(verify("nan/step-00000005/model.safetensors"), 1);
     assert_said("element 1 of 3 of tensor \"fc.weight\" is NaN or Inf");

@@ -71,6 +71,10 @@ void cddpi_snapshot_discard(int dir, const char *shown, const struct cddpi_snaps
 /** Check by checksums that the snapshot at @p path is complete and belongs to @p step.
  *  @return CDDP_OK, CDDP_ERR_FORMAT, CDDP_ERR_IO, CDDP_ERR_NOT_FOUND, CDDP_ERR_NO_MEMORY. */
 cddp_status cddpi_snapshot_verify(const char *path, uint64_t step);
+/** Whether this thread's last failure, @p status, means that a snapshot is broken: wrong contents,
+ * or a bad disk. Other failures, such as missing permission or no free descriptors, may be
+ * temporary: an older snapshot instead would throw away training steps. */
+CDDPI_SHARED bool cddpi_snapshot_is_broken(cddp_status status);
 /** Like cddpi_snapshot_verify(), for who needs only the model, of any step. */
 CDDPI_SHARED cddp_status cddpi_snapshot_verify_model(const char *path);
 

@@ -117,10 +117,7 @@ static cddp_status note_skipped(char **skipped)
     return CDDP_OK;
 }
 
-/* Whether the last failure means that a snapshot is broken: wrong contents, or a bad disk. Other
- * failures, such as missing permission or no free descriptors, may be temporary: an older snapshot
- * instead would throw away training steps. */
-static bool is_broken(cddp_status status)
+bool cddpi_snapshot_is_broken(cddp_status status)
 {
     int error_number = cddpi_last_errno();
 
@@ -151,7 +148,7 @@ static cddp_status find_whole(const char *dir, const struct cddpi_snapshot_entry
             return CDDP_OK;
         }
         cddpi_free(path);
-        if (!is_broken(status)) {
+        if (!cddpi_snapshot_is_broken(status)) {
             return status;
         }
         CDDPI_TRY(note_skipped(skipped));

@@ -189,7 +189,9 @@ static cddp_status verify_file(const char *path)
 struct verified {
     int whole, damaged;
     bool newest_is_damaged;
-    char newest[CDDPI_SNAPSHOT_NAME_BYTES]; /* the newest whole one */
+    /* The newest one with right checksums, which a run goes on from; "": there is none. */
+    char taken[CDDPI_SNAPSHOT_NAME_BYTES];
+    bool taken_is_damaged; /* its numbers or shapes are wrong */
 };
 
 /* Whether @p path is gone: a run that goes on deletes its old checkpoints. */
@@ -204,19 +206,27 @@ static cddp_status verify_entry(const char *dir, const struct cddpi_snapshot_ent
                                 struct verified *found)
 {
     char *path = cddpi_format("%s/%s", dir, entry->name);
+    bool is_taken;
     cddp_status status;
 
     CDDPI_TRY_MEMORY(path != NULL, "%s: no memory for a name", dir);
-    status = verify_checkpoint(path, &entry->step);
+    status = cddpi_snapshot_verify(path, entry->step);
+    is_taken = status == CDDP_OK && found->taken[0] == '\0';
+    status = status == CDDP_OK ? check_contents(path, entry->step) : status;
+    if (status != CDDP_OK && is_gone(path)) {
+        cddpi_say(stdout, "%s: was deleted meanwhile\n", path);
+        cddpi_free(path);
+        return CDDP_OK;
+    }
+    if (is_taken) {
+        snprintf(found->taken, sizeof found->taken, "%s", entry->name);
+        found->taken_is_damaged = status != CDDP_OK;
+    }
     if (status == CDDP_OK) {
-        if (found->whole++ == 0) {
-            snprintf(found->newest, sizeof found->newest, "%s", entry->name);
-        }
-    } else if (status == CDDP_ERR_NO_MEMORY) {
+        found->whole++;
+    } else if (!cddpi_snapshot_is_broken(status)) { /* it may be right */
         cddpi_free(path);
         return status;
-    } else if (is_gone(path)) {
-        cddpi_say(stdout, "%s: was deleted meanwhile\n", path);
     } else {
         cddpi_say(stdout, "%s: DAMAGED: %s\n", path, cddp_last_error());
         found->newest_is_damaged = found->newest_is_damaged || found->whole == 0;
@@ -239,16 +249,19 @@ static cddp_status verify_entries(const char *dir, const struct cddpi_snapshot_e
             CDDPI_TRY(verify_entry(dir, &entries[i], &found));
         }
     }
-    if (found.damaged > 0 && found.whole == 0) {
+    if (found.damaged > 0 && found.taken[0] == '\0') {
         return cddpi_fail(CDDP_ERR_FORMAT, "%s: no checkpoint is whole: a run cannot go on", dir);
     }
     if (found.damaged > 0) {
         return cddpi_fail(CDDP_ERR_FORMAT,
                           "%s: %d of %d checkpoints %s damaged%s; a run goes on "
-                          "from %s",
+                          "from %s%s",
                           dir, found.damaged, found.damaged + found.whole,
                           found.damaged == 1 ? "is" : "are",
-                          found.newest_is_damaged ? ", the newest, too" : "", found.newest);
+                          found.newest_is_damaged ? ", the newest, too" : "", found.taken,
+                          found.taken_is_damaged ? ", although it is damaged, since its checksums "
+                                                   "are right: move it away for an older one"
+                                                 : "");
     }
     return found.whole > 0 ? CDDP_OK
                            : cddpi_fail(CDDP_ERR_NOT_FOUND, "%s: there are no checkpoints", dir);
