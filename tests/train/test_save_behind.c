@@ -328,6 +328,38 @@ static void who_asks_for_a_checkpoint_gets_a_later_one(void **state)
     launcher_end(&job);
 }
 
+/* Rank 0 waits with the checkpoint that is due until the one before it is whole. */
+static void who_asks_while_a_checkpoint_waits_gets_a_later_one(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+    unsigned long long step = 0;
+    const char *name;
+
+    (void)state;
+    NEED_HELD_CALLS();
+    hold();
+    JOB_START(&job, "--nproc", "2", LONG_RUN, BEHIND, "train.checkpoint_steps=5", "train.keep=0",
+              "train.log_steps=1", run_dir_argument("waits"));
+    launcher_await_text(in_work("waits"), "metrics.jsonl", "\"step\":10,");
+    hold_no_more();
+    launcher_start_program(&ctl, launcher_path("launcher/cddp-ctl"),
+                           (const char *const[]){in_work("waits"), "checkpoint", NULL});
+    support_sleep_ms(200); /* if the request comes later, the test shows less */
+    release();
+    launcher_wait(&ctl);
+    if (ctl.exit_status != 0) {
+        fail_msg("exit status %d: %s%s", ctl.exit_status, ctl.out, ctl.err);
+    }
+    name = strstr(ctl.out, "/checkpoints/step-");
+    assert_non_null(name);
+    assert_int_equal(sscanf(name, "/checkpoints/step-%llu", &step), 1);
+    assert_true(step >= 11 && is_whole("waits", (int)step));
+    launcher_end(&ctl);
+    (void)stop(&job, "waits", SIGTERM);
+    launcher_end(&job);
+}
+
 static void a_folder_that_is_moved_away_keeps_what_is_written_there(void **state)
 {
     struct launched job = {0};
@@ -407,6 +439,7 @@ int main(void)
         cmocka_unit_test(a_parameter_that_is_not_finite_is_told_and_not_written),
         cmocka_unit_test(one_that_is_due_by_time_comes_after_the_one_that_is_written),
         cmocka_unit_test(who_asks_for_a_checkpoint_gets_a_later_one),
+        cmocka_unit_test(who_asks_while_a_checkpoint_waits_gets_a_later_one),
         cmocka_unit_test(a_folder_that_is_moved_away_keeps_what_is_written_there),
         cmocka_unit_test(ranks_can_be_killed_at_any_moment),
         cmocka_unit_test(the_dry_run_says_what_a_copy_takes),

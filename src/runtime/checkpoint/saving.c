@@ -18,8 +18,8 @@
 
 struct cddp_saving {
     struct cddpi_handle handle;
-    struct cddpi_snapshot_copy own;         /* empty, if the caller has the copy */
-    const struct cddpi_snapshot_copy *copy; /* what is written */
+    struct cddpi_snapshot_copy own; /* empty, if the caller has the copy */
+    cddp_snapshot snapshot;         /* what is written, from the copy's memory */
     char *dir;
     int folder;   /* of that name; -1: the thread opens it */
     bool is_made; /* and its entry in the folder above was not flushed yet */
@@ -96,8 +96,8 @@ static void open_folder(struct cddp_saving *saving)
 {
     saving->folder = cddpi_folder_open_fd(AT_FDCWD, saving->dir, true);
     if (saving->folder < 0 && errno == ENOENT && cddpi_file_mkdirat(AT_FDCWD, saving->dir) == 0) {
-        saving->is_made = true;
         saving->folder = cddpi_folder_open_fd(AT_FDCWD, saving->dir, true);
+        saving->is_made = saving->folder >= 0;
     }
 }
 
@@ -120,12 +120,12 @@ static cddp_status write_copy(struct cddp_saving *saving)
     struct cddpi_snapshot_room room;
 
     if (options->check != NULL) {
-        CDDPI_TRY(options->check(&saving->copy->snapshot));
+        CDDPI_TRY(options->check(&saving->snapshot));
     }
     if (saving->is_made) {
         CDDPI_TRY(flush_above(saving));
     }
-    return cddpi_snapshot_write_into(saving->folder, saving->dir, &saving->copy->snapshot, &source,
+    return cddpi_snapshot_write_into(saving->folder, saving->dir, &saving->snapshot, &source,
                                      options->keep, options->spare, &room);
 }
 
@@ -217,7 +217,7 @@ static cddp_status start(struct cddp_saving *saving, const struct cddpi_snapshot
 {
     cddp_status status;
 
-    saving->copy = copy;
+    saving->snapshot = copy->snapshot;
     cddpi_snapshot_take_turn();
     status = start_thread(saving);
     if (status != CDDP_OK) {

@@ -36,7 +36,7 @@ struct cddpi_saving_options {
 /** Write @p copy below @p dir in a thread, like cddp_snapshot_write() with a handle. The thread has
  *  the lowest priority, so that it takes processor time that the program does not need. The folder
  *  is opened, or made, at once: if it is moved later, the snapshot is in it.
- *  @param copy  Borrowed until the handle is destroyed.
+ *  @param copy  Its memory is borrowed until the handle is destroyed.
  *  @return CDDP_OK, CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_saving_begin(const char *dir, struct cddpi_snapshot_copy *copy,
                                             const struct cddpi_saving_options *options,

@@ -172,7 +172,7 @@ cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
         status = write_checkpoint(trainer, text, last, &room, &is_behind);
     }
     if (status == CDDP_OK && !is_behind) {
-        cddpi_save_behind_note(trainer);
+        cddpi_save_behind_note(trainer, last);
     } else if (status != CDDP_OK) {
         *out_why_again = why_again(status, room.is_missing);
         (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
@@ -280,7 +280,7 @@ cddp_status cddpi_trainer_save_last(struct cddpi_trainer *trainer)
 
     CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, true));
     CDDPI_TRY_GOTO(end, status, cddpi_replicas_check_last(trainer));
-    CDDPI_TRY_GOTO(end, status, cddpi_save_behind_settle(trainer));
+    CDDPI_TRY_GOTO(end, status, cddpi_save_behind_settle(trainer, ""));
     if (trainer->config->train.checkpoint_at_end) {
         status = save_patiently(trainer);
     }

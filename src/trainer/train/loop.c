@@ -38,18 +38,19 @@ static cddp_status begin_epoch(struct cddpi_trainer *trainer)
 
 /* Write a checkpoint during the run, or begin it: a thread may write it behind the next steps. If
  * that fails, print a warning and continue training. */
-static cddp_status save_on_the_way(struct cddpi_trainer *trainer, bool is_asked_for)
+static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
     int64_t began_ns = cddpi_now_ns();
     enum cddpi_save_again why_again;
     cddp_status status;
 
-    cddpi_save_behind_finish(trainer, is_asked_for);
+    CDDPI_TRY(cddpi_save_behind_settle(trainer, CDDPI_TRAINING_GOES_ON));
+    trainer->behind.is_asked = false;
     trainer->behind.began_ns = began_ns;
     trainer->behind.stood_ns = 0;
     CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, false));
     if (trainer->rank == 0 && cddpi_trainer_save(trainer, false, &why_again) != CDDP_OK) {
-        cddpi_save_behind_tell_failure(trainer, "; training goes on");
+        cddpi_save_behind_tell_failure(trainer, CDDPI_TRAINING_GOES_ON);
     }
     status = cddpi_engine_call(trainer->engine->end_save, trainer);
 end:
@@ -107,7 +108,7 @@ static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_
     cddpi_save_behind_look(trainer);
     if (!is_finished(trainer)) { /* else finish_run() does both */
         CDDPI_TRY(cddpi_replicas_check(trainer, saves));
-        CDDPI_TRY(saves ? save_on_the_way(trainer, step->request == CDDPI_REQUEST_SAVE) : CDDP_OK);
+        CDDPI_TRY(saves ? save_on_the_way(trainer) : CDDP_OK);
     }
     if (step->ends_epoch) {
         CDDPI_TRY(begin_epoch(trainer)); /* so that batches are ready after the evaluation */

@@ -297,7 +297,7 @@ cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer)
     cddp_status status;
 
     if (loss != NULL && trainer->behind.saving != NULL) {
-        cddpi_save_behind_finish(trainer, false); /* it writes where the folder is now */
+        cddpi_save_behind_finish(trainer); /* it writes where the folder is now */
         loss = find_loss(trainer, &has_folder_gone);
     }
     if (loss == NULL) {

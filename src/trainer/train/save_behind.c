@@ -14,9 +14,10 @@
 #include <cddp/group.h>
 #include <time.h>
 
-enum { ROUND_MS = 250 }; /* how often ranks communicate while rank 0 waits */
-
-static const char GOES_ON[] = "; training goes on"; /* what a failure does not end */
+enum {
+    ROUND_MS = 250, /* how often ranks communicate while rank 0 waits */
+    FINI_MS = 10000 /* how long a failed run waits for its thread */
+};
 
 #define MS_OF_NS(ns) ((double)(ns)*1e-6)
 
@@ -101,28 +102,37 @@ static void add_line(struct cddpi_trainer *trainer, bool is_behind)
                   (json_int_t)now.tv_sec * 1000 + (json_int_t)now.tv_nsec / 1000000));
 }
 
-static void note_whole(struct cddpi_trainer *trainer, bool is_behind, bool is_followed)
+/* Whether a checkpoint was asked for that has not begun: who has asked is told of that one. */
+static bool is_followed(const struct cddpi_trainer *trainer)
+{
+    return trainer->behind.is_asked || cddpi_save_request_is_there();
+}
+
+static void note_whole(struct cddpi_trainer *trainer, bool is_behind, bool is_last)
 {
     struct cddpi_save_behind *behind = &trainer->behind;
 
     trainer->folder.saved_step = behind->step;
     add_line(trainer, is_behind);
-    behind->untold = is_followed;
-    if (!is_followed) {
+    behind->untold = !is_last && is_followed(trainer);
+    if (!behind->untold) {
         cddpi_launcher_report_saved();
     }
 }
 
-void cddpi_save_behind_note(struct cddpi_trainer *trainer)
+void cddpi_save_behind_note(struct cddpi_trainer *trainer, bool is_last)
 {
     trainer->behind.step = trainer->cursor.step;
     trainer->behind.epoch = trainer->cursor.epoch;
-    note_whole(trainer, false, false);
+    note_whole(trainer, false, is_last);
 }
 
 void cddpi_save_behind_tell_failure(struct cddpi_trainer *trainer, const char *end)
 {
     cddpi_trainer_warn(trainer, "%s%s", cddp_last_error(), end);
+    if (is_followed(trainer)) {
+        return;
+    }
     cddpi_launcher_report_unsaved();
     if (trainer->behind.untold) {
         trainer->behind.untold = false;
@@ -131,13 +141,12 @@ void cddpi_save_behind_tell_failure(struct cddpi_trainer *trainer, const char *e
 }
 
 /* The thread is done, with @p status. */
-static void conclude(struct cddpi_trainer *trainer, cddp_status status, const char *end,
-                     bool is_followed)
+static void conclude(struct cddpi_trainer *trainer, cddp_status status, const char *end)
 {
     struct cddpi_save_behind *behind = &trainer->behind;
 
     if (status == CDDP_OK) {
-        note_whole(trainer, true, is_followed);
+        note_whole(trainer, true, false);
     } else {
         (void)cddpi_fail_prefix(status, "checkpoint of step %llu",
                                 (unsigned long long)behind->step);
@@ -157,14 +166,14 @@ void cddpi_save_behind_look(struct cddpi_trainer *trainer)
     }
     status = cddp_saving_test(trainer->behind.saving, &done);
     if (done) {
-        conclude(trainer, status, GOES_ON, cddpi_save_request_is_there());
+        conclude(trainer, status, CDDPI_TRAINING_GOES_ON);
     }
 }
 
-void cddpi_save_behind_finish(struct cddpi_trainer *trainer, bool is_followed)
+void cddpi_save_behind_finish(struct cddpi_trainer *trainer)
 {
     if (trainer->behind.saving != NULL) {
-        conclude(trainer, cddp_saving_wait(trainer->behind.saving), GOES_ON, is_followed);
+        conclude(trainer, cddp_saving_wait(trainer->behind.saving), CDDPI_TRAINING_GOES_ON);
     }
 }
 
@@ -184,7 +193,7 @@ static cddp_status wait_round(struct cddpi_trainer *trainer, const char *end, ui
     }
     status = cddpi_saving_wait_for(behind->saving, ROUND_MS, &done);
     if (done) {
-        conclude(trainer, status, end, false);
+        conclude(trainer, status, end);
         return CDDP_OK;
     }
     progress = cddpi_saving_progress(behind->saving);
@@ -201,14 +210,14 @@ static cddp_status wait_round(struct cddpi_trainer *trainer, const char *end, ui
                             (unsigned long long)behind->step, (double)timeout_ms / 1000);
 }
 
-cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer)
+cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer, const char *end)
 {
     uint8_t again = 1;
 
     trainer->behind.moved_ns = cddpi_now_ns(); /* time without a look is no time without progress */
     while (again != 0) {
         if (trainer->rank == 0) {
-            CDDPI_TRY(wait_round(trainer, GOES_ON, &again));
+            CDDPI_TRY(wait_round(trainer, end, &again));
             cddpi_launcher_report_alive();
         }
         CDDPI_TRY(cddp_broadcast(trainer->group, &again, 1, CDDP_U8, 0, NULL));
@@ -219,10 +228,10 @@ cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer)
 void cddpi_save_behind_fini(struct cddpi_trainer *trainer)
 {
     struct cddpi_save_behind *behind = &trainer->behind;
+    int64_t end_ns = cddpi_now_ns() + FINI_MS * INT64_C(1000000);
     uint8_t again = behind->saving != NULL;
 
-    behind->moved_ns = cddpi_now_ns();
-    while (again != 0 && wait_round(trainer, "", &again) == CDDP_OK) {
+    while (again != 0 && cddpi_now_ns() < end_ns && wait_round(trainer, "", &again) == CDDP_OK) {
     }
     if (behind->saving == NULL) { /* else the thread uses the copy until the process ends */
         cddpi_snapshot_copy_release(&behind->copy);

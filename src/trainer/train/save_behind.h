@@ -12,6 +12,8 @@
 
 struct cddpi_trainer;
 
+#define CDDPI_TRAINING_GOES_ON "; training goes on" /* what a failed checkpoint does not end */
+
 /* All zeros on ranks other than 0. */
 struct cddpi_save_behind {
     cddp_saving *saving;             /* NULL: none is being written */
@@ -19,6 +21,7 @@ struct cddpi_save_behind {
     uint64_t step, epoch;            /* of the last checkpoint that began */
     int64_t began_ns;                /* when training stopped for it; set by who saves */
     int64_t stood_ns;                /* for how long; 0: training has not gone on yet */
+    bool is_asked;                   /* a checkpoint was asked for, and has not begun yet */
     bool untold;       /* a whole checkpoint was not reported, since a later one was asked for */
     bool told_memory;  /* has warned that there is no memory for a copy */
     uint64_t progress; /* how far the thread was when last looked at ... */
@@ -35,8 +38,8 @@ CDDP_CHECKED cddp_status cddpi_save_behind_begin(struct cddpi_trainer *trainer,
                                                  const struct cddpi_snapshot_source *source,
                                                  unsigned keep, unsigned spare, bool *out_begun);
 /** The checkpoint of the current step is whole, and no thread has written it: note and report it.
- */
-void cddpi_save_behind_note(struct cddpi_trainer *trainer);
+ *  @param is_last  None follows. */
+void cddpi_save_behind_note(struct cddpi_trainer *trainer, bool is_last);
 /** A checkpoint could not be written: print this thread's last error and @p end as a warning, and
  *  tell the launcher. Rank 0. */
 void cddpi_save_behind_tell_failure(struct cddpi_trainer *trainer, const char *end);
@@ -44,14 +47,15 @@ void cddpi_save_behind_tell_failure(struct cddpi_trainer *trainer, const char *e
  *  failed. Any rank. */
 void cddpi_save_behind_look(struct cddpi_trainer *trainer);
 /** The same, but wait for the thread. Rank 0.
- *  @param is_followed  A checkpoint that was asked for follows: who asked is not told of this one.
  */
-void cddpi_save_behind_finish(struct cddpi_trainer *trainer, bool is_followed);
-/** The same at the end of a run. Meanwhile ranks communicate, so that waiting does not look like a
- *  failure. Collective.
+void cddpi_save_behind_finish(struct cddpi_trainer *trainer);
+/** The same on all ranks: meanwhile they communicate, so that waiting does not look like a failure.
+ *  Collective.
+ *  @param end  Of the text of a failure: CDDPI_TRAINING_GOES_ON, or "".
  *  @return CDDP_ERR_TIMEOUT: not a byte was written in the group's deadline. */
-CDDP_CHECKED cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer);
-/** Wait for the thread, but not for a disk that takes nothing, and release the copy. */
+CDDP_CHECKED cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer, const char *end);
+/** Wait for the thread, if a failed run has left one, but only for a few seconds, since others may
+ *  wait for this process to end and to be started again; and release the copy. */
 void cddpi_save_behind_fini(struct cddpi_trainer *trainer);
 
 /** Which part of the bytes that are left a copy may take: train.checkpoint_async = "auto".

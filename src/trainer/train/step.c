@@ -52,6 +52,14 @@ static cddp_status plan_step(struct cddpi_trainer *trainer, struct cddpi_train_s
     return CDDP_OK;
 }
 
+static bool take_save_request(struct cddpi_trainer *trainer)
+{
+    bool is_there = cddpi_save_request_take();
+
+    trainer->behind.is_asked = trainer->behind.is_asked || is_there;
+    return is_there;
+}
+
 /* While the step computes, start asking all ranks what to do after it. */
 static cddp_status begin_agreement(struct cddpi_trainer *trainer)
 {
@@ -203,7 +211,7 @@ static cddp_status finish_step(struct cddpi_trainer *trainer, const struct cddpi
     }
     status = trainer->engine->update(trainer, step, &norm);
     interval->steps++;
-    trainer->records.pace.samples += step->predictions;
+    trainer->records.pace.added_samples += step->predictions;
     interval->whole += step->mode.replays;
     interval->replayed += step->replayed;
     ended = cddpi_moment_now(trainer);
