@@ -1,11 +1,26 @@
 /* test.c - shared by all test programs: cmocka, and ranks as real processes. */
 #include "support/test.h"
 
+#include <fcntl.h>
+
 void support_sleep_ms(long ms)
 {
     struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
 
     nanosleep(&pause, NULL);
+}
+
+/* Wait until all ranks have been forked. Otherwise the first ones would keep a server's thread in
+ * this process busy, and the next ones might inherit a lock that it holds: gcc's address sanitizer
+ * does not care for forks. */
+static void pass_gate(const int gate[2])
+{
+    char none;
+
+    close(gate[1]);
+    while (read(gate[0], &none, 1) < 0 && errno == EINTR) {
+    }
+    close(gate[0]);
 }
 
 int run_ranks_status(int world_size, rank_fn body, void *argument, int *statuses)
@@ -14,17 +29,23 @@ int run_ranks_status(int world_size, rank_fn body, void *argument, int *statuses
     int failed = 0;
     int left = world_size;
     long waited_ms = 0;
+    int gate[2] = {-1, -1};
 
     fflush(NULL);
+    (void)!pipe2(gate, O_CLOEXEC); /* without descriptors, nobody waits */
     for (int rank = 0; rank < world_size; rank++) {
         pids[rank] = fork();
         if (pids[rank] == 0) {
-            int result = body(rank, world_size, argument);
+            int result;
 
+            pass_gate(gate);
+            result = body(rank, world_size, argument);
             fflush(NULL);
             _exit(result);
         }
     }
+    close(gate[0]);
+    close(gate[1]);
     while (left > 0) {
         for (int rank = 0; rank < world_size; rank++) {
             int status;
