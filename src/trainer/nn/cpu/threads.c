@@ -27,17 +27,21 @@ struct loop {
     size_t count;
     void (*fn)(void *context, size_t item);
     void *context;
+    /* These also order memory: thread sanitizers do not see what OpenMP's threads wait for. */
     atomic_size_t next;
+    atomic_size_t ended; /* threads */
 };
 
 static void run_items(void *argument)
 {
     struct loop *loop = argument;
-    size_t item;
+    size_t item = atomic_fetch_add_explicit(&loop->next, 1, memory_order_acquire);
 
-    while ((item = atomic_fetch_add_explicit(&loop->next, 1, memory_order_relaxed)) < loop->count) {
+    while (item < loop->count) {
         loop->fn(loop->context, item);
+        item = atomic_fetch_add_explicit(&loop->next, 1, memory_order_relaxed);
     }
+    atomic_fetch_add_explicit(&loop->ended, 1, memory_order_release);
 }
 
 size_t cddpi_team_size(void)
@@ -53,7 +57,9 @@ void cddpi_for_each(size_t count, void (*fn)(void *context, size_t item), void *
 
     threads = threads > count ? count : threads;
     if (threads > 1) {
+        atomic_store_explicit(&loop.next, 0, memory_order_release);
         parallel(run_items, &loop, (unsigned)threads, 0);
+        (void)atomic_load_explicit(&loop.ended, memory_order_acquire);
     } else {
         run_items(&loop);
     }
