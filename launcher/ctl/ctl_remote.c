@@ -83,7 +83,8 @@ void cddpi_ctl_remote_close(struct cddpi_ctl_remote *remote)
     }
 }
 
-/* Read the answer under @p name once it is there. CDDP_ERR_TIMEOUT: it is not there. */
+/* Read the answer under @p name once it is there. CDDP_ERR_TIMEOUT: it is not there, or the store
+ * does not answer. @p wait_ms 0: do not wait for it; CDDP_ERR_NOT_FOUND: it is not there. */
 static cddp_status read_answer(struct cddpi_ctl_remote *remote, const char *name, uint32_t wait_ms,
                                struct cddpi_ctl_answer *out)
 {
@@ -93,7 +94,8 @@ static cddp_status read_answer(struct cddpi_ctl_remote *remote, const char *name
     cddp_status status;
 
     snprintf(key, sizeof key, CDDPI_CTL_KEY, remote->job, name);
-    CDDPI_TRY(cddp_store_get(remote->store, key, wait_ms, &data, &bytes));
+    CDDPI_TRY(wait_ms > 0 ? cddp_store_get(remote->store, key, wait_ms, &data, &bytes)
+                          : cddp_store_try_get(remote->store, key, &data, &bytes));
     status = cddpi_message_decode(&cddpi_ctl_answer_form, data, bytes, out);
     cddp_free(data);
     return status == CDDP_OK ? CDDP_OK : cddpi_fail_prefix(status, "%s in the store", key);
@@ -193,6 +195,9 @@ cddp_status cddpi_ctl_remote_ask(struct cddpi_ctl_remote *remote,
 
     status = read_answer(remote, CDDPI_CTL_STATUS_NAME, timeout_ms, out);
     if (status == CDDP_ERR_TIMEOUT) {
+        status = read_answer(remote, CDDPI_CTL_STATUS_NAME, 0, out);
+    }
+    if (status == CDDP_ERR_NOT_FOUND) {
         return cddpi_fail(CDDP_ERR_NOT_FOUND, "job %s has not begun: its nodes have not met yet",
                           remote->job);
     }

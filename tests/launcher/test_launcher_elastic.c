@@ -355,22 +355,6 @@ static void a_pod_of_an_elastic_policy_is_replaced_by_one_of_its_name(void **sta
     fleet_end(&fleet);
 }
 
-/* The process that @p pid has started. */
-static pid_t child_of(pid_t pid)
-{
-    char name[64];
-    char *text;
-    long child;
-
-    snprintf(name, sizeof name, "%d/task/%d/children", pid, pid);
-    text = launcher_read("/proc", name);
-    assert_non_null(text);
-    child = strtol(text, NULL, 10);
-    free(text);
-    assert_true(child > 1);
-    return (pid_t)child;
-}
-
 /* Wait until the job's log has event @p number. */
 static void await_event(const struct fleet *fleet, int number)
 {
@@ -404,7 +388,7 @@ static void a_node_that_comes_after_the_end_waits_for_another_job(void **state)
     await(&fleet, 0, 0, "0/1");
     TRAIN(&fleet, 1, "1:1", "1", "1");
     launcher_await_text(fleet.nodes[1].dir, "err", "this one waits until one of them leaves");
-    spare = child_of(fleet.nodes[1].pid);
+    spare = launcher_child(fleet.nodes[1].pid);
     kill(spare, SIGSTOP);
     launcher_write(fleet.folder, "go", "");
     await_event(&fleet, 3); /* START, JOIN, DONE, END */

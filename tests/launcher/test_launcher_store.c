@@ -440,6 +440,36 @@ static void cddp_ctl_sees_a_job_without_nodes(void **state)
     fleet_end(&fleet);
 }
 
+/* A store that does not answer is not a job that has ended, nor one that has not begun. */
+static void cddp_ctl_does_not_take_a_silent_store_for_an_end(void **state)
+{
+    struct launched top = {.dir = NULL};
+    struct fleet fleet;
+    char run_dir[4300];
+    pid_t store;
+
+    (void)state;
+    begin_training(&fleet, 1, "1:2", run_dir);
+    await_ctl(fleet.url, "status", NULL, 0, "generation 0  1 rank on 1 node");
+    launcher_start_program(&top, launcher_path("launcher/cddp-ctl"),
+                           (const char *const[]){"--timeout=1", fleet.url, "top", NULL});
+    launcher_await_text(top.dir, "out", "generation 0  1 rank on 1 node\n");
+    store = launcher_child(fleet.nodes[STORE].pid);
+    kill(store, SIGSTOP);
+    launcher_wait(&top);
+    kill(store, SIGCONT);
+    assert_int_equal(top.exit_status, 1);
+    launcher_need_absence(top.out, "has ended", "stdout");
+    assert_err(&top, "did not answer");
+    assert_no_err(&top, "has not begun");
+    launcher_end(&top);
+    await_ctl(fleet.url, "checkpoint", NULL, 0, ""); /* now it trains */
+    await_ctl(fleet.url, "stop", NULL, 0, "the job has ended with status 3");
+    assert_ends(&fleet, 0, 3);
+    assert_ends(&fleet, STORE, 3);
+    fleet_end(&fleet);
+}
+
 static void what_a_store_cannot_do_is_refused(void **state)
 {
     static const struct {
@@ -497,6 +527,7 @@ int main(void)
         cmocka_unit_test(cddp_ctl_follows_rank_0_to_the_next_node),
         cmocka_unit_test(cddp_ctl_reaches_the_job_through_its_store),
         cmocka_unit_test(cddp_ctl_sees_a_job_without_nodes),
+        cmocka_unit_test(cddp_ctl_does_not_take_a_silent_store_for_an_end),
         cmocka_unit_test(what_a_store_cannot_do_is_refused),
         cmocka_unit_test(the_message_about_a_token_names_the_option),
     };

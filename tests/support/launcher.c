@@ -232,6 +232,21 @@ void launcher_await_text(const char *dir, const char *name, const char *part)
     }
 }
 
+pid_t launcher_child(pid_t pid)
+{
+    char name[64];
+    char *text;
+    long child;
+
+    snprintf(name, sizeof name, "%d/task/%d/children", pid, pid);
+    text = launcher_read("/proc", name);
+    assert_non_null(text);
+    child = strtol(text, NULL, 10);
+    free(text);
+    assert_true(child > 1);
+    return (pid_t)child;
+}
+
 int launcher_is_gone(pid_t pid)
 {
     char path[64];

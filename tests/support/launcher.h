@@ -74,6 +74,9 @@ long launcher_number(const struct launched *job, const char *name);
 /* Wait until @p dir/@p name contains @p part. */
 void launcher_await_text(const char *dir, const char *name, const char *part);
 
+/* The process that @p pid has started: of the cddp-run that a test starts, its supervisor. */
+pid_t launcher_child(pid_t pid);
+
 /* Wait until process @p pid is gone, or dead and not yet reaped. */
 int launcher_is_gone(pid_t pid);
 
