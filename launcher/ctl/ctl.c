@@ -173,12 +173,29 @@ static void begin_check(struct cddpi_ctl *ctl, struct cddpi_ctl_client *client, 
     }
     pid = cddpi_command_begin_validate(&ctl->nodes->job->command, ranks);
     if (pid < 0) {
+        cddpi_output_say(ctl->nodes->wait->output, "%s", cddp_last_error());
         reply(ctl, client, false, "cddp-train could not be asked: cddp-run has printed why");
         return;
     }
     ctl->checker = pid;
     ctl->checked_ranks = ranks;
     client->is_checked = true;
+}
+
+/* Word why there cannot be so many ranks as were checked. cddp-train may also have been killed, by
+ * a lack of memory or of time. */
+static void word_refusal(const struct cddpi_ctl *ctl, int exit_status,
+                         char text[CDDPI_CTL_TEXT_BYTES])
+{
+    if (exit_status == CDDPI_REFUSED_CONFIG) {
+        snprintf(text, CDDPI_CTL_TEXT_BYTES,
+                 "the configuration does not allow %d ranks: cddp-run has printed why",
+                 ctl->checked_ranks);
+    } else {
+        snprintf(text, CDDPI_CTL_TEXT_BYTES,
+                 "cddp-train could not check the configuration for %d ranks (status %d): ask again",
+                 ctl->checked_ranks, exit_status);
+    }
 }
 
 /* cddp-train has answered @p client with @p exit_status. Meanwhile the members may have changed. */
@@ -190,9 +207,7 @@ static void take_check(struct cddpi_ctl *ctl, struct cddpi_ctl_client *client, i
 
     if (is_done && exit_status != 0) {
         is_done = false;
-        snprintf(text, sizeof text,
-                 "the configuration does not allow %d ranks: cddp-run has printed why",
-                 ctl->checked_ranks);
+        word_refusal(ctl, exit_status, text);
     } else if (is_done && count_ranks(&ctl->nodes->members, &event) != ctl->checked_ranks) {
         is_done = false;
         snprintf(text, sizeof text, "members have changed meanwhile: ask again");
@@ -227,13 +242,18 @@ static void end_check(struct cddpi_ctl *ctl, int exit_status)
 
 void cddpi_ctl_take_child(struct cddpi_ctl *ctl, pid_t pid, int wait_status)
 {
-    if (ctl != NULL && ctl->checker == pid) {
-        end_check(ctl, cddpi_command_end_validate(&ctl->nodes->job->command,
-                                                  cddpi_exit_status(wait_status)));
+    int exit_status = cddpi_exit_status(wait_status);
+
+    if (ctl == NULL || ctl->checker != pid) {
+        return;
     }
+    if (cddpi_command_end_validate(&ctl->nodes->job->command, exit_status) != CDDP_OK) {
+        cddpi_output_say(ctl->nodes->wait->output, "%s", cddp_last_error());
+    }
+    end_check(ctl, exit_status);
 }
 
-/* While no ranks run, nobody else waits for children. */
+/* Also while no ranks run: then nobody else waits for children. */
 static void look_at_checker(struct cddpi_ctl *ctl)
 {
     int status;

@@ -17,9 +17,10 @@
 #include "launcher/supervise/restarts.h"
 
 enum {
-    CDDPI_LEADER = 0,        /* the node that decides, unless there is an outside store */
-    CDDPI_TOO_FEW = 4,       /* cddp-run's exit status when too few nodes are left */
-    CDDPI_GATHER_MS = 300000 /* default of gather_ms */
+    CDDPI_LEADER = 0,         /* the node that decides, unless there is an outside store */
+    CDDPI_REFUSED_CONFIG = 2, /* cddp-train's exit status when it refuses its configuration */
+    CDDPI_TOO_FEW = 4,        /* cddp-run's exit status when too few nodes are left */
+    CDDPI_GATHER_MS = 300000  /* default of gather_ms */
 };
 
 /* One cddp-run that has come. Its number belongs to this process: a cddp-run that comes again, also

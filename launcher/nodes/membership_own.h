@@ -62,7 +62,6 @@ bool cddpi_member_is_next(const struct cddpi_job_member *member);
 /** Node 0: the configuration does not allow so many ranks. Leave out the last node that has come
  *  since the generation before, or the ranks that a node got. Returns false if nothing is new. */
 bool cddpi_newcomers_hold(struct member_step *step);
-enum { CDDPI_REFUSED_CONFIG = 2 }; /* cddp-train's exit status, if it refuses its configuration */
 
 /** Node 0: the configuration does not allow the ranks that are left, such as a part of a pipeline.
  *  Take fewer, or (if a node would have too few) replace those that have left. Returns false if

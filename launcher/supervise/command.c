@@ -321,34 +321,42 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores)
     return cddpi_parse_integer(text, 1, CDDPI_MAX_RANKS, &nproc) ? (int)nproc : cores;
 }
 
-/* Start the command with @p option for @p world_size ranks. Returns -1 after printing why not. */
+/* Start the command with @p option for @p world_size ranks. Returns -1 with a message. */
 static pid_t begin_with_option(const struct cddpi_command *command, const char *option,
                                unsigned seconds, int stdout_fd, int world_size)
 {
     char text[16];
-    pid_t pid;
 
     snprintf(text, sizeof text, "%d", world_size);
     setenv("CDDP_WORLD_SIZE", text, 1); /* ranks get their own value of it */
-    pid = start_with_option(command, option, seconds, stdout_fd, true);
-    if (pid < 0) {
-        fprintf(stderr, "cddp-run: %s\n", cddp_last_error());
-    }
-    return pid;
+    return start_with_option(command, option, seconds, stdout_fd, true);
 }
 
-/* It has ended with @p exit_status. Print why if it took too long. */
-static int end_with_option(const struct cddpi_command *command, const char *option,
-                           unsigned seconds, int exit_status)
+/* It has ended with @p exit_status. */
+static cddp_status end_with_option(const struct cddpi_command *command, const char *option,
+                                   unsigned seconds, int exit_status)
 {
     if (exit_status != 128 + SIGALRM) {
-        return exit_status;
+        return CDDP_OK;
     }
-    cddpi_say(stderr,
-              "cddp-run: %s %s %s did not end within %u s and was killed: is there a file that "
-              "cannot be read to its end?\n",
-              command->path, option, command->argv[1], seconds);
-    return 1;
+    return cddpi_fail(CDDP_ERR_TIMEOUT,
+                      "%s %s %s did not end within %u s and was killed: is there a file that "
+                      "cannot be read to its end?",
+                      command->path, option, command->argv[1], seconds);
+}
+
+/* Wait for @p pid, which begin_with_option() has returned. Returns its exit status, or 1 after
+ * printing why there is none. */
+static int wait_with_option(const struct cddpi_command *command, const char *option,
+                            unsigned seconds, pid_t pid)
+{
+    int exit_status = pid > 0 ? wait_for_exit(pid) : 1;
+
+    if (pid < 0 || end_with_option(command, option, seconds, exit_status) != CDDP_OK) {
+        cddpi_say(stderr, "cddp-run: %s\n", cddp_last_error());
+        return 1;
+    }
+    return exit_status;
 }
 
 pid_t cddpi_command_begin_validate(const struct cddpi_command *command, int world_size)
@@ -360,25 +368,23 @@ pid_t cddpi_command_begin_validate(const struct cddpi_command *command, int worl
     return pid;
 }
 
-int cddpi_command_end_validate(const struct cddpi_command *command, int exit_status)
+cddp_status cddpi_command_end_validate(const struct cddpi_command *command, int exit_status)
 {
     return end_with_option(command, "--validate", VALIDATE_SECONDS, exit_status);
 }
 
 int cddpi_command_validate(const struct cddpi_command *command, int world_size)
 {
-    pid_t pid = cddpi_command_begin_validate(command, world_size);
-
-    return pid < 0 ? 1 : cddpi_command_end_validate(command, wait_for_exit(pid));
+    return wait_with_option(command, "--validate", VALIDATE_SECONDS,
+                            cddpi_command_begin_validate(command, world_size));
 }
 
 int cddpi_command_dry_run(const struct cddpi_command *command, int world_size)
 {
-    pid_t pid;
-
     fflush(NULL);
-    pid = begin_with_option(command, "--dry-run", DRY_RUN_SECONDS, -1, world_size);
-    return pid < 0 ? 1 : end_with_option(command, "--dry-run", DRY_RUN_SECONDS, wait_for_exit(pid));
+    return wait_with_option(
+        command, "--dry-run", DRY_RUN_SECONDS,
+        begin_with_option(command, "--dry-run", DRY_RUN_SECONDS, -1, world_size));
 }
 
 int cddpi_command_keys(const struct cddpi_launch_options *options)

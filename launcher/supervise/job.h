@@ -31,10 +31,14 @@ int cddpi_command_nproc(const struct cddpi_command *command, int cores);
  *  is wrong. */
 int cddpi_command_validate(const struct cddpi_command *command, int world_size);
 
-/** The same without waiting. Returns the pid; -1 after printing why it cannot be started. When that
- *  process has ended, its exit status (128 + its signal) gives the one of the call above. */
+/** The same without waiting, and without writing to our stderr, which may block. Returns the pid;
+ *  -1 with a message if it cannot be started. */
 pid_t cddpi_command_begin_validate(const struct cddpi_command *command, int world_size);
-int cddpi_command_end_validate(const struct cddpi_command *command, int exit_status);
+
+/** That process has ended with @p exit_status (128 + its signal).
+ *  @return CDDP_ERR_TIMEOUT: it took too long and was killed, so there is no answer. */
+CDDP_CHECKED cddp_status cddpi_command_end_validate(const struct cddpi_command *command,
+                                                    int exit_status);
 
 /** Run `cddp-train --dry-run ...` with our output and wait for it. Returns its exit status. */
 int cddpi_command_dry_run(const struct cddpi_command *command, int world_size);
