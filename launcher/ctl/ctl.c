@@ -28,15 +28,23 @@ struct cddpi_ctl {
     pid_t checker;                          /* cddp-train, asked whether the configuration ... */
     int checked_ranks;                      /* ... allows so many ranks; pid 0: nothing is asked */
     bool has_failed;                        /* the user knows that there is no socket */
+    bool is_folder_silent;                  /* its file system did not answer */
 };
 
 /* Listen in @p dir. @p is_locked: rank 0, which has locked the folder, reports it. The user is told
- * once if it cannot be reached there. */
+ * once if it cannot be reached there. A file system that did not answer is not asked again, since
+ * each time would hold the job up. */
 static void open_in(struct cddpi_ctl *ctl, const char *dir, bool is_locked)
 {
-    if (cddpi_ctl_clients_listen(&ctl->clients, dir, is_locked) == CDDP_OK) {
+    cddp_status status = CDDP_OK;
+
+    if (!ctl->is_folder_silent) {
+        status = cddpi_ctl_clients_listen(&ctl->clients, dir, is_locked);
+    }
+    if (status == CDDP_OK) {
         return;
     }
+    ctl->is_folder_silent = status == CDDP_ERR_TIMEOUT;
     if (is_locked && !ctl->has_failed) {
         ctl->has_failed = true;
         cddpi_output_say(ctl->nodes->wait->output, "cddp-ctl cannot reach this job: %s",

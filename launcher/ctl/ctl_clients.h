@@ -1,5 +1,6 @@
 /* ctl_clients.h - the connections of cddp-ctl to a cddp-run. Each brings one request and gets one
- * answer, at once or after what it asked for has happened. One thread; nothing waits. */
+ * answer, at once or after what it asked for has happened. One thread, which waits for no client,
+ * and for the run folder's file system for a few seconds at most (ctl_folder.h). */
 #ifndef CDDPI_LAUNCHER_CTL_CLIENTS_H
 #define CDDPI_LAUNCHER_CTL_CLIENTS_H
 

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -32,25 +33,42 @@ static void release(struct errand *errand)
     cddpi_free(errand);
 }
 
-static void *run(void *argument)
+/* Without a thread, the file system is not touched: the socket's file may stay. */
+static void let_go(struct cddpi_ctl_socket *socket)
+{
+    cddpi_fd_close(&socket->fd);
+    cddpi_fd_close(&socket->folder);
+}
+
+static bool is_abandoned(struct errand *errand)
+{
+    bool is_so;
+
+    pthread_mutex_lock(&errand->lock);
+    is_so = errand->is_abandoned;
+    pthread_mutex_unlock(&errand->lock);
+    return is_so;
+}
+
+static void *run_errand(void *argument)
 {
     struct errand *errand = argument;
-    bool is_abandoned;
+    bool was_abandoned;
 
     if (errand->dir == NULL || !cddpi_ctl_socket_is_in(&errand->socket, errand->dir)) {
         cddpi_ctl_socket_close(&errand->socket);
     }
-    if (errand->dir != NULL && errand->socket.fd < 0) {
+    if (errand->dir != NULL && errand->socket.fd < 0 && !is_abandoned(errand)) {
         errand->status = cddpi_ctl_socket_listen(errand->dir, errand->is_locked, &errand->socket);
         snprintf(errand->error, sizeof errand->error, "%s",
                  errand->status != CDDP_OK ? cddp_last_error() : "");
     }
     pthread_mutex_lock(&errand->lock);
     errand->has_ended = true;
-    is_abandoned = errand->is_abandoned;
+    was_abandoned = errand->is_abandoned;
     pthread_cond_signal(&errand->wake);
     pthread_mutex_unlock(&errand->lock);
-    if (is_abandoned) {
+    if (was_abandoned) {
         cddpi_ctl_socket_close(&errand->socket);
         release(errand);
     }
@@ -58,7 +76,7 @@ static void *run(void *argument)
 }
 
 /* Signals are blocked in the thread, since the supervising thread handles them. */
-static int start(struct errand *errand, pthread_t *out)
+static int start_thread(struct errand *errand, pthread_t *out)
 {
     sigset_t all;
     sigset_t before;
@@ -66,13 +84,13 @@ static int start(struct errand *errand, pthread_t *out)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(out, NULL, run, errand);
+    error = pthread_create(out, NULL, run_errand, errand);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
 
 /* Wait for the thread's end. Returns false if that takes too long. */
-static bool await(struct errand *errand)
+static bool await_errand(struct errand *errand)
 {
     int64_t until_ns = cddpi_deadline_ns(MOST_MS);
     struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
@@ -101,25 +119,29 @@ static void init_lock(struct errand *errand)
 }
 
 /* Let a thread listen in @p dir, or (NULL) close @p socket, which is the thread's from now on. */
-static cddp_status send(const char *dir, bool is_locked, struct cddpi_ctl_socket *socket)
+static cddp_status send_errand(const char *dir, bool is_locked, struct cddpi_ctl_socket *socket)
 {
     struct errand *errand = cddpi_zalloc(sizeof *errand);
     pthread_t thread;
     int error;
     cddp_status status;
 
-    CDDPI_TRY_MEMORY(errand != NULL, "no memory for a thread");
+    if (errand == NULL) {
+        let_go(socket);
+        return cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory for a thread");
+    }
     init_lock(errand);
     errand->dir = dir != NULL ? cddpi_strdup(dir) : NULL;
     errand->is_locked = is_locked;
     errand->socket = *socket;
-    error = dir != NULL && errand->dir == NULL ? ENOMEM : start(errand, &thread);
+    error = dir != NULL && errand->dir == NULL ? ENOMEM : start_thread(errand, &thread);
     if (error != 0) {
         release(errand);
+        let_go(socket);
         return cddpi_fail_errno(CDDP_ERR_IO, error, "starting a thread for the run folder");
     }
     *socket = (struct cddpi_ctl_socket){.fd = -1, .folder = -1};
-    if (!await(errand)) {
+    if (!await_errand(errand)) {
         (void)pthread_detach(thread);
         return cddpi_fail(CDDP_ERR_TIMEOUT, "the file system of %s does not answer",
                           dir != NULL ? dir : "the run folder");
@@ -134,12 +156,12 @@ static cddp_status send(const char *dir, bool is_locked, struct cddpi_ctl_socket
 cddp_status cddpi_ctl_folder_listen(const char *dir, bool is_locked,
                                     struct cddpi_ctl_socket *socket)
 {
-    return send(dir, is_locked, socket);
+    return send_errand(dir, is_locked, socket);
 }
 
 void cddpi_ctl_folder_close(struct cddpi_ctl_socket *socket)
 {
     if (socket->folder >= 0) {
-        (void)send(NULL, false, socket);
+        (void)send_errand(NULL, false, socket);
     }
 }

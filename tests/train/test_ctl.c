@@ -5,6 +5,7 @@
 #include "support/fleet.h"
 #include "support/job.h"
 
+#include <dirent.h>
 #include <pty.h>
 #include <sys/socket.h>
 
@@ -273,7 +274,25 @@ static void a_job_that_cannot_be_reached_says_why(void **state)
     launcher_end(&job);
 }
 
-/* As when the server of a network's file system is gone. */
+static int count_threads(pid_t pid)
+{
+    char path[64];
+    struct dirent *entry;
+    DIR *folder;
+    int count = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    folder = opendir(path);
+    assert_non_null(folder);
+    while ((entry = readdir(folder)) != NULL) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(folder);
+    return count;
+}
+
+/* As when the server of a network's file system is gone. Only the first generation has a thread
+ * that waits for it. */
 static void a_folder_that_does_not_answer_holds_nobody_up(void **state)
 {
     struct launched job = {0};
@@ -285,9 +304,15 @@ static void a_folder_that_does_not_answer_holds_nobody_up(void **state)
 #endif
     setenv("LD_PRELOAD", launcher_path("tests/libfailing_calls.so"), 1);
     setenv("HANGING_PATH", "/ctl.sock", 1);
-    START_TRAINING(&job, "hung", "--nproc", "2");
+    START_TRAINING(&job, "hung", "--nproc", "2", "--max-restarts", "2");
     unsetenv("LD_PRELOAD");
     unsetenv("HANGING_PATH");
+    for (int generation = 1; generation <= 2; generation++) {
+        kill(find_rank("hung", 1), SIGKILL);
+        launcher_await_text(in_work("hung"), "metrics.jsonl",
+                            argument("\"generation\":%d", generation));
+    }
+    assert_int_equal(count_threads(launcher_child(job.pid)), 2);
     assert_true(stop(&job, "hung", SIGTERM) >= 1);
     assert_err(&job, "cddp-run: cddp-ctl cannot reach this job: the file system of ");
     assert_err(&job, "/hung does not answer\n");
