@@ -4,6 +4,7 @@
 #include "launcher/ctl/ctl_remote.h"
 #include "launcher/ctl/ctl_run.h"
 #include "launcher/ctl/ctl_top.h"
+#include "launcher/nodes/node_event.h"
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -58,7 +59,7 @@ static cddp_status read_member(const char *word, struct cddpi_ctl_request *reque
     } else {
         request->command = CDDPI_CTL_REMOVE_NODE;
         if (strncmp(word, "node:", 5) == 0) {
-            if (!cddpi_parse_integer(word + 5, 0, 65535, &number)) {
+            if (!cddpi_parse_integer(word + 5, 0, CDDPI_NODE_NUMBERS - 1, &number)) {
                 return cddpi_fail(CDDP_ERR_ARGUMENT, "%s: not the number of a node", word);
             }
         } else if (strlen(word) >= sizeof request->host || word[0] == '\0') {

@@ -12,7 +12,7 @@ enum { NODES = CDDPI_MAX_NODES + CDDPI_MAX_JOINS };
 
 CDDPI_MESSAGE_FORM(cddpi_ctl_request_form, CTL_REQUEST, REQUEST, CDDPI_CTL_REQUEST_BYTES,
                    CDDPI_NUMBER(REQUEST, command, 0, CDDPI_CTL_COMMANDS - 1),
-                   CDDPI_NUMBER(REQUEST, number, -1, CDDPI_MAX_WORLD_SIZE),
+                   CDDPI_NUMBER(REQUEST, number, -1, CDDPI_NODE_NUMBERS - 1),
                    CDDPI_TEXT(REQUEST, host));
 
 static const struct cddpi_field row_members[] = {

@@ -265,6 +265,23 @@ static void the_largest_status_can_be_sent(void **state)
     cddpi_buffer_fini(&message);
 }
 
+/* Nodes that come and go get ever higher numbers. */
+static void a_request_can_name_every_node(void **state)
+{
+    struct cddpi_ctl_request request = {.command = CDDPI_CTL_REMOVE_NODE,
+                                        .number = CDDPI_NODE_NUMBERS - 1};
+    struct cddpi_wire_buffer message = {NULL, 0, 0};
+
+    (void)state;
+    assert_int_equal(cddpi_message_encode(&cddpi_ctl_request_form, &request, &message), CDDP_OK);
+    request.number = 0;
+    assert_int_equal(
+        cddpi_message_decode(&cddpi_ctl_request_form, message.data, message.bytes, &request),
+        CDDP_OK);
+    assert_int_equal(request.number, CDDPI_NODE_NUMBERS - 1);
+    cddpi_buffer_fini(&message);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +294,7 @@ int main(void)
         cmocka_unit_test(the_status_lists_who_is_there_first),
         cmocka_unit_test(the_status_lists_ranks_that_are_stragglers),
         cmocka_unit_test(the_largest_status_can_be_sent),
+        cmocka_unit_test(a_request_can_name_every_node),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
