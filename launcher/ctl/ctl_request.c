@@ -78,6 +78,11 @@ static bool add(struct wish *wish)
     const struct cddpi_job_member *own = cddpi_membership_find(members, CDDPI_LEADER);
     int number = wish->request->number;
 
+    if (members->is_silent) {
+        return refuse(wish, "the job runs on a list of hosts (--hosts): cddp-run is started again "
+                            "on those that are lost; for more ranks, start the job with a longer "
+                            "list");
+    }
     if (!members->is_alone) {
         return refuse(wish, "the job runs on several machines: to add ranks, start cddp-run on "
                             "another one, with the same --rdzv, --nnodes and token");

@@ -104,6 +104,10 @@ static void nodes_and_their_ranks_are_removed(void **state)
     assert_false(ask(&members, CDDPI_CTL_REMOVE_NODE, -1, "beta"));
     assert_non_null(strstr(text, "node:1 or node:2"));
     assert_false(ask(&members, CDDPI_CTL_ADD, 1, ""));
+    assert_non_null(strstr(text, "start cddp-run on another one"));
+    members.is_silent = true; /* cddp-run --hosts has started these nodes */
+    assert_false(ask(&members, CDDPI_CTL_ADD, 1, ""));
+    assert_non_null(strstr(text, "with a longer list"));
     list[1].is_leaving = true;
     assert_true(ask(&members, CDDPI_CTL_REMOVE_NODE, 1, "")); /* again: nothing more to do */
     assert_int_equal(event.kind, CDDPI_EVENT_NONE);
