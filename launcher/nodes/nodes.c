@@ -243,8 +243,8 @@ static void step(struct cddpi_nodes *nodes, const struct cddpi_membership_event 
     if (timed.kind == CDDPI_MEMBERS_HEARD) {
         note_saves(&nodes->saves, timed.heard);
     }
-    nodes->steps += timed.kind != CDDPI_MEMBERS_TIME || actions->count > 0;
     cddpi_membership_step(&nodes->members, &timed, nodes->actions);
+    nodes->steps += timed.kind != CDDPI_MEMBERS_TIME || actions->count > 0;
     nodes->is_acting = true;
     for (int i = 0; i < actions->count; i++) {
         act(nodes, &actions->list[i]);
