@@ -43,7 +43,7 @@ static void say(const struct cddpi_supervision *run, const struct cddpi_followed
 
     cddpi_output_say(run->output,
                      "rank %d%s%s is slow: for %lld s it has needed %.1f times the median's time "
-                     "for a step, since it %s; the others wait for it%s%s",
+                     "for a step, because it %s; the others wait for it%s%s",
                      slow->last.rank, has_node ? " of " : "",
                      has_node ? cddpi_member_name(members, member->node) : "",
                      (long long)(slow->slow_ms / 1000), slow->last.factor,

@@ -45,18 +45,18 @@ bool cddpi_slow_ranks_take(struct cddpi_slow_ranks *slow, const struct cddpi_slo
     slow->count = 0;
     for (int i = 0; i < count && slow->count < CDDPI_REPORT_SLOW_RANKS; i++) {
         const struct cddpi_followed_rank *old = find(before, before_count, ranks[i].rank);
-        struct cddpi_followed_rank *new = &slow->list[slow->count];
+        struct cddpi_followed_rank *now = &slow->list[slow->count];
 
         if (ranks[i].factor < slow->factor ||
             find(slow->list, slow->count, ranks[i].rank) != NULL) {
             continue;
         }
-        *new = old != NULL ? *old : (struct cddpi_followed_rank){.reports = 0};
-        new->last = ranks[i];
-        new->reports++;
-        new->slow_ms += measured_ms;
-        new->is_straggler = new->slow_ms >= slow->patience_ms &&new->reports >=
-                            CDDPI_STRAGGLER_REPORTS;
+        *now = old != NULL ? *old : (struct cddpi_followed_rank){.reports = 0};
+        now->last = ranks[i];
+        now->reports++;
+        now->slow_ms += measured_ms;
+        now->is_straggler = now->slow_ms >= slow->patience_ms &&
+                            now->reports >= CDDPI_STRAGGLER_REPORTS;
         kept += old != NULL && old->is_straggler;
         slow->count++;
     }
@@ -197,7 +197,7 @@ enum cddpi_replace_how cddpi_slow_ranks_decide(const struct cddpi_slow_ranks *sl
     before = find_replaced(slow, members, member, rank, now_ns);
     if (before != NULL) {
         snprintf(out_text, CDDPI_REPLACE_TEXT_BYTES,
-                 "It stays: %s there was replaced %lld s ago, and that happens once in %d minutes",
+                 "It stays: %s there was replaced %lld s ago, and at most one in %d minutes is",
                  members->is_alone ? "the rank" : "a node",
                  (long long)((now_ns - before->at_ns) / 1000000000), CDDPI_REPLACED_AGAIN_S / 60);
         return CDDPI_REPLACE_NOT;

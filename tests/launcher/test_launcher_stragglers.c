@@ -38,12 +38,12 @@ static void a_straggler_is_named_once(void **state)
     LAUNCH(&job, "--nproc", "3", "--", "sh", "-c", REPORTS(SLOW SLOW SLOW NONE_SLOW SLOW SLOW));
     assert_succeeded(&job);
     assert_err(&job, "cddp-run: rank 2 is slow: for 80 s it has needed 2.5 times the median's time "
-                     "for a step, since it computes longer; the others wait for it\n");
+                     "for a step, because it computes longer; the others wait for it\n");
     assert_int_equal(launcher_count(job.err, "is slow"), 1);
     launcher_end(&job);
     LAUNCH(&job, "--nproc", "3", "--", "sh", "-c", REPORTS(SLOW_DATA SLOW_DATA));
     assert_succeeded(&job);
-    assert_err(&job, "since it waits longer for its data");
+    assert_err(&job, "because it waits longer for its data");
     launcher_end(&job);
 }
 
