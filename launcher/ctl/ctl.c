@@ -1,5 +1,5 @@
-/* ctl.c - owns what cddp-run knows of its run folder and of why generations begin, and carries out
- * requests of cddp-ctl. ctl_clients.c owns the connections. */
+/* ctl.c - owns what cddp-run knows of its run folder, and carries out requests of cddp-ctl.
+ * ctl_clients.c owns the connections. */
 #include "launcher/ctl/ctl.h"
 
 #include "launcher/ctl/ctl_clients.h"
@@ -22,13 +22,11 @@ struct cddpi_ctl {
     struct cddpi_ctl_clients clients;
     struct cddpi_ctl_answer answer; /* being written; large */
     int generation;                 /* the last that was seen */
-    char reason[CDDPI_CTL_TEXT_BYTES];
-    char next_reason[CDDPI_CTL_TEXT_BYTES]; /* why the next one will begin; "": not known yet */
-    int64_t steps_shown;                    /* of nodes->steps, in the store */
-    pid_t checker;                          /* cddp-train, asked whether the configuration ... */
-    int checked_ranks;                      /* ... allows so many ranks; pid 0: nothing is asked */
-    bool has_failed;                        /* the user knows that there is no socket */
-    bool is_folder_silent;                  /* its file system did not answer */
+    int64_t steps_shown;            /* of nodes->steps, in the store */
+    pid_t checker;                  /* cddp-train, asked whether the configuration ... */
+    int checked_ranks;              /* ... allows so many ranks; pid 0: nothing is asked */
+    bool has_failed;                /* the user knows that there is no socket */
+    bool is_folder_silent;          /* its file system did not answer */
 };
 
 /* Listen in @p dir. @p is_locked: rank 0, which has locked the folder, reports it. The user is told
@@ -79,6 +77,7 @@ struct cddpi_ctl *cddpi_ctl_begin(struct cddpi_nodes *nodes, bool trains)
 static void begin_answer(struct cddpi_ctl *ctl, bool is_done)
 {
     const struct cddpi_job *job = ctl->nodes->job;
+    const struct cddpi_membership *members = &ctl->nodes->members;
     struct cddpi_ctl_answer *answer = &ctl->answer;
 
     memset(answer, 0, sizeof *answer);
@@ -88,8 +87,9 @@ static void begin_answer(struct cddpi_ctl *ctl, bool is_done)
     answer->saves = ctl->nodes->saves.written;
     answer->unsaved = ctl->nodes->saves.failed;
     snprintf(answer->job, sizeof answer->job, "%s", job->rendezvous.job);
-    snprintf(answer->reason, sizeof answer->reason, "%s", ctl->reason);
-    cddpi_ctl_describe(&ctl->nodes->members, cddpi_now_ns(), answer);
+    snprintf(answer->reason, sizeof answer->reason, "%s",
+             members->generation == 0 ? "the job began" : members->reason);
+    cddpi_ctl_describe(members, cddpi_now_ns(), answer);
     cddpi_ctl_describe_slow(&ctl->nodes->slow, answer);
     if (answer->is_alone && answer->count == 1) { /* one machine has no name among nodes */
         (void)gethostname(answer->rows[0].host, sizeof answer->rows[0].host - 1);
@@ -364,28 +364,6 @@ static void open_for_program(struct cddpi_ctl *ctl)
     }
 }
 
-/* Keep why the members change, since they forget it when the next generation begins. */
-static void note_reason(struct cddpi_ctl *ctl)
-{
-    const struct cddpi_membership *members = &ctl->nodes->members;
-
-    if (members->generation != ctl->generation) {
-        open_for_program(ctl);
-        snprintf(ctl->reason, sizeof ctl->reason, "%s",
-                 members->generation == 0 ? "the job began" : ctl->next_reason);
-        ctl->next_reason[0] = '\0';
-        ctl->generation = members->generation;
-    }
-    if (members->change.kind != CDDPI_EVENT_NONE) {
-        snprintf(ctl->next_reason, sizeof ctl->next_reason, "%.*s", CDDPI_CTL_TEXT_BYTES - 1,
-                 members->change.text);
-    } else if (members->failure.kind != CDDPI_EVENT_NONE) {
-        snprintf(ctl->next_reason, sizeof ctl->next_reason, "%s: %.*s",
-                 cddpi_member_name(members, members->failure.node), CDDPI_CTL_TEXT_BYTES / 2,
-                 members->failure.text);
-    }
-}
-
 void cddpi_ctl_look(struct cddpi_ctl *ctl)
 {
     char text[CDDPI_CTL_TEXT_BYTES];
@@ -394,7 +372,10 @@ void cddpi_ctl_look(struct cddpi_ctl *ctl)
         return;
     }
     look_at_checker(ctl);
-    note_reason(ctl);
+    if (ctl->generation != ctl->nodes->members.generation) {
+        ctl->generation = ctl->nodes->members.generation;
+        open_for_program(ctl);
+    }
     show_status(ctl);
     for (int i = 0; i < CDDPI_CTL_CLIENTS; i++) {
         struct cddpi_ctl_client *client = &ctl->clients.list[i];
@@ -441,15 +422,9 @@ void cddpi_ctl_take_saved(struct cddpi_ctl *ctl, bool has_saved)
                                "goes on");
 }
 
-void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl, const struct cddpi_generation_outcome *outcome)
+void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl)
 {
-    if (ctl == NULL) {
-        return;
-    }
-    look_at_checker(ctl);
-    note_reason(ctl);
-    if (outcome->exit_status != 0 && ctl->next_reason[0] == '\0') {
-        snprintf(ctl->next_reason, sizeof ctl->next_reason, "ranks failed with status %d",
-                 outcome->exit_status);
+    if (ctl != NULL) {
+        look_at_checker(ctl);
     }
 }

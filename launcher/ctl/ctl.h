@@ -11,7 +11,6 @@
 
 struct cddpi_ctl;
 struct cddpi_nodes;
-struct cddpi_generation_outcome;
 
 /** Serve requests about the job of @p nodes: in the run folder, once rank 0 is here and the folder
  *  is known; and if this process serves the job's store, in the store.
@@ -43,7 +42,6 @@ void cddpi_ctl_take_saved(struct cddpi_ctl *ctl, bool has_saved);
 void cddpi_ctl_take_child(struct cddpi_ctl *ctl, pid_t pid, int wait_status);
 
 /** The ranks of this machine have ended. */
-void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl,
-                              const struct cddpi_generation_outcome *outcome);
+void cddpi_ctl_take_ranks_end(struct cddpi_ctl *ctl);
 
 #endif

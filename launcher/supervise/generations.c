@@ -83,7 +83,7 @@ int cddpi_generations_run(struct cddpi_nodes *nodes)
         if (is_valid(nodes, &outcome)) {
             outcome = cddpi_supervise(nodes->job, wait->monitor, wait->signal_fd, wait->output);
         }
-        cddpi_ctl_take_ranks_end(nodes->ctl, &outcome);
+        cddpi_ctl_take_ranks_end(nodes->ctl);
         CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_RANKS_ENDED, .outcome = outcome);
     }
     cddpi_ctl_end(nodes->ctl, nodes->members.exit_status);
