@@ -112,9 +112,9 @@ typedef struct cddp_saving cddp_saving;
  *  Without @p out, the call returns when the snapshot is complete on the disk. With @p out, it
  *  copies everything, which takes as much memory as the tensors, and returns: the tensors may
  *  change at once. A thread of cddp then writes the copy, with the lowest priority. If the process
- * ends before that thread is done, the snapshot does not exist, and the one before it is complete.
- * Snapshots of a process are written one after another: the call waits until an earlier one is
- * written. So at most two copies are in memory.
+ *  ends before that thread is done, the snapshot does not exist, and the one before it is complete.
+ *  Snapshots of a process are written one after another: the call waits until an earlier one is
+ *  written. So at most two copies are in memory.
  *
  *  Collective: no.
  *  @param snapshot  Borrowed for the call, with all that it points to.

@@ -273,14 +273,13 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.checkpoint_at_end), CDDPI_KEY_BOOL, "true",
      .text = "Write a checkpoint when the run ends or is stopped; set *false* to measure speed."},
     {KEY(train.checkpoint_async), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_CHECKPOINT_ASYNC_MAP),
-     .text =
-         "Write checkpoints behind the next steps: training stops only while rank 0 copies the "
-         "state, and a thread with the lowest priority writes the copy. The files are the same. "
-         "The copy's memory is kept; *cddp-train --dry-run* prints its size. *auto*: if at "
-         "least twice as much is left. *true*: if it is left at all. A checkpoint that is due "
-         "by *train.checkpoint_seconds* while one is being written comes after it; one that "
-         "is due by *train.checkpoint_steps*, or was asked for, stops training until then. The "
-         "last checkpoint of a run is always written before the run ends."},
+     .text = "Write checkpoints in the background: training stops only while rank 0 copies the "
+             "state; a thread with the lowest priority writes the copy. The files are the same. "
+             "The copy's memory is kept; *cddp-train --dry-run* prints its size. *auto*: only if "
+             "twice that memory is free. *true*: if the copy fits. A checkpoint that is due "
+             "by *train.checkpoint_seconds* while one is being written comes after it; one that "
+             "is due by *train.checkpoint_steps*, or was asked for, stops training until then. The "
+             "last checkpoint of a run is always written before the run ends."},
     {KEY(train.keep), CDDPI_KEY_INT, "3", 0, 1 << 20,
      .text = "How many of the newest checkpoints are kept; 0: all. If the disk is full, older "
              "ones are deleted first; the newest complete one is always kept."},
