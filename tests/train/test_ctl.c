@@ -547,6 +547,52 @@ static void a_request_that_is_checked_ends_with_its_generation(void **state)
     launcher_end(&job);
 }
 
+/* The cddp-train that @p supervisor asks about its configuration. */
+static pid_t find_checker(pid_t supervisor)
+{
+    char *list = launcher_read("/proc", argument("%d/task/%d/children", supervisor, supervisor));
+    pid_t found = 0;
+
+    assert_non_null(list);
+    for (char *next = list; found == 0 && *next != '\0';) {
+        pid_t pid = (pid_t)strtol(next, &next, 10);
+        int fd = open(argument("/proc/%d/cmdline", pid), O_RDONLY | O_CLOEXEC);
+        char words[4096];
+        ssize_t bytes = fd >= 0 ? read(fd, words, sizeof words) : 0;
+
+        if (bytes > 0 && memmem(words, (size_t)bytes, "--validate", 10) != NULL) {
+            found = pid;
+        }
+        close(fd);
+        next += strspn(next, " \n");
+    }
+    free(list);
+    assert_true(found > 0);
+    return found;
+}
+
+/* As by the kernel, for a lack of memory: nothing is said about the configuration then. */
+static void a_checker_that_is_killed_refuses_no_configuration(void **state)
+{
+    struct launched job = {0};
+    struct launched ctl = {0};
+    int pipe = begin_slow_check(&job, &ctl, "killed");
+
+    (void)state;
+    kill(find_checker(launcher_child(job.pid)), SIGKILL);
+    launcher_wait(&ctl);
+    close(pipe);
+    assert_int_equal(ctl.exit_status, 1);
+    assert_err(&ctl, "could not check the configuration for 3 ranks (status 137): ask again");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("killed"), "add", "1");
+    launcher_end(&ctl);
+    CTL_GIVES(&ctl, 0, in_work("killed"), "checkpoint"); /* now it trains */
+    launcher_end(&ctl);
+    (void)stop(&job, "killed", SIGTERM);
+    launcher_end(&job);
+}
+
 static void nodes_leave_when_they_are_asked_to(void **state)
 {
     struct launched ctl = {0};
@@ -686,6 +732,7 @@ int main(void)
         cmocka_unit_test(a_configuration_that_cannot_have_more_ranks_keeps_its_job),
         cmocka_unit_test(nothing_waits_while_cddp_train_is_asked),
         cmocka_unit_test(a_request_that_is_checked_ends_with_its_generation),
+        cmocka_unit_test(a_checker_that_is_killed_refuses_no_configuration),
         cmocka_unit_test(nodes_leave_when_they_are_asked_to),
         cmocka_unit_test(a_token_is_enough_on_another_machine),
         cmocka_unit_test(a_checkpoint_waits_for_the_next_generation),
