@@ -124,7 +124,10 @@ static void show_status(struct cddpi_ctl *ctl)
     }
     ctl->steps_shown = ctl->nodes->steps;
     begin_answer(ctl, true);
-    ctl->answer.seconds = -1;
+    ctl->answer.seconds = -1; /* it is read later */
+    for (int i = 0; i < ctl->answer.straggler_count; i++) {
+        ctl->answer.stragglers[i].seconds = -1;
+    }
     show(ctl, CDDPI_CTL_STATUS_NAME);
 }
 

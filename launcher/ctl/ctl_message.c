@@ -27,7 +27,7 @@ static const struct cddpi_field row_members[] = {
 static const struct cddpi_field straggler_members[] = {
     CDDPI_NUMBER(STRAGGLER, rank, 0, CDDPI_MAX_WORLD_SIZE),
     CDDPI_NUMBER(STRAGGLER, percent, 0, UINT16_MAX),
-    CDDPI_NUMBER(STRAGGLER, seconds, 0, INT64_MAX),
+    CDDPI_NUMBER(STRAGGLER, seconds, -1, INT64_MAX),
     CDDPI_NUMBER(STRAGGLER, waits_for_data, 0, 1),
     {.type = CDDPI_FIELD_END}};
 

@@ -46,8 +46,8 @@ struct cddpi_ctl_row {
 /* A rank that is slower than the others, and has been for long enough. */
 struct cddpi_ctl_straggler {
     int rank;
-    int percent; /* its own time for a step, of the median's */
-    int64_t seconds;
+    int percent;         /* its own time for a step, of the median's */
+    int64_t seconds;     /* for which it has been slow; -1: unknown */
     bool waits_for_data; /* that makes it slow, rather than what it computes */
 };
 

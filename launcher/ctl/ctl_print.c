@@ -80,8 +80,12 @@ static void print_stragglers(const struct cddpi_ctl_answer *answer, FILE *to)
     for (int i = 0; i < answer->straggler_count; i++) {
         const struct cddpi_ctl_straggler *each = &answer->stragglers[i];
 
-        fprintf(to, "  straggler: rank %d, %.1f times the median's time for %lld s (%s)\n",
-                each->rank, each->percent / 100.0, (long long)each->seconds, cause_of(each));
+        fprintf(to, "  straggler: rank %d, %.1f times the median's time", each->rank,
+                each->percent / 100.0);
+        if (each->seconds >= 0) {
+            fprintf(to, " for %lld s", (long long)each->seconds);
+        }
+        fprintf(to, " (%s)\n", cause_of(each));
     }
 }
 
