@@ -306,6 +306,9 @@ static void conclude(struct member_step *step)
     members->is_restart = false;
     judge(members);
     members->was_useful = cddpi_newcomers_were_useful(members, lived_ms);
+    if (cddpi_restarts_has_got_on(&members->all, lived_ms)) { /* also if members change next */
+        members->restarts.fruitless = 0;
+    }
     if (members->asked_signal != 0 && members->all.exit_status == 128 + members->asked_signal) {
         members->all.exit_status = status_of_signal(members);
     }

@@ -23,6 +23,9 @@ enum cddpi_restart {
     CDDPI_RESTART_NOW      /* after *out_pause_ms */
 };
 
+/** Whether a generation that ended with @p outcome, @p lived_ms after its start, made progress. */
+bool cddpi_restarts_has_got_on(const struct cddpi_generation_outcome *outcome, int64_t lived_ms);
+
 /** What to do after a generation that ended with @p outcome, @p lived_ms after its start. @p most
  *  is --max-restarts. */
 enum cddpi_restart cddpi_restarts_next(struct cddpi_restarts *restarts, int most,

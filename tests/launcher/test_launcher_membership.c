@@ -146,6 +146,32 @@ static void only_restarts_after_failures_are_counted(void **state)
     assert_int_equal(nodes[0].members.restarts.made, 1);
 }
 
+/* A rank of node 0 fails, and the job is restarted. */
+static void fail_early(int last)
+{
+    node_fail_rank(0);
+    for (int i = 0; i <= last; i++) {
+        node_end_ranks(i, 1, false);
+    }
+    nodes_wait(5000);
+}
+
+static void failures_before_a_generation_that_did_something_are_forgotten(void **state)
+{
+    (void)state;
+    nodes_begin(3, 1, 3);
+    for (int i = 0; i < CDDPI_MOST_FRUITLESS - 1; i++) {
+        fail_early(2);
+    }
+    assert_runs(2, CDDPI_MOST_FRUITLESS - 1, 4, 6);
+    nodes_wait(CDDPI_SHORT_LIFE_MS);
+    node_lose(2);
+    node_end_ranks(0, 1, false);
+    node_end_ranks(1, 1, false);
+    fail_early(1);
+    assert_runs(1, CDDPI_MOST_FRUITLESS + 1, 2, 4);
+}
+
 static void a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on(void **state)
 {
     (void)state;
@@ -340,6 +366,7 @@ int main(void)
         cmocka_unit_test(a_start_that_names_a_node_that_is_gone_is_void),
         cmocka_unit_test(nothing_begins_after_the_end_of_the_job),
         cmocka_unit_test(only_restarts_after_failures_are_counted),
+        cmocka_unit_test(failures_before_a_generation_that_did_something_are_forgotten),
         cmocka_unit_test(a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on),
         cmocka_unit_test(the_loss_of_a_node_whose_ranks_have_ended_is_no_failure),
         cmocka_unit_test(a_job_that_fails_at_once_again_and_again_is_given_up_unless_it_saves),
