@@ -109,6 +109,9 @@ static void take_report(struct cddpi_supervision *run)
     int rank = number_at(run, 1);
     int second = number_at(run, 3);
 
+    if (run->report[0] != CDDPI_REPORT_SLOW && run->report[0] != CDDPI_REPORT_FOLDER) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SAVING); /* these two come while it trains */
+    }
     if (run->report[0] == CDDPI_REPORT_SAVED) {
         CDDPI_FEED(run, .kind = CDDPI_JOB_SAVED);
     }
@@ -154,7 +157,6 @@ static void read_reports(void *context)
     ssize_t got;
 
     while (run->reports >= 0 && (got = read(run->reports, reports, sizeof reports)) > 0) {
-        CDDPI_FEED(run, .kind = CDDPI_JOB_SAVING);
         for (ssize_t i = 0; i < got; i++) {
             take_byte(run, reports[i]);
         }

@@ -74,6 +74,24 @@ static void odd_reports_do_no_harm(void **state)
     launcher_end(&job);
 }
 
+/* They come while a program trains on, and are no sign that it saves. */
+static void such_reports_give_no_longer_time_to_end(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    launcher_start(
+        &job, (const char *const[]){"--nproc", "1", "--grace", "0.5", "--", "sh", "-c",
+                                    "trap '' TERM; echo $$ >pid0; while :; do printf '" NONE_SLOW
+                                    "' >/proc/$$/fd/$CDDP_REPORT_FD; sleep 0.02; done",
+                                    NULL});
+    (void)launcher_number(&job, "pid0");
+    kill(job.pid, SIGTERM);
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 128 + SIGKILL);
+    launcher_end(&job);
+}
+
 static void a_straggler_is_replaced_but_not_again_and_again(void **state)
 {
     struct launched job = {0};
@@ -186,6 +204,7 @@ int main(void)
         cmocka_unit_test(a_straggler_is_named_once),
         cmocka_unit_test(what_is_no_straggler_is_not_named),
         cmocka_unit_test(odd_reports_do_no_harm),
+        cmocka_unit_test(such_reports_give_no_longer_time_to_end),
         cmocka_unit_test(a_straggler_is_replaced_but_not_again_and_again),
         cmocka_unit_test(the_node_of_a_straggler_leaves),
         cmocka_unit_test(a_host_of_a_list_leaves_with_its_straggler),
