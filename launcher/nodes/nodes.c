@@ -128,14 +128,25 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
     }
 }
 
+/* One machine: whether the last event of the queue is another number of ranks, as @p event is. What
+ * matters is the last of them, and there are many if the configuration refuses one after the other.
+ */
+static bool replaces_last(const struct cddpi_nodes *nodes, const struct cddpi_node_event *event)
+{
+    return nodes->queued > 0 && event->kind == CDDPI_EVENT_SIZE &&
+           nodes->queue[nodes->queued - 1].kind == CDDPI_EVENT_SIZE;
+}
+
 /* Append @p event to the job's log. */
 static void publish(struct cddpi_nodes *nodes, const struct cddpi_node_event *event)
 {
     if (nodes->link != NULL) {
         cddpi_node_link_publish(nodes->link, event);
-    } else if (nodes->queued < (int)(sizeof nodes->queue / sizeof nodes->queue[0])) {
-        nodes->queue[nodes->queued++] = *event;
+        return;
     }
+    nodes->queued -= replaces_last(nodes, event);
+    assert(nodes->queued < (int)(sizeof nodes->queue / sizeof nodes->queue[0]));
+    nodes->queue[nodes->queued++] = *event;
 }
 
 /* Leader: begin a generation of @p ranks ranks, if the configuration allows that. */
