@@ -116,7 +116,8 @@ static void plan_start(struct cddpi_head *head, int i)
     agent->due_ns = moment_after(pause_ms < most_ms ? pause_ms : most_ms);
     if (head->next_node >= CDDPI_NODE_NUMBERS || members->count >= members->room) {
         agent->is_over = true;
-        cddpi_output_say(head->output, "cddp-run was started so often that it is not again on %s",
+        cddpi_output_say(head->output,
+                         "cddp-run was started so often that it is not started again on %s",
                          head->hosts.hosts[i].name);
     }
 }

@@ -143,6 +143,7 @@ static cddp_status open_link(struct cddpi_head *head, const struct cddpi_node_pl
 
     CDDPI_TRY_MEMORY(numbers != NULL, "no memory for %d nodes", plan->count);
     members->outside_store = rendezvous->store;
+    members->room = plan->count + CDDPI_MAX_JOINS; /* as all nodes have it */
     members->is_elastic = true;
     members->max_restarts = head->options->max_restarts;
     for (int i = 0; i < plan->count; i++) {

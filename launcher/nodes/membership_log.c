@@ -220,12 +220,27 @@ static void take_done(struct member_step *step, const struct cddpi_node_event *e
     }
 }
 
+/* So many nodes have come that this one finds no place: no START can name it. */
+static void turn_away(struct member_step *step)
+{
+    struct cddpi_membership_action *action = cddpi_member_do(step, CDDPI_DO_SAY);
+
+    snprintf(action->text, sizeof action->text, "%d nodes have come to this job: no more can",
+             step->members->count);
+    cddpi_member_finish(step, 1);
+}
+
 static void take_join(struct member_step *step, const struct cddpi_node_event *event)
 {
     struct cddpi_membership *members = step->members;
 
-    if (event->number < 1 || cddpi_membership_find(members, event->node) != NULL ||
-        cddpi_membership_add(members, event->node, event->text, event->number) == NULL) {
+    if (event->number < 1 || cddpi_membership_find(members, event->node) != NULL) {
+        return;
+    }
+    if (cddpi_membership_add(members, event->node, event->text, event->number) == NULL) {
+        if (event->node == members->self) {
+            turn_away(step);
+        }
         return;
     }
     cddpi_membership_find(members, event->node)->is_new = true;

@@ -177,6 +177,21 @@ static void a_join_without_ranks_or_of_a_member_adds_nobody(void **state)
     assert_null(cddpi_membership_find(&nodes[0].members, ROOM));
 }
 
+/* It would wait for ever, since no START can name it. */
+static void a_node_for_which_no_place_is_left_ends(void **state)
+{
+    (void)state;
+    nodes_begin(2, 1, 3);
+    for (int number = NODES; number < NODES + ROOM - 2; number++) {
+        nodes_append(&(struct cddpi_node_event){
+            .kind = CDDPI_EVENT_JOIN, .node = number, .number = 2, .rank = -1, .text = "late"});
+    }
+    node_join(2, 2, 1, 3);
+    assert_over(2, 1);
+    assert_string_equal(nodes[2].said, "12 nodes have come to this job: no more can");
+    assert_true(nodes[0].runs);
+}
+
 /* A machine may be slow to tell why it failed, but it has saved. */
 static void a_newcomer_with_which_the_job_saved_is_restarted_like_others(void **state)
 {
@@ -257,6 +272,7 @@ int main(void)
         cmocka_unit_test(the_ranks_of_an_expelled_node_are_killed),
         cmocka_unit_test(who_is_not_let_in_is_named_by_the_node_that_leads),
         cmocka_unit_test(a_join_without_ranks_or_of_a_member_adds_nobody),
+        cmocka_unit_test(a_node_for_which_no_place_is_left_ends),
         cmocka_unit_test(a_newcomer_with_which_the_job_saved_is_restarted_like_others),
         cmocka_unit_test(a_late_node_does_not_keep_a_job_that_ends),
         cmocka_unit_test(a_late_node_is_let_in_when_all_ranks_stop_early),
