@@ -1,5 +1,5 @@
-/* membership_leader.c - owns what the node that leads decides: which nodes take part in the next
- * generation, when it begins, and when and how the job ends. */
+/* membership_leader.c - owns what the node that leads decides: when the next generation begins, and
+ * when and how the job ends. */
 #include "launcher/nodes/membership_own.h"
 
 #include <signal.h>
@@ -44,33 +44,6 @@ void cddpi_leader_end(struct member_step *step, int exit_status)
     members->leader = CDDPI_LEADER_IDLE;
     members->phase = CDDPI_MEMBERS_LEAVE;
     members->wait_ns = after(step, LEAVE_MS);
-}
-
-static int count_next(const struct cddpi_membership *members)
-{
-    int count = 0;
-
-    for (int i = 0; i < members->count; i++) {
-        count += cddpi_member_is_next(&members->list[i]);
-    }
-    return count < members->most ? count : members->most;
-}
-
-/* Whether the next generation would have other members than this one. */
-static bool is_other(const struct cddpi_membership *members)
-{
-    int left = members->most;
-
-    for (int i = 0; i < members->count; i++) {
-        const struct cddpi_job_member *member = &members->list[i];
-        int ranks = cddpi_member_is_next(member) && left > 0 ? member->nproc : 0;
-
-        left -= ranks > 0;
-        if (ranks != member->ranks && !member->is_lost) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Whether a member has asked for the change, so that it need not settle. */
@@ -140,7 +113,7 @@ static int64_t consider_change(struct member_step *step)
     if (!members->is_elastic || members->change.kind != CDDPI_EVENT_NONE ||
         members->failure.kind != CDDPI_EVENT_NONE || members->follow.kind != CDDPI_EVENT_NONE ||
         members->asked_signal != 0 || members->has_asked_change ||
-        (members->leaving_rank < 0 && !is_other(members))) {
+        (members->leaving_rank < 0 && !cddpi_next_is_other(members))) {
         return CDDPI_JOB_NEVER;
     }
     if (members->leaving_rank < 0 && !is_asked(members) && step->event->now_ns < due_ns) {
@@ -153,40 +126,6 @@ static int64_t consider_change(struct member_step *step)
     return CDDPI_JOB_NEVER;
 }
 
-/* Write the nodes of the next generation, such as "0-2,5". */
-static void list_next(const struct cddpi_membership *members, char *out, size_t bytes,
-                      int *out_ranks)
-{
-    int left = members->most;
-    int first = -1;
-    int last = -2;
-    size_t used = 0;
-
-    *out_ranks = 0;
-    out[0] = '\0';
-    for (int i = 0; i <= members->count; i++) {
-        const struct cddpi_job_member *member = i < members->count ? &members->list[i] : NULL;
-        bool is_taken = member != NULL && cddpi_member_is_next(member) && left > 0;
-
-        if (member != NULL && !is_taken) {
-            continue;
-        }
-        if (is_taken) {
-            left--;
-            *out_ranks += member->nproc;
-        }
-        if (is_taken && member->node == last + 1) {
-            last++;
-            continue;
-        }
-        if (first >= 0 && used < bytes) {
-            used += (size_t)snprintf(out + used, bytes - used, first == last ? "%s%d" : "%s%d-%d",
-                                     used > 0 ? "," : "", first, last);
-        }
-        first = last = member != NULL ? member->node : -1;
-    }
-}
-
 static void start(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
@@ -197,7 +136,7 @@ static void start(struct member_step *step)
     action->event.may_restart = members->is_restart;
     action->event.has_saved = members->was_useful;
     action->event.exit_status = members->restarts.fruitless;
-    list_next(members, action->event.text, sizeof action->event.text, &action->number);
+    (void)cddpi_next_list(members, action->event.text, &action->number);
     members->leader = CDDPI_LEADER_STARTS;
 }
 
@@ -205,7 +144,7 @@ static void start(struct member_step *step)
 static void start_or_gather(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
-    int count = count_next(members);
+    int count = cddpi_next_count(members);
 
     if (count >= members->least) {
         start(step);
@@ -227,7 +166,7 @@ static void give_up_gathering(struct member_step *step)
     cddpi_member_say(step,
                      "too few nodes: %d of at least %d after %g s. The job ends; started again, it "
                      "goes on from its last checkpoint",
-                     count_next(members), members->least, (double)members->gather_ms / 1000);
+                     cddpi_next_count(members), members->least, (double)members->gather_ms / 1000);
     cddpi_leader_end(step, CDDPI_TOO_FEW);
 }
 
@@ -320,7 +259,7 @@ static void conclude(struct member_step *step)
     /* members have changed, and that is no failure */
     if (members->is_elastic && (members->change.kind != CDDPI_EVENT_NONE || has_lost ||
                                 (members->all.exit_status == CDDPI_STOPPED_EARLY &&
-                                 (members->leaving_rank >= 0 || is_other(members))))) {
+                                 (members->leaving_rank >= 0 || cddpi_next_is_other(members))))) {
         cddpi_newcomers_release(members);
         start_or_gather(step);
         return;
@@ -400,7 +339,7 @@ static void consider_next(struct member_step *step)
         if (end_early(step)) {
             break;
         }
-        if (count_next(members) >= members->least) {
+        if (cddpi_next_count(members) >= members->least) {
             if (step->event->now_ns >= members->joined_ns + SETTLE_MS * INT64_C(1000000)) {
                 start_or_gather(step);
             }
@@ -428,8 +367,8 @@ static void set_deadline(struct member_step *step, int64_t change_ns)
     if (members->phase == CDDPI_MEMBERS_LEAVE || members->leader == CDDPI_LEADER_PAUSES) {
         members->deadline_ns = members->wait_ns;
     } else if (members->leader == CDDPI_LEADER_GATHERS) {
-        members->deadline_ns = count_next(members) >= members->least ? settled_ns
-                                                                     : members->wait_ns;
+        members->deadline_ns = cddpi_next_count(members) >= members->least ? settled_ns
+                                                                           : members->wait_ns;
     }
 }
 

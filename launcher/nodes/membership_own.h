@@ -1,6 +1,6 @@
 /* membership_own.h - one step of the machine, and what its parts call of each other:
- * membership_log.c and membership_start.c follow the log, membership_leader.c, membership_leads.c
- * and membership_newcomers.c decide. Private to these. */
+ * membership_log.c and membership_start.c follow the log, membership_leader.c, membership_leads.c,
+ * membership_next.c and membership_newcomers.c decide. Private to these. */
 #ifndef CDDPI_LAUNCHER_MEMBERSHIP_OWN_H
 #define CDDPI_LAUNCHER_MEMBERSHIP_OWN_H
 
@@ -55,6 +55,16 @@ void cddpi_member_take_start(struct member_step *step, const struct cddpi_node_e
 void cddpi_member_hear(struct member_step *step);
 /** END has arrived: the job is over. */
 void cddpi_member_take_end(struct member_step *step, const struct cddpi_node_event *event);
+
+/* membership_next.c */
+/** List the nodes of the next generation, such as "0-2,5". Returns their number.
+ *  @param out_ranks  The number of its ranks. */
+int cddpi_next_list(const struct cddpi_membership *members, char out[CDDPI_EVENT_TEXT_BYTES],
+                    int *out_ranks);
+/** How many nodes the next generation has. */
+int cddpi_next_count(const struct cddpi_membership *members);
+/** Whether the next generation would have other members than this one. */
+bool cddpi_next_is_other(const struct cddpi_membership *members);
 
 /* membership_newcomers.c */
 /** Whether @p member takes part in the next generation, as one of the first `most`. */

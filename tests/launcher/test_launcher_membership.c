@@ -112,6 +112,50 @@ static void a_start_that_names_a_node_that_is_gone_is_void(void **state)
     assert_over(2, 1);
 }
 
+static void step(struct cddpi_membership *members, const struct cddpi_node_event *heard, int64_t s,
+                 struct cddpi_membership_actions *out)
+{
+    const struct cddpi_membership_event event = {.kind = heard != NULL ? CDDPI_MEMBERS_HEARD
+                                                         : s == 0      ? CDDPI_MEMBERS_BEGIN
+                                                                       : CDDPI_MEMBERS_TIME,
+                                                 .heard = heard,
+                                                 .now_ns = (s + 1) * INT64_C(1000000000)};
+
+    cddpi_membership_step(members, &event, out);
+}
+
+/* Numbers of nodes that were started again and again have no order, and fill the text of START. */
+static void nodes_that_start_cannot_name_wait(void **state)
+{
+    enum { MANY = 700 };
+    struct cddpi_membership_actions *actions = calloc(1, sizeof *actions);
+    struct cddpi_membership members = {.room = MANY,
+                                       .least = 1,
+                                       .most = MANY,
+                                       .is_elastic = true,
+                                       .max_restarts = -1,
+                                       .list = calloc(MANY, sizeof *members.list)};
+    struct cddpi_node_event start;
+    int ranks;
+
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        assert_non_null(cddpi_membership_add(&members, i == 0 ? 0 : 1000000 + 2 * i, "host", 2));
+    }
+    step(&members, NULL, 0, actions);
+    assert_int_equal(actions->count, 1);
+    assert_int_equal(actions->list[0].kind, CDDPI_DO_START);
+    start = actions->list[0].event;
+    ranks = actions->list[0].number;
+    step(&members, &start, 0, actions);
+    assert_int_equal(members.world_size, ranks);
+    assert_true(ranks >= 1000 && ranks < 2 * MANY);
+    step(&members, NULL, 10, actions);
+    assert_int_equal(actions->count, 0); /* members do not change again and again */
+    free(members.list);
+    free(actions);
+}
+
 static void nothing_begins_after_the_end_of_the_job(void **state)
 {
     (void)state;
@@ -364,6 +408,7 @@ int main(void)
         cmocka_unit_test(ranks_that_save_since_the_time_is_over_are_not_started_again),
         cmocka_unit_test(too_few_nodes_wait_for_others_and_end_with_status_4),
         cmocka_unit_test(a_start_that_names_a_node_that_is_gone_is_void),
+        cmocka_unit_test(nodes_that_start_cannot_name_wait),
         cmocka_unit_test(nothing_begins_after_the_end_of_the_job),
         cmocka_unit_test(only_restarts_after_failures_are_counted),
         cmocka_unit_test(failures_before_a_generation_that_did_something_are_forgotten),
