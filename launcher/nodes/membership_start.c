@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { VOID_MS = 100 }; /* after a START that did not count */
+
 /* Reset what belongs to the last generation. A lost node stays lost. */
 static void forget_generation(struct cddpi_membership *members)
 {
@@ -129,8 +131,8 @@ void cddpi_member_take_start(struct member_step *step, const struct cddpi_node_e
         return;
     }
     if (names_one_that_is_gone(members, event)) {
-        members->leader = CDDPI_LEADER_PAUSES; /* the leader decides again, at once */
-        members->wait_ns = step->event->now_ns;
+        members->leader = CDDPI_LEADER_PAUSES; /* the leader decides again */
+        members->wait_ns = step->event->now_ns + VOID_MS * INT64_C(1000000);
         return;
     }
     members->made += event->may_restart;
