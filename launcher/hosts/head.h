@@ -37,6 +37,9 @@ struct cddpi_agent {
     int fails;    /* starts in a row that came to nothing, or ended soon */
     int last_status;  /* of the last of these */
     int64_t since_ns; /* when it was started or, once it has come, when it came */
+    int64_t ranks_ns; /* when this node was first given ranks; 0: never */
+    int64_t lost_ns;  /* when this node was lost or, if it was lost in consequence, when its
+                         generation failed; 0: it is not lost */
     int64_t due_ns;   /* when it is started again, or the next step in ending it is due; INT64_MAX:
                          never */
     int end_steps;    /* taken */
@@ -82,10 +85,11 @@ struct cddpi_head {
     struct cddpi_node_record
         first; /* of the first node that came, with which others are compared */
     int first_node;
-    int64_t look_ns;  /* when to look for records */
-    int64_t came_ns;  /* when the last node came */
-    int64_t empty_ns; /* how long others may take to come, since no host is left; INT64_MAX: some
-                         are */
+    int64_t failed_ns; /* when this generation failed; 0: it has not */
+    int64_t look_ns;   /* when to look for records */
+    int64_t came_ns;   /* when the last node came */
+    int64_t empty_ns;  /* how long others may take to come, since no host is left; INT64_MAX: some
+                          are */
 };
 
 /** Parse the list of hosts. Release with cddpi_head_fini(), also after a failure. */

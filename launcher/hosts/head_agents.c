@@ -72,6 +72,7 @@ void cddpi_head_agent_came(struct cddpi_head *head, int i)
 
     agent->has_come = true;
     agent->since_ns = cddpi_now_ns();
+    agent->ranks_ns = agent->lost_ns = 0;
     agent->due_ns = INT64_MAX;
     head->has_any_come = true;
     release_held(agent, false);
@@ -81,6 +82,7 @@ void cddpi_head_drop_agent(struct cddpi_head *head, int i)
 {
     struct cddpi_agent *agent = &head->agents[i];
 
+    agent->lost_ns = head->failed_ns != 0 ? head->failed_ns : cddpi_now_ns();
     if (agent->pid > 0 && !agent->has_ended) {
         agent->due_ns = moment_after(CDDPI_HEAD_LAST_MS); /* it may end by itself */
     }
@@ -98,16 +100,27 @@ static void end_agent(struct cddpi_agent *agent)
     }
 }
 
+/* Whether the node of @p agent, which has ended, took part in the job for long enough that another
+ * one is worth what its coming costs the others. A spare costs them nothing while it waits; but how
+ * long they save before it gets ranks, and how long its end takes, says nothing about it. */
+static bool was_useful(const struct cddpi_agent *agent)
+{
+    int64_t end_ns = agent->lost_ns != 0 ? agent->lost_ns : cddpi_now_ns();
+    int64_t lived_ns = end_ns - (agent->ranks_ns != 0 ? agent->ranks_ns : agent->since_ns);
+    int64_t least_ms = agent->ranks_ns != 0 ? CDDPI_SHORT_LIFE_MS : MOST_COSTLY_MS;
+
+    return agent->has_come && lived_ns >= least_ms * 1000000;
+}
+
 /* Start the agent of host @p i again, after a pause. */
 static void plan_start(struct cddpi_head *head, int i)
 {
     struct cddpi_agent *agent = &head->agents[i];
     const struct cddpi_membership *members = &head->nodes.members;
-    int64_t lived_ms = agent->has_come ? (cddpi_now_ns() - agent->since_ns) / 1000000 : 0;
     int64_t most_ms = agent->has_come ? MOST_COSTLY_MS : MOST_PAUSE_MS;
     int64_t pause_ms = FIRST_PAUSE_MS;
 
-    agent->fails = lived_ms >= CDDPI_SHORT_LIFE_MS ? 0 : agent->fails;
+    agent->fails = was_useful(agent) ? 0 : agent->fails;
     for (int k = 0; k < agent->fails && pause_ms < most_ms; k++) {
         pause_ms *= 2;
     }

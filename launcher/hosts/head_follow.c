@@ -29,6 +29,7 @@ static void take_failure(struct cddpi_head *head)
 {
     int count = cddpi_head_count_running(head);
 
+    head->failed_ns = cddpi_now_ns();
     cddpi_head_wait_patiently(head, head->options->grace_ms + CDDPI_HEAD_FAILED_MS);
     if (count > 0 && head->nodes.members.asked_signal == 0) {
         cddpi_output_say(head->output,
@@ -54,6 +55,7 @@ static void take_start(struct cddpi_head *head)
     bool is_first = true;
 
     cddpi_rendezvous_forget(&head->rendezvous, members->generation);
+    head->failed_ns = 0;
     head->patience_ns = members->asked_signal == 0 ? INT64_MAX : head->patience_ns;
     for (int i = 0; i < members->count; i++) {
         int agent = cddpi_head_find_agent(head, members->list[i].node);
@@ -62,6 +64,9 @@ static void take_start(struct cddpi_head *head)
             bool is_raw = is_first && members->list[i].ranks > 0;
 
             is_first = is_first && !is_raw;
+            if (members->list[i].ranks > 0 && head->agents[agent].ranks_ns == 0) {
+                head->agents[agent].ranks_ns = members->start_ns;
+            }
             cddpi_relay_change(&head->agents[agent].err,
                                is_raw ? CDDPI_RELAY_RAW : CDDPI_RELAY_LINES);
         }
