@@ -137,7 +137,8 @@ void cddpi_head_follow(struct cddpi_head *head, const struct cddpi_node_event *e
         }
         break;
     case CDDPI_EVENT_SIGNAL:
-        if (sigismember(&head->monitor->ending, event->number) == 1) {
+        if (members->asked_signal != 0 && /* that of a node that is lost does not count */
+            sigismember(&head->monitor->ending, event->number) == 1) {
             cddpi_head_wait_patiently(head, head->options->grace_ms * 3 + CDDPI_HEAD_MARGIN_MS);
         }
         break;

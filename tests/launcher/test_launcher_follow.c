@@ -163,6 +163,20 @@ static void a_host_that_waited_for_long_is_started_again_soon(void **state)
     assert_pauses(1);
 }
 
+/* Such as one that stood still, was given up, and gets a hangup when it wakes. */
+static void a_signal_that_does_not_count_gives_no_deadline(void **state)
+{
+    (void)state;
+    HEAR(.kind = CDDPI_EVENT_LOST, .node = 1, .text = "gone");
+    HEAR(.kind = CDDPI_EVENT_START, .generation = 1, .text = "0");
+    assert_true(head.patience_ns == INT64_MAX);
+    HEAR(.kind = CDDPI_EVENT_SIGNAL, .node = 1, .number = SIGTERM);
+    HEAR(.kind = CDDPI_EVENT_SIGNAL, .node = 7, .number = SIGTERM);
+    assert_true(head.patience_ns == INT64_MAX);
+    HEAR(.kind = CDDPI_EVENT_SIGNAL, .node = 0, .number = SIGTERM);
+    assert_true(head.patience_ns < INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +186,7 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(a_host_that_waited_for_long_is_started_again_soon, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(a_signal_that_does_not_count_gives_no_deadline, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
