@@ -43,6 +43,7 @@ static void reap_agents(struct cddpi_head *head)
             continue;
         }
         agent->has_ended = true;
+        agent->due_ns = INT64_MAX; /* what follows is planned once its end is explained */
         head->alive--; /* its input stays open until the reason of its end is known */
         (void)cddpi_relay_read(&agent->out);
         if (!agent->is_held) {
