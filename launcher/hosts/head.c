@@ -44,7 +44,7 @@ static void reap_agents(struct cddpi_head *head)
         }
         agent->has_ended = true;
         agent->due_ns = INT64_MAX; /* what follows is planned once its end is explained */
-        head->alive--; /* its input stays open until the reason of its end is known */
+        head->alive--;             /* its input stays open until the reason of its end is known */
         (void)cddpi_relay_read(&agent->out);
         if (!agent->is_held) {
             (void)cddpi_relay_read(&agent->err);
@@ -56,6 +56,26 @@ static void reap_agents(struct cddpi_head *head)
         head->unexplained++;
         CDDPI_PUBLISH(head->nodes.link, .kind = CDDPI_EVENT_BYE, .node = -1, .number = i,
                       .exit_status = 1);
+    }
+}
+
+/* Reap what agents on this machine, or commands such as ssh, have left behind: as a child subreaper
+ * this process is its parent. Stops at an agent that has ended meanwhile: the next turn goes on. */
+static void reap_orphans(const struct cddpi_head *head)
+{
+    for (;;) {
+        siginfo_t ended = {0};
+        int status;
+
+        if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) {
+            return;
+        }
+        for (int i = 0; i < head->hosts.count; i++) {
+            if (head->agents[i].pid == ended.si_pid && !head->agents[i].has_ended) {
+                return;
+            }
+        }
+        (void)waitpid(ended.si_pid, &status, WNOHANG);
     }
 }
 
@@ -154,6 +174,7 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
         handle_agents(head, polls);
     }
     reap_agents(head);
+    reap_orphans(head);
     if (head->is_elastic) {
         cddpi_head_tend(head);
     } else if (head->alive == 0) {

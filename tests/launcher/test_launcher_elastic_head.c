@@ -179,6 +179,28 @@ static void no_rank_outlives_the_first_cddp_run(void **state)
     reached_end(&job);
 }
 
+/* Else they would become more and more as hosts come and go. */
+static void what_a_lost_host_leaves_behind_is_reaped(void **state)
+{
+    struct launched job;
+    pid_t supervisor;
+
+    (void)state;
+    launcher_needs_orphans();
+    reached_begin(&job, "1:3", "60");
+    supervisor = (pid_t)launcher_number(&job, "parent1");
+    reached_kill(&job, "beta");
+    for (int i = 0; kill(supervisor, 0) == 0; i++) {
+        if (i == 3000) {
+            fail_msg("process %d is not reaped", (int)supervisor);
+        }
+        support_sleep_ms(20);
+    }
+    reached_await(&job, 1, 0, "0/2 on 2");
+    reached_finish(&job, 0);
+    reached_end(&job);
+}
+
 static void a_dry_run_shows_between_how_many_hosts(void **state)
 {
     struct launched job;
@@ -206,6 +228,7 @@ int main(void)
         cmocka_unit_test(a_host_that_differs_is_refused_and_the_others_go_on),
         cmocka_unit_test(hosts_that_differ_at_the_beginning_are_refused),
         cmocka_unit_test(no_rank_outlives_the_first_cddp_run),
+        cmocka_unit_test(what_a_lost_host_leaves_behind_is_reaped),
         cmocka_unit_test(a_dry_run_shows_between_how_many_hosts),
     };
 
