@@ -15,7 +15,7 @@ static int report_elastic(struct cddpi_head *head)
                       : head->asked_signal != 0             ? 128 + head->asked_signal
                                                             : 1;
 
-    if (failure->kind != CDDPI_EVENT_NONE && exit_status != 0 &&
+    if (failure->kind != CDDPI_EVENT_NONE && failure->kind != CDDPI_EVENT_CUT && exit_status != 0 &&
         exit_status != CDDPI_STOPPED_EARLY && members->asked_signal == 0) {
         cddpi_output_say(head->output, "the first to fail was %s: %s",
                          cddpi_member_name(members, failure->node), failure->text);
