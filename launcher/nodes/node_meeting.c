@@ -165,7 +165,18 @@ static void look_around(struct cddpi_place *place, void *told)
     }
 }
 
-/* Other nodes: wait for node 0's answer. */
+/* Whether the cddp-run that has started this one answers the nodes, since node 0 may never come. */
+static bool is_started(const struct cddpi_job *job)
+{
+    return job->options.is_agent && job->options.least > 0;
+}
+
+static const char *who_answers(const struct cddpi_job *job)
+{
+    return is_started(job) ? "the cddp-run that started this one" : "node 0";
+}
+
+/* Other nodes: wait for the answer of node 0, or of the cddp-run that has started this one. */
 static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan *out)
 {
     const struct cddpi_launch_options *options = &place->job->options;
@@ -186,19 +197,22 @@ static cddp_status await_plan(struct cddpi_place *place, struct cddpi_node_plan 
                                &bytes);
     if (status == CDDP_ERR_NOT_FOUND) {
         cddpi_refused_say(&told.list, text);
-        return cddpi_fail(CDDP_ERR_TIMEOUT, "node 0 did not answer within %g s%s%s",
+        return cddpi_fail(CDDP_ERR_TIMEOUT, "%s did not answer within %g s%s%s",
+                          who_answers(place->job),
                           cddpi_place_timeout_ms(&place->job->options) / 1000.0,
                           text[0] != '\0' ? "; the job's store has refused " : "", text);
     }
     if (status != CDDP_OK) {
         return place->wait->is_over
                    ? status
-                   : cddpi_fail_prefix(status, "node 0 went away before all nodes had come");
+                   : cddpi_fail_prefix(status, "%s went away before all nodes had come",
+                                       who_answers(place->job));
     }
     status = cddpi_node_plan_decode(value, bytes, is_elastic ? options->least : options->nnodes,
                                     is_elastic ? CDDPI_MAX_NODES : options->nnodes, out);
     if (status != CDDP_OK) {
-        status = cddpi_fail_prefix(status, "node 0's answer is not understood");
+        status = cddpi_fail_prefix(status, "the answer of %s is not understood",
+                                   who_answers(place->job));
     }
     cddp_free(value);
     cddpi_place_key(place, "read", place->self, key);
@@ -257,12 +271,6 @@ static cddp_status open_link(struct cddpi_job *job, bool is_late, struct cddpi_n
     job->rendezvous.link = nodes->link;
     job->nodes = nodes;
     return CDDP_OK;
-}
-
-/* Whether the cddp-run that has started this one answers the nodes, since node 0 may never come. */
-static bool is_started(const struct cddpi_job *job)
-{
-    return job->options.is_agent && job->options.least > 0;
 }
 
 /* Meet the others. *out_is_over: they belong to a job that has ended. */
