@@ -19,7 +19,7 @@ enum {
     MOST_PAUSE_MS = 60000,
     MOST_COSTLY_MS =
         600000,     /* if the node comes, and is soon lost: the others begin anew each time */
-    HOLD_MS = 5000, /* how long what a new agent writes to stderr is held back */
+    HOLD_MS = 5000, /* how long what a first agent writes to stderr is held back */
     SAID_BYTES = 8192
 };
 
@@ -246,13 +246,21 @@ static void give_up_start(struct cddpi_head *head, int i)
     end_agent(agent);
 }
 
+/* Until when what @p agent writes to stderr is held back: if a start has failed before, until it
+ * comes or ends. */
+static int64_t held_until_ns(const struct cddpi_agent *agent)
+{
+    return agent->is_held && agent->fails == 0 ? agent->since_ns + HOLD_MS * INT64_C(1000000)
+                                               : INT64_MAX;
+}
+
 void cddpi_head_tend_agents(struct cddpi_head *head)
 {
     for (int i = 0; i < head->hosts.count && head->steps == 0; i++) {
         struct cddpi_agent *agent = &head->agents[i];
         const struct cddpi_job_member *member;
 
-        if (agent->is_held && cddpi_now_ns() >= agent->since_ns + HOLD_MS * INT64_C(1000000)) {
+        if (cddpi_now_ns() >= held_until_ns(agent)) {
             release_held(agent, false);
         }
         if (agent->is_over || cddpi_now_ns() < agent->due_ns) {
@@ -278,7 +286,7 @@ int64_t cddpi_head_agents_due_ns(const struct cddpi_head *head)
 
     for (int i = 0; i < head->hosts.count && head->steps == 0; i++) {
         const struct cddpi_agent *agent = &head->agents[i];
-        int64_t held_ns = agent->is_held ? agent->since_ns + HOLD_MS * INT64_C(1000000) : INT64_MAX;
+        int64_t held_ns = held_until_ns(agent);
 
         due_ns = !agent->is_over && agent->due_ns < due_ns ? agent->due_ns : due_ns;
         due_ns = held_ns < due_ns ? held_ns : due_ns;

@@ -177,6 +177,23 @@ static void a_signal_that_does_not_count_gives_no_deadline(void **state)
     assert_true(head.patience_ns < INT64_MAX);
 }
 
+/* Such as "Connection timed out" after two minutes, at each try. */
+static void what_a_host_says_again_is_held_until_it_comes_or_ends(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        agents[1].has_come = false;
+        agents[1].fails = fails;
+        agents[1].is_held = true;
+        pass(60);
+        cddpi_head_tend_agents(&head);
+        assert_int_equal(agents[1].is_held, fails > 0);
+        assert_true(cddpi_head_agents_due_ns(&head) == INT64_MAX);
+    }
+    cddpi_head_agent_came(&head, 1);
+    assert_false(agents[1].is_held);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -186,6 +203,8 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(a_host_that_waited_for_long_is_started_again_soon, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(what_a_host_says_again_is_held_until_it_comes_or_ends,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(a_signal_that_does_not_count_gives_no_deadline, begin, end),
     };
 
