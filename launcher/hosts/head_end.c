@@ -88,7 +88,7 @@ bool cddpi_head_end_agents(struct cddpi_head *head)
     default:
         return false;
     }
-    head->begin_ns = head->news_ns = head->patience_ns = INT64_MAX;
+    head->begin_ns = head->news_ns = head->patience_ns = head->empty_ns = INT64_MAX;
     head->deadline_ns = moment_after(head->is_hurried ? HURRY_MS : CDDPI_HEAD_LAST_MS);
     return true;
 }

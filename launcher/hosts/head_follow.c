@@ -197,7 +197,6 @@ static bool is_any_there(const struct cddpi_membership *members)
 static void give_up(struct cddpi_head *head, int exit_status)
 {
     head->exit_status = exit_status;
-    head->empty_ns = INT64_MAX; /* no time to wait for any more */
     (void)cddpi_head_end_agents(head);
 }
 
