@@ -153,6 +153,7 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
 {
     int64_t next_ns = head->is_elastic ? cddpi_head_tend_ns(head) : cddpi_head_next_ns(head);
     int timeout = next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
+    int64_t due_ns = timeout < 0 ? INT64_MAX : cddpi_now_ns() + timeout * INT64_C(1000000);
     struct cddpi_node_event event;
 
     fill_polls(head, polls);
@@ -176,6 +177,7 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
     reap_agents(head);
     reap_orphans(head);
     if (head->is_elastic) {
+        cddpi_head_note_turn(head, due_ns);
         cddpi_head_tend(head);
     } else if (head->alive == 0) {
         cddpi_head_await_last(head);

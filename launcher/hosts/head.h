@@ -85,6 +85,8 @@ struct cddpi_head {
     struct cddpi_node_record
         first; /* of the first node that came, with which others are compared */
     int first_node;
+    int64_t awake_ns;  /* this process stood still: by then it has heard what happened meanwhile,
+                          and no moment that has passed counts before */
     int64_t failed_ns; /* when this generation failed; 0: it has not */
     int64_t look_ns;   /* when to look for records */
     int64_t came_ns;   /* when the last node came */
@@ -193,6 +195,8 @@ void cddpi_head_stop_starting(struct cddpi_head *head);
 void cddpi_head_follow(struct cddpi_head *head, const struct cddpi_node_event *event);
 /** When that is due next. */
 int64_t cddpi_head_tend_ns(const struct cddpi_head *head);
+/** A turn begins, which was to begin at @p due_ns at the latest. */
+void cddpi_head_note_turn(struct cddpi_head *head, int64_t due_ns);
 /** Whether there is, in any job, still something to wait for. */
 bool cddpi_head_goes_on(const struct cddpi_head *head);
 /** Do what is due. */

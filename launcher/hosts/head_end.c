@@ -342,7 +342,8 @@ int64_t cddpi_head_next_ns(const struct cddpi_head *head)
 
 bool cddpi_head_is_overdue(const struct cddpi_head *head)
 {
-    return cddpi_left_ms(head->patience_ns) == 0 || cddpi_left_ms(head->deadline_ns) == 0;
+    return cddpi_left_ms(head->awake_ns) == 0 &&
+           (cddpi_left_ms(head->patience_ns) == 0 || cddpi_left_ms(head->deadline_ns) == 0);
 }
 
 void cddpi_head_await_last(struct cddpi_head *head)

@@ -7,6 +7,10 @@
 
 #include "base/clock.h"
 
+#define LATE_NS INT64_C(1000000000)   /* a turn that begins so late has stood still */
+#define AWAKE_NS INT64_C(2000000000)  /* after that: the log is heard */
+#define AGAIN_NS INT64_C(30000000000) /* not again before: a slow machine has deadlines, too */
+
 static bool has_ended(const struct cddpi_head *head)
 {
     return head->nodes.members.end.kind != CDDPI_EVENT_NONE;
@@ -233,16 +237,27 @@ static void judge_empty(struct cddpi_head *head)
     }
 }
 
+void cddpi_head_note_turn(struct cddpi_head *head, int64_t due_ns)
+{
+    int64_t now_ns = cddpi_now_ns();
+
+    if (due_ns != INT64_MAX && now_ns - due_ns > LATE_NS && now_ns - head->awake_ns > AGAIN_NS) {
+        head->awake_ns = now_ns + AWAKE_NS;
+    }
+}
+
 void cddpi_head_tend(struct cddpi_head *head)
 {
+    bool is_awake = cddpi_left_ms(head->awake_ns) == 0;
+
     if (head->steps == 0 && !head->has_met) {
         cddpi_head_meet(head);
     }
-    if (head->steps == 0) {
+    if (head->steps == 0 && is_awake) {
         lose_patience(head);
         cddpi_head_tend_agents(head);
     }
-    if (head->steps == 0 && head->has_met) {
+    if (head->steps == 0 && head->has_met && is_awake) {
         judge_empty(head);
     }
     if (head->steps == 0 && head->alive == 0 && cddpi_head_is_ending(head)) {
@@ -257,6 +272,7 @@ int64_t cddpi_head_tend_ns(const struct cddpi_head *head)
 
     next_ns = agents_ns < next_ns ? agents_ns : next_ns;
     next_ns = head->empty_ns < next_ns ? head->empty_ns : next_ns;
+    next_ns = cddpi_left_ms(head->awake_ns) > 0 ? head->awake_ns : next_ns; /* whatever is due */
     return !head->has_met && head->steps == 0 && head->look_ns < next_ns ? head->look_ns : next_ns;
 }
 

@@ -194,6 +194,25 @@ static void what_a_host_says_again_is_held_until_it_comes_or_ends(void **state)
     assert_false(agents[1].is_held);
 }
 
+/* The node may have come meanwhile, and what it says is still to be read. */
+static void after_a_standstill_no_deadline_counts_at_once(void **state)
+{
+    (void)state;
+    agents[1].node = 9;
+    agents[1].has_come = false;
+    agents[1].due_ns = head.patience_ns = 1;
+    cddpi_head_note_turn(&head, cddpi_now_ns() - INT64_C(3000000000));
+    cddpi_head_tend(&head);
+    assert_int_equal(agents[1].end_steps, 0);
+    assert_false(cddpi_head_is_overdue(&head));
+    assert_true(cddpi_head_tend_ns(&head) == head.awake_ns);
+    head.awake_ns = cddpi_now_ns() - 1;                                /* later */
+    cddpi_head_note_turn(&head, cddpi_now_ns() - INT64_C(3000000000)); /* not again and again */
+    cddpi_head_tend(&head);
+    assert_int_equal(agents[1].end_steps, 2);
+    assert_true(cddpi_head_is_overdue(&head));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +224,7 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(what_a_host_says_again_is_held_until_it_comes_or_ends,
                                         begin, end),
+        cmocka_unit_test_setup_teardown(after_a_standstill_no_deadline_counts_at_once, begin, end),
         cmocka_unit_test_setup_teardown(a_signal_that_does_not_count_gives_no_deadline, begin, end),
     };
 
