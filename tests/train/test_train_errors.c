@@ -302,6 +302,7 @@ static void a_full_disk_costs_the_run_but_no_older_checkpoint(void **state)
     options.arguments[4] = "train.max_steps=20";
     options.arguments[5] = "train.checkpoint_steps=5";
     options.arguments[6] = "train.resume=auto";
+    options.arguments[7] = "train.checkpoint_async=false"; /* or training may have ended by then */
     run = run_badly(&options);
     assert_status(&run, 1);
     assert_says(&run, "err", 0, "warning: checkpoint of step 15");
