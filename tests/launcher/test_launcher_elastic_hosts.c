@@ -14,8 +14,7 @@ static void lose_and_return(int lost, const char *left)
     reached_begin(&job, "1:3", "60");
     reached_kill(&job, reached_hosts[lost]);
     reached_await(&job, 1, 0, left);
-    snprintf(text, sizeof text, "cddp-run: node %d (%s) is lost: ./reach, or cddp-run there, ",
-             lost, reached_hosts[lost]);
+    snprintf(text, sizeof text, "cddp-run: node %d (%s) is lost: ", lost, reached_hosts[lost]);
     launcher_await_text(job.dir, "err", text);
     reached_mark(&job, "away", reached_hosts[lost], false);
     for (int rank = 0; rank < 4; rank++) {
