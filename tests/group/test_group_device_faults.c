@@ -285,8 +285,8 @@ static int stuck_rank(int rank, int n, void *argument)
     CHECK(cddp_all_reduce(group, there, there, 1, CDDP_F32, CDDP_OP_SUM, NULL) == CDDP_OK);
     CHECK(cddp_barrier(group, NULL) == CDDP_OK); /* all have called it */
     if (stage->which == 1 && rank == 0) {
+        device->fails = true; /* first, or the operation could end well in between */
         device->held = false;
-        device->fails = true;
     }
     if (stage->which == 2 && rank == n - 1) {
         support_sleep_ms(20);
