@@ -130,34 +130,15 @@ static cddp_status open_link(struct cddpi_head *head, const struct cddpi_node_pl
 {
     const struct cddpi_job_rendezvous *rendezvous = &head->rendezvous;
     struct cddpi_membership *members = &head->nodes.members;
-    int *numbers = cddpi_zalloc_array((size_t)plan->count, sizeof *numbers);
-    struct cddpi_node_link_options link = {.store = rendezvous->store,
-                                           .token = rendezvous->token,
-                                           .job = rendezvous->job,
-                                           .self = -1,
-                                           .nodes = numbers,
-                                           .count = plan->count,
-                                           .has_outside_store = true};
     char key[CDDPI_PLACE_KEY_BYTES];
-    cddp_status status;
 
-    CDDPI_TRY_MEMORY(numbers != NULL, "no memory for %d nodes", plan->count);
     members->outside_store = rendezvous->store;
     members->room = plan->count + CDDPI_MAX_JOINS; /* as all nodes have it */
     members->is_elastic = true;
     members->max_restarts = head->options->max_restarts;
-    for (int i = 0; i < plan->count; i++) {
-        numbers[i] = plan->nodes[i].node;
-        (void)cddpi_membership_add(members, plan->nodes[i].node, plan->nodes[i].host,
-                                   plan->nodes[i].nproc);
-    }
     snprintf(key, sizeof key, "%s/0/plan", rendezvous->job);
-    status = cddpi_message_set(head->client, key, &cddpi_node_plan_form, plan);
-    if (status == CDDP_OK) {
-        status = cddpi_node_link_open(&link, &head->nodes.link);
-    }
-    cddpi_free(numbers);
-    return status;
+    CDDPI_TRY(cddpi_message_set(head->client, key, &cddpi_node_plan_form, plan));
+    return cddpi_nodes_follow(&head->nodes, rendezvous, plan);
 }
 
 /* Enough nodes are there: begin. */

@@ -146,17 +146,8 @@ static void read_record(struct job_store *store, int count, struct cddpi_node_re
 /* The nodes have met: follow their log. */
 static cddp_status follow(struct job_store *store, const struct cddpi_node_plan *plan)
 {
-    struct cddpi_job_rendezvous *rendezvous = &store->job->rendezvous;
     struct cddpi_nodes *nodes = &store->nodes;
     struct cddpi_node_record record;
-    int numbers[CDDPI_MAX_NODES];
-    struct cddpi_node_link_options link = {.store = rendezvous->store,
-                                           .token = rendezvous->token,
-                                           .job = rendezvous->job,
-                                           .self = -1,
-                                           .nodes = numbers,
-                                           .count = plan->count,
-                                           .has_outside_store = true};
 
     CDDPI_TRY(cddpi_nodes_init(-1, plan->count + CDDPI_MAX_JOINS, nodes));
     read_record(store, plan->count, &record);
@@ -167,12 +158,7 @@ static cddp_status follow(struct job_store *store, const struct cddpi_node_plan 
     nodes->members.least = record.least > 0 ? record.least : record.count;
     nodes->members.most = record.count;
     nodes->members.max_restarts = record.max_restarts;
-    for (int i = 0; i < plan->count; i++) {
-        numbers[i] = plan->nodes[i].node;
-        (void)cddpi_membership_add(&nodes->members, plan->nodes[i].node, plan->nodes[i].host,
-                                   plan->nodes[i].nproc);
-    }
-    CDDPI_TRY(cddpi_node_link_open(&link, &nodes->link));
+    CDDPI_TRY(cddpi_nodes_follow(nodes, &store->job->rendezvous, plan));
     nodes->ctl = cddpi_ctl_begin(nodes, record.trains);
     cddpi_ctl_look(nodes->ctl);
     return CDDP_OK;

@@ -3,6 +3,7 @@
 
 #include "launcher/nodes/node_link.h"
 #include "launcher/nodes/node_place.h"
+#include "launcher/nodes/node_record.h"
 #include "launcher/supervise/supervision.h"
 
 #include "base/alloc.h"
@@ -68,6 +69,32 @@ cddp_status cddpi_nodes_alone(struct cddpi_job *job, struct cddpi_wait *wait,
     job->nodes = out;
     (void)cddpi_membership_add(&out->members, CDDPI_LEADER, "", job->local_world_size);
     return CDDP_OK;
+}
+
+cddp_status cddpi_nodes_follow(struct cddpi_nodes *nodes,
+                               const struct cddpi_job_rendezvous *rendezvous,
+                               const struct cddpi_node_plan *plan)
+{
+    int *numbers = cddpi_zalloc_array((size_t)plan->count, sizeof *numbers);
+    struct cddpi_node_link_options link = {.store = rendezvous->store,
+                                           .token = rendezvous->token,
+                                           .job = rendezvous->job,
+                                           .self = -1,
+                                           .nodes = numbers,
+                                           .count = plan->count,
+                                           .has_outside_store = true};
+    cddp_status status;
+
+    CDDPI_TRY_MEMORY(numbers != NULL, "no memory for %d nodes", plan->count);
+    for (int i = 0; i < plan->count; i++) {
+        const struct cddpi_plan_node *node = &plan->nodes[i];
+
+        numbers[i] = node->node;
+        (void)cddpi_membership_add(&nodes->members, node->node, node->host, node->nproc);
+    }
+    status = cddpi_node_link_open(&link, &nodes->link);
+    cddpi_free(numbers);
+    return status;
 }
 
 const char *cddpi_node_name(const struct cddpi_nodes *nodes, int node)

@@ -13,6 +13,7 @@
 #include "launcher/supervise/slow_ranks.h"
 
 struct cddpi_ctl;
+struct cddpi_node_plan;
 struct cddpi_supervision;
 
 /* Checkpoints that cddp-ctl asks for, as the log tells of them. */
@@ -59,6 +60,13 @@ CDDP_CHECKED cddp_status cddpi_nodes_meet(struct cddpi_job *job, struct cddpi_wa
  *  @param out  Release with cddpi_nodes_fini(), also after a failure. */
 CDDP_CHECKED cddp_status cddpi_nodes_alone(struct cddpi_job *job, struct cddpi_wait *wait,
                                            struct cddpi_nodes *out);
+
+/** The process that serves the job's store, and is no node: add the nodes of @p plan, which have
+ * met, and open nodes->link, to follow their log and to watch them. members->outside_store is set.
+ */
+CDDP_CHECKED cddp_status cddpi_nodes_follow(struct cddpi_nodes *nodes,
+                                            const struct cddpi_job_rendezvous *rendezvous,
+                                            const struct cddpi_node_plan *plan);
 
 /** Set what the options say about members: limits, restarts, deadlines. */
 void cddpi_nodes_limit(struct cddpi_nodes *nodes, const struct cddpi_job *job);
