@@ -52,6 +52,19 @@ static void a_rank_with_a_flipped_bit_is_named_whichever_it_is(void **state)
     }
 }
 
+/* Tensors are hashed in pieces of 256 KiB. */
+static void an_element_of_a_later_piece_is_named(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    FLIP(&job, "3 fc1.weight 70000 7 1", "large", "--nproc", "3", PLAIN, "model.hidden=[1200]",
+         "train.check_replicas=3");
+    assert_differing_rank(&job, 1);
+    assert_err(&job, "element 70000 of 76800 of fc1.weight is ");
+    launcher_end(&job);
+}
+
 static void without_the_key_the_end_of_the_run_names_it(void **state)
 {
     struct launched job = {0};
@@ -249,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_with_a_flipped_bit_is_named_whichever_it_is),
+        cmocka_unit_test(an_element_of_a_later_piece_is_named),
         cmocka_unit_test(without_the_key_the_end_of_the_run_names_it),
         cmocka_unit_test(no_checkpoint_holds_the_damage),
         cmocka_unit_test(moments_are_compared_too),
