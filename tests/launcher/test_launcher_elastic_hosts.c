@@ -2,6 +2,7 @@
  * come back (--hosts with --nnodes MIN:MAX). */
 #include "support/parallel.h"
 #include "support/reached.h"
+#include "support/undisturbed.h"
 
 #include <signal.h>
 
@@ -177,55 +178,23 @@ static void a_host_that_stands_still_is_lost_and_started_again(void **state)
     reached_end(&job);
 }
 
-static void await_file(const char *path)
-{
-    for (int ms = 0; access(path, F_OK) != 0; ms += 5) {
-        if (ms >= SUPPORT_LIMIT_S * 1000) {
-            fail_msg("%s did not come", path);
-        }
-        support_sleep_ms(5);
-    }
-}
-
 /* cddp-train; the agent of node 0 is killed after the first checkpoint, and comes back. */
 static void with_micro_batches_the_bits_are_those_of_the_undisturbed_run(void **state)
 {
-    static const char conf[] =
-        "data = { type = \"synthetic\"; samples = 240; classes = 4; image = [1, 8, 8]; };\n"
-        "model = { type = \"mlp\"; hidden = [24, 20]; dropout = 0.2; };\n"
-        "train = { epochs = 1000; max_steps = 1000; batch_size = 24; micro_batch = 3;"
-        " checkpoint_steps = 20; checkpoint_seconds = 0.0; eval_epochs = 1000; };\n"
-        "optimizer = { type = \"sgd\"; lr = 0.05; momentum = 0.9; };\n";
-    struct launched alone = {.dir = NULL};
     struct launched job;
-    char path[4300];
-    char command[9000];
 
     (void)state;
     reached_prepare(&job);
-    launcher_write(job.dir, "t.conf", conf);
+    undisturbed_write_conf(job.dir);
     START(&job, "alpha:1,beta:2,gamma:1", "1:3", "--run-dir", "run", "t.conf");
-    snprintf(path, sizeof path, "%s/run/checkpoints/step-00000020", job.dir);
-    await_file(path);
+    undisturbed_await_checkpoint(job.dir);
     kill(-(pid_t)launcher_number(&job, "agent-alpha"), SIGKILL);
     launcher_wait(&job);
     if (job.exit_status != 0) {
         fail_msg("status %d: %s", job.exit_status, job.err);
     }
     assert_names_node(&job, 0);
-    snprintf(path, sizeof path, "%s/t.conf", job.dir);
-    LAUNCH(&alone, "--nproc", "1", "--run-dir", "run", path);
-    assert_int_equal(alone.exit_status, 0);
-    for (int i = 0; i < 2; i++) {
-        const char *name = i == 0 ? "model" : "optimizer";
-
-        snprintf(command, sizeof command,
-                 "cmp %s/run/checkpoints/step-00001000/%s.safetensors "
-                 "%s/run/checkpoints/step-00001000/%s.safetensors",
-                 job.dir, name, alone.dir, name);
-        assert_int_equal(system(command), 0);
-    }
-    launcher_end(&alone);
+    undisturbed_compare(job.dir);
     reached_end(&job);
 }
 

@@ -1,6 +1,7 @@
 /* test_launcher_store.c - a job whose store is in a process of its own (cddp-run --store), so that
  * it survives the loss of every node, node 0 too. Here all machines are this one. */
 #include "support/fleet.h"
+#include "support/undisturbed.h"
 
 enum { STORE = 4 }; /* its place among the fleet's nodes */
 
@@ -275,60 +276,31 @@ static void a_fixed_job_ends_with_node_0(void **state)
     fleet_end(&fleet);
 }
 
-static void await_file(const char *path)
-{
-    for (int ms = 0; access(path, F_OK) != 0; ms += 5) {
-        if (ms >= SUPPORT_LIMIT_S * 1000) {
-            fail_msg("%s did not come", path);
-        }
-        support_sleep_ms(5);
-    }
-}
-
 /* cddp-train on the job's ranks, killed with node 0 after its first checkpoint, and on one rank. */
 static void with_micro_batches_the_bits_are_those_of_the_undisturbed_run(void **state)
 {
-    static const char conf[] =
-        "data = { type = \"synthetic\"; samples = 240; classes = 4; image = [1, 8, 8]; };\n"
-        "model = { type = \"mlp\"; hidden = [24, 20]; dropout = 0.2; };\n"
-        "train = { epochs = 1000; max_steps = 1000; batch_size = 24; micro_batch = 3;"
-        " checkpoint_steps = 20; checkpoint_seconds = 0.0; eval_epochs = 1000; };\n"
-        "optimizer = { type = \"sgd\"; lr = 0.05; momentum = 0.9; };\n";
     static const char *const ranks[] = {"0", "1", "2"};
     static const char *const nprocs[] = {"1", "2", "1"};
     struct fleet fleet;
-    struct launched alone = {.dir = NULL};
-    char path[3][4300];
-    char command[9000];
+    char conf[4300];
+    char run_dir[4300];
 
     (void)state;
     begin(&fleet);
-    launcher_write(fleet.folder, "t.conf", conf);
-    snprintf(path[0], sizeof path[0], "%s/t.conf", fleet.folder);
-    snprintf(path[1], sizeof path[1], "%s/run", fleet.folder);
-    snprintf(path[2], sizeof path[2], "%s/run/checkpoints/step-00000020", fleet.folder);
+    undisturbed_write_conf(fleet.folder);
+    snprintf(conf, sizeof conf, "%s/t.conf", fleet.folder);
+    snprintf(run_dir, sizeof run_dir, "%s/run", fleet.folder);
     for (int i = 0; i < 3; i++) {
-        START(&fleet, i, "1:3", ranks[i], "--nproc", nprocs[i], "--run-dir", path[1], path[0]);
+        START(&fleet, i, "1:3", ranks[i], "--nproc", nprocs[i], "--run-dir", run_dir, conf);
     }
-    await_file(path[2]);
+    undisturbed_await_checkpoint(fleet.folder);
     kill(fleet.nodes[0].pid, SIGKILL); /* its supervisor and ranks end with it */
     launcher_wait(&fleet.nodes[0]);
     assert_ends(&fleet, 1, 0);
     assert_ends(&fleet, 2, 0);
     assert_ends(&fleet, STORE, 0);
     assert_err(&fleet.nodes[1], "cddp-run: generation 1: 3 ranks on 2 nodes\n");
-    LAUNCH(&alone, "--nproc", "1", "--run-dir", "run", path[0]);
-    assert_int_equal(alone.exit_status, 0);
-    for (int i = 0; i < 2; i++) {
-        const char *name = i == 0 ? "model" : "optimizer";
-
-        snprintf(command, sizeof command,
-                 "cmp %s/run/checkpoints/step-00001000/%s.safetensors "
-                 "%s/run/checkpoints/step-00001000/%s.safetensors",
-                 fleet.folder, name, alone.dir, name);
-        assert_int_equal(system(command), 0);
-    }
-    launcher_end(&alone);
+    undisturbed_compare(fleet.folder);
     fleet_end(&fleet);
 }
 
