@@ -22,11 +22,16 @@ static const struct cddpi_optim_ops *ops_of(const struct cddpi_optim *optim)
 }
 
 /* SGD without momentum has no state. */
+size_t cddpi_optim_moments_of(const struct cddpi_optim_spec *spec)
+{
+    return spec->type == CDDPI_OPTIM_SGD && spec->momentum == 0.0
+               ? 0
+               : ops_table[spec->type].moment_count;
+}
+
 size_t cddpi_optim_moment_count(const struct cddpi_optim *optim)
 {
-    return optim->spec.type == CDDPI_OPTIM_SGD && optim->spec.momentum == 0.0
-               ? 0
-               : ops_of(optim)->moment_count;
+    return cddpi_optim_moments_of(&optim->spec);
 }
 
 static bool is_fraction(double value)

@@ -25,6 +25,9 @@ struct cddpi_optim_spec {
     double beta1, beta2, epsilon; /* adamw */
 };
 
+/** How many tensors of its own shape the optimizer keeps for each parameter. */
+size_t cddpi_optim_moments_of(const struct cddpi_optim_spec *spec);
+
 struct cddpi_optim;
 
 /** @param params  @p count float32 tensors; they and their gradients stay the caller's. Frozen

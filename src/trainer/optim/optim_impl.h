@@ -62,7 +62,7 @@ struct cddpi_optim {
     size_t full_elements;
 };
 
-/** How many state tensors of its own shape each parameter has. */
+/** cddpi_optim_moments_of() this optimizer. */
 size_t cddpi_optim_moment_count(const struct cddpi_optim *optim);
 
 /* One kind of optimizer. */

@@ -87,10 +87,9 @@ static cddp_status print_recompute(struct cddpi_model *model, int share, FILE *f
 static uint64_t checkpoint_bytes(const struct cddpi_config *config, const struct cddpi_model *model)
 {
     struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(config);
-    size_t moments = spec.type == CDDPI_OPTIM_ADAMW ? 2 : spec.momentum > 0 ? 1 : 0;
     size_t count = 0;
     const cddp_param *params = cddpi_model_params(model, &count);
-    uint64_t bytes = (1 + moments) * cddpi_tensors_bytes(params, count);
+    uint64_t bytes = (1 + cddpi_optim_moments_of(&spec)) * cddpi_tensors_bytes(params, count);
 
     params = cddpi_model_buffers(model, &count);
     return bytes + cddpi_tensors_bytes(params, count);

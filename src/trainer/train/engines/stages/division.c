@@ -43,7 +43,7 @@ static int parameter_copies(const struct cddpi_config *config)
 {
     struct cddpi_optim_spec spec = cddpi_trainer_optim_spec(config);
 
-    return 2 + (spec.type == CDDPI_OPTIM_ADAMW ? 2 : spec.momentum > 0 ? 1 : 0);
+    return 2 + (int)cddpi_optim_moments_of(&spec);
 }
 
 /* Check that no rank needs more memory for its @p layers than parallel.memory_bytes. */
