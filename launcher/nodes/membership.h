@@ -109,6 +109,7 @@ struct cddpi_membership {
     int other_status;                    /* the first nonzero status of a DONE */
     bool has_saved;                      /* in this generation ... */
     bool has_checkpoint;                 /* ... or in one before */
+    bool has_kept;                       /* in this generation: progress is in memory */
     bool was_useful;                     /* leader: the generation that has ended did something */
     int made;                            /* restarts after failures */
     bool is_restart;                     /* node 0: the next generation is such a restart */

@@ -182,6 +182,7 @@ static void judge(struct cddpi_membership *members)
         return;
     }
     members->all.has_saved = members->has_saved;
+    members->all.has_kept = members->has_kept;
     members->all.may_restart = failure->kind != CDDPI_EVENT_NONE && failure->may_restart;
     members->all.exit_status = failure->kind != CDDPI_EVENT_NONE ? failure->exit_status
                                                                  : members->other_status;

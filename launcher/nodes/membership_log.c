@@ -212,6 +212,7 @@ static void take_done(struct member_step *step, const struct cddpi_node_event *e
     member->is_done = true;
     members->has_saved = members->has_saved || event->has_saved;
     members->has_checkpoint = members->has_checkpoint || event->has_saved;
+    members->has_kept = members->has_kept || event->has_kept;
     if (members->other_status == 0) {
         members->other_status = event->exit_status;
     }

@@ -102,7 +102,7 @@ bool cddpi_newcomers_were_useful(const struct cddpi_membership *members, int64_t
 {
     int status = members->all.exit_status;
 
-    return members->all.has_saved || lived_ms >= CDDPI_SHORT_LIFE_MS || status == 0 ||
+    return cddpi_restarts_has_got_on(&members->all, lived_ms) || status == 0 ||
            status == CDDPI_STOPPED_EARLY;
 }
 

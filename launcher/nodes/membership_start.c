@@ -18,6 +18,7 @@ static void forget_generation(struct cddpi_membership *members)
     members->own = members->all = (struct cddpi_generation_outcome){.exit_status = 0};
     members->other_status = 0;
     members->has_saved = false;
+    members->has_kept = false;
     members->has_asked_change = false;
     members->own_size = 0;
     members->leaving_rank = -1;

@@ -49,6 +49,7 @@ struct cddpi_node_event {
                                           START: this one is a restart after a failure */
     bool has_saved;                    /* DONE: a checkpoint was written; START: the generation
                                           before has done something */
+    bool has_kept;                     /* DONE: the node's ranks keep their progress in memory */
     char address[256];                 /* START: of rank 0's machine; "": the host of the store */
     char text[CDDPI_EVENT_TEXT_BYTES]; /* FAILURE, FOLLOW, LOST, CUT, REFUSED: a sentence without
                                           its full stop */

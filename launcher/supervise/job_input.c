@@ -137,6 +137,9 @@ enum job_input cddpi_job_classify(struct job_step *step)
     case CDDPI_JOB_SAVED:
         state->outcome.has_saved = true;
         return NOTHING;
+    case CDDPI_JOB_KEPT:
+        state->outcome.has_kept = true;
+        return NOTHING;
     case CDDPI_JOB_SIGNALLED:
         return classify_signal(step);
     case CDDPI_JOB_TIME:

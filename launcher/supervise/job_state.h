@@ -24,6 +24,7 @@ struct cddpi_generation_outcome {
     int exit_status;  /* of cddp-run if this is the last generation */
     bool may_restart; /* a rank failed after it had started, and not because it was asked to end */
     bool has_saved;   /* a rank reported that it wrote a checkpoint */
+    bool has_kept;    /* a rank reported that memory which outlives it holds its progress */
 };
 
 enum cddpi_job_phase {
@@ -49,6 +50,7 @@ enum cddpi_job_event_kind {
     CDDPI_JOB_ENDED,        /* `rank` ended with `exit_status` (128 + N after signal N) */
     CDDPI_JOB_BLAMED,       /* `rank` reports that it fails because `culprit` did */
     CDDPI_JOB_SAVED,        /* a rank reports that it wrote a checkpoint */
+    CDDPI_JOB_KEPT,         /* a rank reports that it keeps its progress in memory */
     CDDPI_JOB_SAVING,       /* a rank reports that it is still saving */
     CDDPI_JOB_SIGNALLED,    /* signal `number` was sent to cddp-run on `node` */
     CDDPI_JOB_FAILED_THERE, /* a rank or a node failed on another machine: `exit_status`,

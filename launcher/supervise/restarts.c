@@ -7,7 +7,7 @@ enum { FIRST_PAUSE_MS = 250 };
 
 bool cddpi_restarts_has_got_on(const struct cddpi_generation_outcome *outcome, int64_t lived_ms)
 {
-    return outcome->has_saved || lived_ms >= CDDPI_SHORT_LIFE_MS;
+    return outcome->has_saved || outcome->has_kept || lived_ms >= CDDPI_SHORT_LIFE_MS;
 }
 
 enum cddpi_restart cddpi_restarts_next(struct cddpi_restarts *restarts, int most,

@@ -6,8 +6,8 @@
 #include "launcher/supervise/job_state.h"
 
 enum {
-    CDDPI_SHORT_LIFE_MS = 20000, /* a generation that fails sooner, without a checkpoint, made no
-                                    progress */
+    CDDPI_SHORT_LIFE_MS = 20000, /* a generation that fails sooner, without a checkpoint and without
+                                    progress that is kept in memory, made no progress */
     CDDPI_MOST_FRUITLESS = 5     /* after this many such failures in a row the job ends */
 };
 

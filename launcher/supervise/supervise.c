@@ -102,6 +102,13 @@ static void take_report_of_run(struct cddpi_supervision *run)
     }
 }
 
+/* Whether reports of this kind also come while a rank trains. All others come from a rank that was
+ * asked to end, or fails, and is still busy. */
+static bool comes_while_it_trains(int kind)
+{
+    return kind == CDDPI_REPORT_SLOW || kind == CDDPI_REPORT_FOLDER || kind == CDDPI_REPORT_KEPT;
+}
+
 /* Process a complete report. Any program may write to the pipe, so nothing in the report is
  * trusted. */
 static void take_report(struct cddpi_supervision *run)
@@ -109,11 +116,14 @@ static void take_report(struct cddpi_supervision *run)
     int rank = number_at(run, 1);
     int second = number_at(run, 3);
 
-    if (run->report[0] != CDDPI_REPORT_SLOW && run->report[0] != CDDPI_REPORT_FOLDER) {
-        CDDPI_FEED(run, .kind = CDDPI_JOB_SAVING); /* these two come while it trains */
+    if (!comes_while_it_trains(run->report[0])) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_SAVING);
     }
     if (run->report[0] == CDDPI_REPORT_SAVED) {
         CDDPI_FEED(run, .kind = CDDPI_JOB_SAVED);
+    }
+    if (run->report[0] == CDDPI_REPORT_KEPT) {
+        CDDPI_FEED(run, .kind = CDDPI_JOB_KEPT);
     }
     take_report_of_run(run);
     if (run->report[0] == CDDPI_REPORT_SLOW) {

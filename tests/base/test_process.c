@@ -1,5 +1,6 @@
 /* test_process.c - the log's sink, the allocator and the signals of a program that embeds cddp. */
 #include "base/alloc.h"
+#include "base/launcher_report.h"
 #include "base/log.h"
 #include "support/test.h"
 
@@ -267,6 +268,24 @@ static int leave_rank(int rank, int world_size, void *argument)
     return 0;
 }
 
+/* Also for one that is not asked to end. */
+static int keep_rank(int rank, int world_size, void *argument)
+{
+    struct sender sender = {.pid = getppid()};
+    char reports[16];
+    int ends[2];
+
+    (void)rank;
+    (void)world_size;
+    (void)argument;
+    CHECK(open_reports(&sender, ends) == 0);
+    cddpi_launcher_report_kept(); /* before there is a pipe */
+    cddpi_launcher_report_open();
+    cddpi_launcher_report_kept();
+    CHECK(read(ends[0], reports, sizeof reports) == 1 && reports[0] == CDDPI_REPORT_KEPT);
+    return 0;
+}
+
 static int ask_rank(int rank, int world_size, void *argument)
 {
     struct sender sender = {.pid = 0};
@@ -306,6 +325,12 @@ static void a_rank_tells_its_launcher_that_someone_else_asked_it_to_leave(void *
     assert_ends_by_sigterm(leave_rank);
 }
 
+static void a_rank_tells_its_launcher_that_it_keeps_its_progress(void **state)
+{
+    (void)state;
+    assert_int_equal(run_ranks(1, keep_rank, NULL), 0);
+}
+
 static void a_second_request_of_the_launcher_ends_a_rank(void **state)
 {
     (void)state;
@@ -319,6 +344,7 @@ int main(void)
         cmocka_unit_test(lines_of_the_log_go_to_the_callers_sink),
         cmocka_unit_test(a_program_chooses_the_signals_that_request_a_stop),
         cmocka_unit_test(a_rank_tells_its_launcher_that_someone_else_asked_it_to_leave),
+        cmocka_unit_test(a_rank_tells_its_launcher_that_it_keeps_its_progress),
         cmocka_unit_test(a_second_request_of_the_launcher_ends_a_rank),
     };
 

@@ -171,15 +171,25 @@ void node_join(int number, int initial, int least, int most)
     nodes_settle();
 }
 
-void node_end_ranks(int number, int exit_status, bool has_saved)
+static void end_ranks(int number, struct cddpi_generation_outcome outcome)
 {
-    struct cddpi_generation_outcome outcome = {.exit_status = exit_status, .has_saved = has_saved};
-
     assert_true(nodes[number].runs);
     nodes[number].runs = false;
     node_feed(&nodes[number], (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_RANKS_ENDED,
                                                               .outcome = outcome});
     nodes_settle();
+}
+
+void node_end_ranks(int number, int exit_status, bool has_saved)
+{
+    end_ranks(number, (struct cddpi_generation_outcome){.exit_status = exit_status,
+                                                        .has_saved = has_saved});
+}
+
+void node_end_ranks_kept(int number, int exit_status)
+{
+    end_ranks(number,
+              (struct cddpi_generation_outcome){.exit_status = exit_status, .has_kept = true});
 }
 
 void node_lose(int number)

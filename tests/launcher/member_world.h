@@ -54,6 +54,8 @@ void node_hear(struct node *node, const struct cddpi_node_event *event, int64_t 
 /* Node @p number comes late, with 2 ranks, to a job that began with @p initial nodes. */
 void node_join(int number, int initial, int least, int most);
 void node_end_ranks(int number, int exit_status, bool has_saved);
+/* They have saved nothing, but keep their progress in memory. */
+void node_end_ranks_kept(int number, int exit_status);
 void node_lose(int number);
 /* Its cddp-run gets @p signal. */
 void node_signal(int number, int signal);

@@ -56,7 +56,7 @@ static void send_signal(struct world *world, uint32_t *seed)
 
 static void let_something_happen(struct world *world, uint32_t *seed)
 {
-    uint32_t which = random_number(seed, 42);
+    uint32_t which = random_number(seed, 43);
 
     if (which < 14) {
         end_one(world, seed);
@@ -77,8 +77,10 @@ static void let_something_happen(struct world *world, uint32_t *seed)
     } else if (which < 38) {
         FEED(world, .kind = CDDPI_JOB_SAVED);
     } else if (which < 39) {
+        FEED(world, .kind = CDDPI_JOB_KEPT);
+    } else if (which < 40) {
         FEED(world, .kind = CDDPI_JOB_ORPHANED);
-    } else if (which < 41) {
+    } else if (which < 42) {
         FEED(world, .kind = CDDPI_JOB_CHANGED, .number = random_number(seed, 2) == 0 ? SIGTERM : 0);
     } else {
         FEED(world, .kind = CDDPI_JOB_NOT_EXECUTED, .rank = random_rank(world, seed),

@@ -240,6 +240,26 @@ static void a_rank_that_says_that_it_saves_gets_its_time_again(void **state)
     assert_true(world_sends(&world, SIGKILL));
 }
 
+/* It comes while ranks train, so it asks for nothing; and it is no checkpoint. */
+static void progress_that_is_kept_in_memory_is_noted_and_changes_nothing_else(void **state)
+{
+    struct world world;
+    int64_t deadline_ns;
+
+    (void)state;
+    run(&world, __func__, 2, true);
+    FEED(&world, .kind = CDDPI_JOB_KEPT);
+    assert_int_equal(world.actions.count, 0);
+    assert_true(world.state.outcome.has_kept);
+    assert_false(world.state.outcome.has_saved);
+    FEED(&world, .kind = CDDPI_JOB_SIGNALLED, .number = SIGTERM, .node = 0);
+    deadline_ns = world.state.deadline_ns;
+    world_wait(&world, GRACE_MS);
+    FEED(&world, .kind = CDDPI_JOB_KEPT);
+    assert_int_equal(world.actions.count, 0);
+    assert_true(world.state.deadline_ns == deadline_ns);
+}
+
 static void what_the_kernel_keeps_is_abandoned(void **state)
 {
     struct world world;
@@ -400,6 +420,8 @@ static void restarts_are_counted_and_those_that_lead_nowhere_end(void **state)
     struct cddpi_generation_outcome failed = {.exit_status = 1, .may_restart = true};
     struct cddpi_generation_outcome saved = {
         .exit_status = 1, .may_restart = true, .has_saved = true};
+    struct cddpi_generation_outcome kept = {
+        .exit_status = 1, .may_restart = true, .has_kept = true};
     struct cddpi_restarts restarts = {.made = 0};
     static const int64_t pauses[] = {0, 250, 500, 1000};
     int64_t pause_ms = -1;
@@ -416,8 +438,14 @@ static void restarts_are_counted_and_those_that_lead_nowhere_end(void **state)
         assert_int_equal(cddpi_restarts_next(&restarts, 100, &failed, 1, &pause_ms),
                          CDDPI_RESTART_NOW);
     }
-    assert_int_equal(restarts.made, 9);
-    assert_int_equal(cddpi_restarts_next(&restarts, 9, &failed, 1, &pause_ms), CDDPI_RESTART_NOT);
+    assert_int_equal(cddpi_restarts_next(&restarts, 100, &kept, 1, &pause_ms), CDDPI_RESTART_NOW);
+    assert_int_equal(pause_ms, 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(cddpi_restarts_next(&restarts, 100, &failed, 1, &pause_ms),
+                         CDDPI_RESTART_NOW);
+    }
+    assert_int_equal(restarts.made, 14);
+    assert_int_equal(cddpi_restarts_next(&restarts, 14, &failed, 1, &pause_ms), CDDPI_RESTART_NOT);
     assert_int_equal(cddpi_restarts_next(&restarts, 100, &failed, 1, &pause_ms),
                      CDDPI_RESTART_GIVE_UP);
     assert_int_equal(cddpi_restarts_next(&restarts, 100, &failed, CDDPI_SHORT_LIFE_MS, &pause_ms),
@@ -443,6 +471,7 @@ int main(void)
         cmocka_unit_test(a_second_signal_kills_and_the_same_request_twice_does_not),
         cmocka_unit_test(a_signal_while_a_cause_is_awaited_names_who_followed_and_kills),
         cmocka_unit_test(a_rank_that_says_that_it_saves_gets_its_time_again),
+        cmocka_unit_test(progress_that_is_kept_in_memory_is_noted_and_changes_nothing_else),
         cmocka_unit_test(what_the_kernel_keeps_is_abandoned),
         cmocka_unit_test(a_program_that_cannot_run_ends_the_job_without_a_restart),
         cmocka_unit_test(ranks_of_which_one_cannot_be_started_are_ended),

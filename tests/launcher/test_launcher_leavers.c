@@ -188,6 +188,20 @@ static void a_job_that_is_asked_to_end_as_a_generation_starts_has_its_checkpoint
     }
 }
 
+/* That memory goes with the job, so nothing is left to go on from. */
+static void what_is_kept_in_memory_is_no_checkpoint(void **state)
+{
+    (void)state;
+    nodes_begin(1, 1, 2);
+    node_leave_rank(0, 1);
+    nodes_settle();
+    node_end_ranks_kept(0, CDDPI_STOPPED_EARLY);
+    assert_runs(0, 1, 0, 1);
+    node_signal(0, SIGTERM);
+    node_end_ranks(0, 128 + SIGTERM, false);
+    assert_over(0, 128 + SIGTERM);
+}
+
 static void a_second_signal_to_a_node_that_leaves_reaches_its_ranks_only(void **state)
 {
     (void)state;
@@ -307,6 +321,7 @@ int main(void)
         cmocka_unit_test(a_rank_is_replaced_without_a_change_of_numbers),
         cmocka_unit_test(a_node_may_leave_while_others_are_waited_for),
         cmocka_unit_test(a_job_that_is_asked_to_end_as_a_generation_starts_has_its_checkpoint),
+        cmocka_unit_test(what_is_kept_in_memory_is_no_checkpoint),
         cmocka_unit_test(a_second_signal_to_a_node_that_leaves_reaches_its_ranks_only),
         cmocka_unit_test(the_last_rank_of_a_node_leaves),
         cmocka_unit_test(a_job_that_waits_ends_when_it_is_asked_to),

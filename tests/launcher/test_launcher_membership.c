@@ -279,6 +279,27 @@ static void a_job_that_fails_at_once_again_and_again_is_given_up_unless_it_saves
     }
 }
 
+/* As for a checkpoint. One node's ranks are enough: some have that progress, so all go on from it.
+ */
+static void a_job_that_keeps_its_progress_in_memory_is_not_given_up(void **state)
+{
+    (void)state;
+    nodes_begin(2, 2, 2);
+    nodes[0].members.max_restarts = nodes[1].members.max_restarts = -1;
+    for (int generation = 0; generation < 2 * CDDPI_MOST_FRUITLESS; generation++) {
+        assert_runs(0, generation, 0, 4);
+        node_fail_rank(1);
+        node_end_ranks(0, 1, false);
+        node_end_ranks_kept(1, 1);
+        assert_runs(0, generation + 1, 0, 4); /* without a pause */
+    }
+    for (int i = 0; i < CDDPI_MOST_FRUITLESS; i++) { /* that of others before does not count */
+        fail_all(false);
+        nodes_wait(2000);
+    }
+    assert_over(0, 1);
+}
+
 static void a_fixed_job_ends_if_a_node_is_lost_before_it_begins(void **state)
 {
     const struct cddpi_node_event lost = {
@@ -417,6 +438,7 @@ int main(void)
         cmocka_unit_test(a_node_whose_launcher_is_killed_is_lost_and_the_rest_go_on),
         cmocka_unit_test(the_loss_of_a_node_whose_ranks_have_ended_is_no_failure),
         cmocka_unit_test(a_job_that_fails_at_once_again_and_again_is_given_up_unless_it_saves),
+        cmocka_unit_test(a_job_that_keeps_its_progress_in_memory_is_not_given_up),
         cmocka_unit_test(a_fixed_job_ends_if_a_node_is_lost_before_it_begins),
         cmocka_unit_test(a_fixed_job_ends_if_a_node_is_lost_before_a_restart),
         cmocka_unit_test(node_0_waits_a_while_for_others_to_hear_the_end),

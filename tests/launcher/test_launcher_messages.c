@@ -45,6 +45,7 @@ static int make_samples(void **state)
                                                  .rank = -1,
                                                  .exit_status = 7,
                                                  .may_restart = true,
+                                                 .has_kept = true,
                                                  .text = "rank 3 exited with status 7"};
     samples[1].record = (struct cddpi_node_record){.version = "0.1.0",
                                                    .host = "alpha",

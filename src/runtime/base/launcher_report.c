@@ -91,6 +91,11 @@ void cddpi_launcher_report_unsaved(void)
     tell(CDDPI_REPORT_UNSAVED);
 }
 
+void cddpi_launcher_report_kept(void)
+{
+    tell(CDDPI_REPORT_KEPT);
+}
+
 void cddpi_launcher_report_culprit(int rank, int culprit)
 {
     const char report[CDDPI_REPORT_CULPRIT_BYTES] = {CDDPI_REPORT_CULPRIT, (char)(rank & 255),

@@ -1,8 +1,9 @@
 /* launcher_report.h - messages from a rank to its launcher: that this rank alone was asked to end,
  * that it is still saving after that, and why it fails. The launcher passes a pipe
- * (CDDP_REPORT_FD). Each report extends the time until the launcher kills the rank.
- * CDDPI_REPORT_SAVED also says that a restart would begin later in the run than this start did. One
- * pipe per process; without a pipe these calls do nothing. */
+ * (CDDP_REPORT_FD). Each report extends the time until the launcher kills the rank, except those
+ * that come while it trains. CDDPI_REPORT_SAVED and CDDPI_REPORT_KEPT also say that a restart would
+ * begin later in the run than this start did. One pipe per process; without a pipe these calls do
+ * nothing. */
 #ifndef CDDPI_BASE_LAUNCHER_REPORT_H
 #define CDDPI_BASE_LAUNCHER_REPORT_H
 
@@ -19,6 +20,7 @@ enum {
     CDDPI_REPORT_ALIVE = 'w',
     CDDPI_REPORT_SAVED = 's',
     CDDPI_REPORT_UNSAVED = 'u',
+    CDDPI_REPORT_KEPT = 'k', /* comes while it trains */
     /* Followed by one number: the length of the path; then the path of the run folder. */
     CDDPI_REPORT_FOLDER = 'd',
     CDDPI_REPORT_FOLDER_BYTES = 3, /* before the path */
@@ -58,6 +60,12 @@ void cddpi_launcher_report_saved(void);
 
 /** Report that a checkpoint could not be written, and that the run goes on without it. */
 void cddpi_launcher_report_unsaved(void);
+
+/** Report that what this generation has done so far is kept in memory that outlives the ranks,
+ *  so that a restart does not begin where this start did. That is no checkpoint:
+ *  the memory is gone when the job ends. Report it only after progress; once a generation is
+ *  enough. */
+void cddpi_launcher_report_kept(void);
 
 /** Report that this rank writes the run's files into the folder @p path, and that it writes a
  *  checkpoint when it gets CDDPI_SAVE_SIGNAL. A path that is too long is not reported. */
