@@ -381,3 +381,18 @@ const cddp_param *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_cou
     *out_count = optim->tensor_count;
     return optim->tensors;
 }
+
+size_t cddpi_optim_part_count(const struct cddpi_optim *optim)
+{
+    return optim->slot_count;
+}
+
+struct cddpi_optim_part cddpi_optim_part(const struct cddpi_optim *optim, size_t index)
+{
+    const struct cddpi_optim_slot *slot = &optim->slots[index];
+    struct cddpi_optim_part part = {
+        .param = slot->index, .first = slot->first, .count = slot->count, .data = slot->data};
+
+    memcpy(part.moments, slot->moments, sizeof part.moments);
+    return part;
+}

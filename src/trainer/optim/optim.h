@@ -28,6 +28,8 @@ struct cddpi_optim_spec {
 /** How many tensors of its own shape the optimizer keeps for each parameter. */
 size_t cddpi_optim_moments_of(const struct cddpi_optim_spec *spec);
 
+enum { CDDPI_OPTIM_MOMENTS = 2 }; /* what cddpi_optim_moments_of() returns at most */
+
 struct cddpi_optim;
 
 /** @param params  @p count float32 tensors; they and their gradients stay the caller's. Frozen
@@ -79,6 +81,19 @@ CDDP_CHECKED cddp_status cddpi_optim_gather_full_state(struct cddpi_optim *optim
 CDDP_CHECKED cddp_status cddpi_optim_scatter_full_state(struct cddpi_optim *optim);
 /** Release the full tensors, if there are any. */
 void cddpi_optim_free_full_state(struct cddpi_optim *optim);
+
+/* Elements of a parameter that this rank updates, and their state. */
+struct cddpi_optim_part {
+    size_t param, first, count;
+    float *data;
+    float *moments[CDDPI_OPTIM_MOMENTS]; /* as many as the optimizer has */
+};
+
+/** The parts of this rank's parameters that it updates, ordered by parameter: all of the parameters
+ *  if the optimizer is not sharded. On the CPU.
+ *  @param index  Below cddpi_optim_part_count(). */
+struct cddpi_optim_part cddpi_optim_part(const struct cddpi_optim *optim, size_t index);
+size_t cddpi_optim_part_count(const struct cddpi_optim *optim);
 
 /* On a CUDA device. Parameters, gradients and the state are device memory then, and an update only
  * enqueues work in the device's compute stream:

@@ -5,8 +5,6 @@
 #include "kernels/cpu/cpu_optim.h"
 #include "optim/optim.h"
 
-enum { CDDPI_OPTIM_MOMENTS = 2 }; /* state tensors of a parameter's shape: at most this many */
-
 /* A trainable parameter, or the span of one that this rank updates. */
 struct cddpi_optim_slot {
     size_t index; /* of the parameter among those given to create */
