@@ -86,6 +86,7 @@ int cddpi_generations_run(struct cddpi_nodes *nodes)
         cddpi_ctl_take_ranks_end(nodes->ctl);
         CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_RANKS_ENDED, .outcome = outcome);
     }
+    cddpi_rank_memory_release(&nodes->job->memory);
     cddpi_ctl_end(nodes->ctl, nodes->members.exit_status);
     nodes->ctl = NULL;
     return nodes->members.exit_status;

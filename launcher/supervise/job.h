@@ -6,6 +6,7 @@
 #include "launcher/nodes/job_rendezvous.h"
 #include "launcher/run_options.h"
 #include "launcher/supervise/rank_cores.h"
+#include "launcher/supervise/rank_memory.h"
 
 #include <sys/resource.h>
 
@@ -67,6 +68,8 @@ struct cddpi_job {
     int head_fd;              /* end of file when the process on another machine that started this
                                  cddp-run is gone; -1: started directly */
     const char *host;         /* this machine's name in messages; NULL: its own name */
+    /* For ranks of this machine; none unless a further generation may follow. */
+    struct cddpi_rank_memory memory;
 };
 
 #endif

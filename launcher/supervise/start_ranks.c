@@ -1,4 +1,5 @@
 /* start_ranks.c - starts all ranks of a generation. */
+#include "launcher/nodes/nodes.h"
 #include "launcher/supervise/supervision.h"
 
 #include "base/file.h"
@@ -123,11 +124,25 @@ static bool start_worker(struct cddpi_supervision *run, struct cddpi_worker *wor
     return true;
 }
 
+/* If a further generation may follow this one, ranks have memory that outlives them. A job goes on
+ * without it. */
+static void hold_memory(struct cddpi_supervision *run)
+{
+    struct cddpi_job *job = run->job;
+
+    if ((job->options.max_restarts != 0 || job->nodes->members.is_elastic) &&
+        cddpi_rank_memory_hold(&job->memory, job->local_world_size, job->file_limit.rlim_cur) !=
+            CDDP_OK) {
+        cddpi_output_say(run->output, "warning: %s", cddp_last_error());
+    }
+}
+
 static bool start_all(struct cddpi_supervision *run)
 {
     struct cddpi_job *job = run->job;
 
     cddpi_secret_init(&run->secret, job->rendezvous.token);
+    hold_memory(run);
     for (int i = 0; i < job->local_world_size; i++) {
         init_worker(run, &run->workers[i], job->first_rank + i);
     }

@@ -59,6 +59,7 @@ static void add_cddp(struct environment_list *list, const struct cddpi_job *job,
 {
     const struct cddpi_job_rendezvous *meet = &job->rendezvous;
     char inherited[1024];
+    char keeps[CDDPI_RANK_MEMORY_TEXT_BYTES];
 
     cddpi_launchers_inherited(meet->store, inherited, sizeof inherited);
     add_variable(list, "CDDP_RANK", "%d", rank);
@@ -88,6 +89,10 @@ static void add_cddp(struct environment_list *list, const struct cddpi_job *job,
     if (job->report_fd >= 0) {
         add_variable(list, "CDDP_REPORT_FD", "%d", job->report_fd);
         add_variable(list, "CDDP_LAUNCHER_PID", "%d", (int)getpid());
+    }
+    if (job->memory.count > 0) {
+        cddpi_rank_memory_text(&job->memory, keeps);
+        add_variable(list, "CDDP_KEEP_FDS", "%s", keeps);
     }
     if (job->options.run_dir != NULL) {
         add_variable(list, "CDDP_RUN_DIR", "%s", job->options.run_dir);
@@ -221,6 +226,8 @@ struct start {
     const sigset_t *unblocked;
     const struct rlimit *file_limit;
     int report_fd; /* inherited by the program; -1: none */
+    /* Inherited, too. */
+    const struct cddpi_rank_memory *memory;
     int out[2];
     int err[2];
     int exec[2];
@@ -302,6 +309,7 @@ static void __attribute__((noreturn)) become_rank(const struct start *start)
     if (start->report_fd >= 0) {
         (void)fcntl(start->report_fd, F_SETFD, 0);
     }
+    cddpi_rank_memory_pass(start->memory);
     if (dup2(start->null, STDIN_FILENO) >= 0 && dup2(start->out[1], STDOUT_FILENO) >= 0 &&
         dup2(start->err[1], STDERR_FILENO) >= 0) {
         execvpe(start->command->path, start->command->argv, start->environment);
@@ -318,6 +326,7 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
                           .unblocked = unblocked,
                           .file_limit = &job->file_limit,
                           .report_fd = job->report_fd,
+                          .memory = &job->memory,
                           .out = {-1, -1},
                           .err = {-1, -1},
                           .exec = {-1, -1},

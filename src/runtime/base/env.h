@@ -130,7 +130,10 @@
       "still saving; set by cddp-run")                                                             \
     X(LAUNCHER_PID, "CDDP_LAUNCHER_PID", "",                                                       \
       "process id of the cddp-run that sends signals to this rank: a rank tells it of those "      \
-      "that others send; set by cddp-run")
+      "that others send; set by cddp-run")                                                         \
+    X(KEEP_FDS, "CDDP_KEEP_FDS", "",                                                               \
+      "descriptors of memory that cddp-run holds until the job ends, the first for local rank 0: " \
+      "a restart can go on from what ranks keep there; set by cddp-run")
 
 /* The id of the first row of each subject, and its name */
 #define CDDPI_ENV_SUBJECT_MAP(X)                                                                   \

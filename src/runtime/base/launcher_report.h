@@ -61,8 +61,8 @@ void cddpi_launcher_report_saved(void);
 /** Report that a checkpoint could not be written, and that the run goes on without it. */
 void cddpi_launcher_report_unsaved(void);
 
-/** Report that what this generation has done so far is kept in memory that outlives the ranks,
- *  so that a restart does not begin where this start did. That is no checkpoint:
+/** Report that what this generation has done so far is kept in memory that outlives the ranks
+ *  (CDDP_KEEP_FDS), so that a restart does not begin where this start did. That is no checkpoint:
  *  the memory is gone when the job ends. Report it only after progress; once a generation is
  *  enough. */
 void cddpi_launcher_report_kept(void);
