@@ -432,6 +432,7 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     int exit_status;
     cddp_status status;
 
+    unsetenv("CDDP_KEEP_FDS"); /* memory of an outer job's ranks, one of which we are */
     job.options = *options;
     cddpi_rendezvous_clear(&job.rendezvous);
     job.report_fd = -1;

@@ -41,6 +41,27 @@ static void ranks_of_any_number_join_and_sum(void **state)
     }
 }
 
+static cddp_status hear_rank(void *state, int rank)
+{
+    (void)state;
+    (void)rank;
+    CHECK(getenv("CDDP_REPORT_FD") == NULL && getenv("CDDP_KEEP_FDS") == NULL);
+    return CDDP_OK;
+}
+
+/* A rank of cddp-run has a pipe to it, and memory; they are not for ranks that it spawns. */
+static void what_a_launcher_has_given_to_the_caller_stays_the_callers(void **state)
+{
+    (void)state;
+    setenv("CDDP_REPORT_FD", "7", 1);
+    setenv("CDDP_KEEP_FDS", "8,9", 1);
+    assert_int_equal(cddp_spawn(2, hear_rank, NULL, NULL), CDDP_OK);
+    assert_string_equal(getenv("CDDP_REPORT_FD"), "7");
+    assert_string_equal(getenv("CDDP_KEEP_FDS"), "8,9");
+    unsetenv("CDDP_REPORT_FD");
+    unsetenv("CDDP_KEEP_FDS");
+}
+
 static int threads(void)
 {
     DIR *folder = opendir("/proc/self/task");
@@ -361,6 +382,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_any_number_join_and_sum),
+        cmocka_unit_test(what_a_launcher_has_given_to_the_caller_stays_the_callers),
         cmocka_unit_test(no_thread_of_the_library_runs_when_ranks_are_forked),
         cmocka_unit_test(a_rank_that_fails_gives_its_text_and_status),
         cmocka_unit_test(a_rank_that_fails_without_a_word_is_named),

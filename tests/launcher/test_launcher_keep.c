@@ -111,6 +111,58 @@ static void so_does_each_host_of_a_list(void **state)
     launcher_end(&job);
 }
 
+/* Also if they are the ranks of a cddp-run that is itself a rank, or a host's. */
+static void ranks_that_are_not_restarted_have_no_such_memory(void **state)
+{
+    static const char *const rows[][6] = {
+        {"--nproc", "2"},
+        {"--hosts", "localhost:2"},
+        {"--max-restarts", "1", "--dry-run", "--nproc", "2"},
+    };
+    static const char says[] = "echo keeps ${CDDP_KEEP_FDS-nothing}";
+
+    (void)state;
+    setenv("CDDP_KEEP_FDS", "0,1", 1);
+    for (int i = 0; i < 3; i++) {
+        struct launched job = {0};
+        const char *words[12] = {NULL};
+        int used = 0;
+
+        for (; rows[i][used] != NULL; used++) {
+            words[used] = rows[i][used];
+        }
+        words[used] = "--";
+        words[used + 1] = "sh";
+        words[used + 2] = "-c";
+        words[used + 3] = says;
+        launcher_start(&job, words);
+        launcher_wait(&job);
+        assert_ends_well(&job);
+        assert_int_equal(launcher_count(job.out, "keeps nothing\n"), i < 2 ? 2 : 0);
+        launcher_need_absence(job.out, "CDDP_KEEP_FDS=", "stdout");
+        launcher_end(&job);
+    }
+    unsetenv("CDDP_KEEP_FDS");
+}
+
+/* Its ranks have memory of their own, or none. */
+static void a_job_within_a_rank_does_not_touch_that_ranks_memory(void **state)
+{
+    struct launched job = {0};
+    char *program = strdup(launcher_path("launcher/cddp-run"));
+
+    (void)state;
+    LAUNCH(&job, "--nproc", "1", "--max-restarts", "1", "--", "sh", "-c",
+           OWN "echo outer >$own; $0 --nproc 1 -- sh -c 'echo keeps ${CDDP_KEEP_FDS-nothing}'; "
+               "$0 --nproc 1 --max-restarts 1 -- sh -c '" OWN "[ ! -s $own ] || echo stale; "
+               "echo inner >$own; echo finds $(cat $own)'; echo has $(cat $own)",
+           program);
+    assert_ends_well(&job);
+    assert_string_equal(job.out, "keeps nothing\nfinds inner\nhas outer\n");
+    launcher_end(&job);
+    free(program);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +170,8 @@ int main(void)
         cmocka_unit_test(memory_of_ranks_that_are_gone_stays),
         cmocka_unit_test(each_node_holds_what_its_own_ranks_keep),
         cmocka_unit_test(so_does_each_host_of_a_list),
+        cmocka_unit_test(ranks_that_are_not_restarted_have_no_such_memory),
+        cmocka_unit_test(a_job_within_a_rank_does_not_touch_that_ranks_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,8 +58,9 @@ static void set_environment(const struct cddpi_spawn_job *job, int rank)
     set_number("TORCHELASTIC_RESTART_COUNT", 0);
     set_number("TORCHELASTIC_MAX_RESTARTS", 0);
     set_text("TORCHELASTIC_RUN_ID", job->name);
-    (void)unsetenv("CDDP_REPORT_FD"); /* it belongs to the caller's own rank, if a launcher started
-                                         the caller */
+    /* these belong to the caller's own rank, if a launcher started the caller */
+    (void)unsetenv("CDDP_REPORT_FD");
+    (void)unsetenv("CDDP_KEEP_FDS");
     (void)unsetenv("TORCHELASTIC_USE_AGENT_STORE");
 }
 
