@@ -5,7 +5,8 @@
  *                                    until a signal asks some rank to end, then it ends
  *     launcher_rank no-pidfd CMD...    run CMD as on a kernel without pidfd_open()
  *     launcher_rank no-prctl CMD...    run CMD where no process can die with its parent
- *     launcher_rank no-signalfd CMD... run CMD without signalfd() */
+ *     launcher_rank no-signalfd CMD... run CMD without signalfd()
+ *     launcher_rank no-memfd CMD...    run CMD without memfd_create() */
 #include <cddp/cddp.h>
 
 #include <errno.h>
@@ -130,6 +131,9 @@ int main(int argc, char **argv)
     }
     if (argc > 2 && strcmp(argv[1], "no-signalfd") == 0) {
         return run_without(argv + 2, SYS_signalfd4, -1, EPERM);
+    }
+    if (argc > 2 && strcmp(argv[1], "no-memfd") == 0) {
+        return run_without(argv + 2, SYS_memfd_create, -1, EPERM);
     }
     return 2;
 }

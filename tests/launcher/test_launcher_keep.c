@@ -163,6 +163,63 @@ static void a_job_within_a_rank_does_not_touch_that_ranks_memory(void **state)
     free(program);
 }
 
+static void a_job_for_which_there_is_no_memory_runs_and_says_so_once(void **state)
+{
+    struct launched job = {0};
+    char *program = strdup(launcher_path("launcher/cddp-run"));
+    char *rank = strdup(launcher_path("tests/launcher_rank"));
+
+    (void)state;
+    launcher_start_program(
+        &job, rank,
+        (const char *const[]){
+            "no-memfd", program, "--nproc", "2", "--max-restarts", "1", "--", "sh", "-c",
+            "echo keeps ${CDDP_KEEP_FDS-nothing}; [ $CDDP_GENERATION = 1 ]", NULL});
+    launcher_wait(&job);
+    free(program);
+    free(rank);
+    if (job.exit_status == 77) {
+        launcher_end(&job);
+        print_message("skipped: no program may filter its calls here\n");
+        skip();
+    }
+    assert_ends_well(&job);
+    assert_int_equal(launcher_count(job.err, "cddp-run: warning: no memory outlives the ranks here,"
+                                             " so a restart goes on from a checkpoint: "
+                                             "memfd_create: "),
+                     1);
+    assert_int_equal(launcher_count(job.err, "no memory outlives"), 1);
+    assert_out(&job, "keeps nothing\n");
+    assert_int_equal(launcher_count(job.out, "keeps nothing\n"), launcher_count(job.out, "keeps "));
+    launcher_end(&job);
+}
+
+static void a_job_that_says_that_it_keeps_its_progress_is_not_given_up(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    LAUNCH(&job, "--nproc", "1", "--max-restarts", "100", "--", "sh", "-c",
+           "printf kwk >/proc/$$/fd/$CDDP_REPORT_FD; [ $CDDP_GENERATION = 7 ]");
+    assert_ends_well(&job);
+    assert_no_err(&job, "giving up");
+    launcher_end(&job);
+}
+
+/* Ranks say it while they train, so it does not mean that they are still saving. */
+static void a_rank_that_keeps_its_progress_gets_no_more_time(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    LAUNCH(&job, "--nproc", "2", "--grace", "0.5", "--", "sh", "-c",
+           "trap '' TERM; if [ $RANK = 0 ]; then while [ ! -e up ]; do sleep 0.01; done; exit 5; "
+           "fi; while :; do printf k >/proc/$$/fd/$CDDP_REPORT_FD; >up; sleep 0.05; done");
+    assert_int_equal(job.exit_status, 5);
+    assert_err(&job, ") did not end within 0.5 s: killing it\n");
+    launcher_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +229,9 @@ int main(void)
         cmocka_unit_test(so_does_each_host_of_a_list),
         cmocka_unit_test(ranks_that_are_not_restarted_have_no_such_memory),
         cmocka_unit_test(a_job_within_a_rank_does_not_touch_that_ranks_memory),
+        cmocka_unit_test(a_job_for_which_there_is_no_memory_runs_and_says_so_once),
+        cmocka_unit_test(a_job_that_says_that_it_keeps_its_progress_is_not_given_up),
+        cmocka_unit_test(a_rank_that_keeps_its_progress_gets_no_more_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
