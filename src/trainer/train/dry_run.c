@@ -117,6 +117,22 @@ static void print_copy(const struct cddpi_config *config, const struct cddpi_mod
     fputc('\n', file);
 }
 
+/* Print what train.recovery takes of each rank's memory, if there is a launcher that starts ranks
+ * again. */
+static void print_kept(const struct cddpi_config *config, const struct cddpi_model *model,
+                       int replicas, FILE *file)
+{
+    uint64_t bytes = 2 * checkpoint_bytes(config, model) / (uint64_t)replicas;
+    char size[CDDPI_SIZE_TEXT], twice[CDDPI_SIZE_TEXT];
+
+    if (config->train.recovery != CDDPI_RECOVERY_CHECKPOINT) {
+        fprintf(file,
+                "memory for the state that outlives ranks, in jobs with restarts or members that "
+                "come and go, on CPUs: %s per rank; %s on several machines\n",
+                cddpi_print_size(bytes, size), cddpi_print_size(2 * bytes, twice));
+    }
+}
+
 /* Describe @p model, for micro-batches of @p share samples of @p replicas replicas. */
 static cddp_status print_all_of(const struct cddpi_config *config,
                                 const struct cddpi_model_spec *spec, struct cddpi_model *model,
@@ -138,6 +154,9 @@ static cddp_status print_all_of(const struct cddpi_config *config,
             cddpi_print_size(cddpi_micro_batch_sums_bytes(config, model, replicas, share), size));
     }
     print_copy(config, model, file);
+    if (engine->has_one_model) {
+        print_kept(config, model, replicas, file);
+    }
     CDDPI_TRY(print_recompute(model, share, file));
     if (engine->describe != NULL) {
         CDDPI_TRY(engine->describe(config, spec, replicas, share, file));

@@ -106,9 +106,14 @@ static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_
 
     trainer->step.stopped = step->request == CDDPI_REQUEST_STOP;
     cddpi_save_behind_look(trainer);
-    if (!is_finished(trainer)) { /* else finish_run() does both */
+    if (!is_finished(trainer)) { /* else finish_run() does it */
         CDDPI_TRY(cddpi_replicas_check(trainer, saves));
-        CDDPI_TRY(saves ? save_on_the_way(trainer) : CDDP_OK);
+    }
+    if (step->keeps && !(is_finished(trainer) && trainer->config->train.check_replicas > 0)) {
+        CDDPI_TRY(cddpi_keep_step(trainer));
+    }
+    if (saves && !is_finished(trainer)) { /* else finish_run() does it, too */
+        CDDPI_TRY(save_on_the_way(trainer));
     }
     if (step->ends_epoch) {
         CDDPI_TRY(begin_epoch(trainer)); /* so that batches are ready after the evaluation */

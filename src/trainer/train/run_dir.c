@@ -151,7 +151,8 @@ enum { NAMES_TRIED = 1000 };
 cddp_status cddpi_run_folder_init(struct cddpi_run_folder *folder, const char *run_dir,
                                   int64_t now_ns)
 {
-    *folder = (struct cddpi_run_folder){.saved_ns = now_ns, .saved_step = ~(uint64_t)0};
+    *folder = (struct cddpi_run_folder){
+        .saved_ns = now_ns, .whole_ns = now_ns, .saved_step = ~(uint64_t)0};
     folder->checkpoints = cddpi_format("%s/checkpoints", run_dir);
     return folder->checkpoints != NULL ? CDDP_OK
                                        : cddpi_fail(CDDP_ERR_NO_MEMORY, "trainer: no memory");

@@ -30,6 +30,7 @@ struct cddpi_run_folder {
     char *moved_to;      /* the folder that replaced a lost run folder; NULL: the original */
     bool has_reported;   /* has warned that no folder could be made */
     int64_t saved_ns;    /* when the last checkpoint was written or tried */
+    int64_t whole_ns;    /* when the last complete checkpoint began, or the run */
     uint64_t saved_step; /* the step of the last checkpoint; ~0: no checkpoint */
     bool lost;           /* that checkpoint is gone; write one soon */
 };

@@ -113,6 +113,7 @@ static void note_whole(struct cddpi_trainer *trainer, bool is_behind, bool is_la
     struct cddpi_save_behind *behind = &trainer->behind;
 
     trainer->folder.saved_step = behind->step;
+    trainer->folder.whole_ns = behind->began_ns;
     add_line(trainer, is_behind);
     behind->untold = !is_last && is_followed(trainer);
     if (!behind->untold) {

@@ -75,6 +75,7 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
                  (double)(cddpi_now_ns() - folder->saved_ns) * 1e-9 >= pause))) {
         request = CDDPI_REQUEST_SAVE;
     }
+    trainer->step.agreement.own.keeps = cddpi_keep_is_due(trainer);
     return cddpi_agreement_begin(&trainer->step.agreement, trainer->group, request,
                                  cddpi_step_graphs_are_stale(trainer->step.graphs));
 }
@@ -90,6 +91,7 @@ static cddp_status end_agreement(struct cddpi_trainer *trainer, struct cddpi_tra
     }
     CDDPI_TRY(cddpi_agreement_end(agreement));
     out->request = (enum cddpi_request)agreement->agreed.request;
+    out->keeps = agreement->agreed.keeps != 0;
     out->reported = out->ends_epoch || out->request == CDDPI_REQUEST_STOP || step == 1 ||
                     step % (uint64_t)trainer->config->train.log_steps == 0 ||
                     step == trainer->plan.last_step;

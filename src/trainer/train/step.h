@@ -18,6 +18,7 @@ struct cddpi_train_step {
     /* --- after all ranks have agreed --- */
     enum cddpi_request request; /* what to do after this step */
     bool reported;              /* it writes a line of metrics */
+    bool keeps;                 /* its end is kept in memory (recovery/keep.h) */
 };
 
 /** Run the next step and advance the cursor. Collective. */

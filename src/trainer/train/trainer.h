@@ -20,6 +20,7 @@
 #include "train/cursor.h"
 #include "train/device/prefetcher.h"
 #include "train/evaluate.h"
+#include "train/recovery/keep.h"
 #include "train/run_dir.h"
 #include "train/save_behind.h"
 
@@ -36,6 +37,7 @@ struct cddpi_agreement {
     struct {
         uint8_t request; /* enum cddpi_request */
         uint8_t stale;   /* captured steps are outdated */
+        uint8_t keeps;   /* keep the state at the end of the step */
     } own, agreed;       /* this rank's values, and the maximum over all ranks */
     cddp_work *work;     /* the collective that computes agreed; NULL: none is under way */
 };
@@ -146,6 +148,7 @@ struct cddpi_trainer {
     struct cddpi_evaluation evaluation; /* the last one */
     struct cddpi_run_folder folder;     /* and the state of its checkpoints */
     struct cddpi_save_behind behind;    /* the checkpoint that is being written */
+    struct cddpi_keep keep;             /* what outlives this process */
     struct cddpi_trainer_records records;
 };
 

@@ -99,6 +99,12 @@ enum cddpi_resume_data { CDDPI_RESUME_DATA_MAP(CDDPI_CHOICE_ID) };
     X(CDDPI_ASYNC_FALSE, "false")
 enum cddpi_checkpoint_async { CDDPI_CHECKPOINT_ASYNC_MAP(CDDPI_CHOICE_ID) };
 
+#define CDDPI_RECOVERY_MAP(X)                                                                      \
+    X(CDDPI_RECOVERY_AUTO, "auto")                                                                 \
+    X(CDDPI_RECOVERY_MEMORY, "memory")                                                             \
+    X(CDDPI_RECOVERY_CHECKPOINT, "checkpoint")
+enum cddpi_recovery { CDDPI_RECOVERY_MAP(CDDPI_CHOICE_ID) };
+
 #define CDDPI_CUDA_GRAPH_MAP(X)                                                                    \
     X(CDDPI_GRAPH_AUTO, "auto")                                                                    \
     X(CDDPI_GRAPH_ALWAYS, "always")                                                                \
@@ -184,6 +190,7 @@ struct cddpi_config {
         double checkpoint_seconds;
         bool checkpoint_at_end;
         int checkpoint_async; /* enum cddpi_checkpoint_async */
+        int recovery;         /* enum cddpi_recovery */
         int keep;
         double full_disk_seconds;
         int64_t check_replicas; /* steps; 0: only at the end */

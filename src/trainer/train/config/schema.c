@@ -280,6 +280,18 @@ const struct cddpi_key cddpi_config_keys[] = {
              "by *train.checkpoint_seconds* while one is being written comes after it; one that "
              "is due by *train.checkpoint_steps*, or was asked for, stops training until then. The "
              "last checkpoint of a run is always written before the run ends."},
+    {KEY(train.recovery), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_RECOVERY_MAP),
+     .text =
+         "From where a job goes on that has lost ranks and starts others (*cddp-run "
+         "--max-restarts*, *--elastic*, *--nnodes*). *memory*: from its last step. At the end "
+         "of each, a rank copies its part of the state to memory that its launcher holds; of "
+         "several launchers, it also sends it to a rank of another. So all ranks may be killed, "
+         "or a machine. *cddp-train --dry-run* prints how much memory that takes. *auto*: the "
+         "same if twice that memory is free, but not at every step if that would take more "
+         "than 2 % of the time: a loss then costs a few short steps. *checkpoint*: from the "
+         "newest checkpoint, as always in pipelines and with dcgan. Where "
+         "*train.check_replicas* compares the whole state, only states that were compared are "
+         "kept."},
     {KEY(train.keep), CDDPI_KEY_INT, "3", 0, 1 << 20,
      .text = "How many of the newest checkpoints are kept; 0: all. If the disk is full, older "
              "ones are deleted first; the newest complete one is always kept."},
