@@ -20,7 +20,7 @@ enum {
     CDDPI_REPORT_ALIVE = 'w',
     CDDPI_REPORT_SAVED = 's',
     CDDPI_REPORT_UNSAVED = 'u',
-    CDDPI_REPORT_KEPT = 'k', /* comes while it trains */
+    CDDPI_REPORT_KEPT = 'k',
     /* Followed by one number: the length of the path; then the path of the run folder. */
     CDDPI_REPORT_FOLDER = 'd',
     CDDPI_REPORT_FOLDER_BYTES = 3, /* before the path */
@@ -61,10 +61,9 @@ void cddpi_launcher_report_saved(void);
 /** Report that a checkpoint could not be written, and that the run goes on without it. */
 void cddpi_launcher_report_unsaved(void);
 
-/** Report that what this generation has done so far is kept in memory that outlives the ranks
- *  (CDDP_KEEP_FDS), so that a restart does not begin where this start did. That is no checkpoint:
- *  the memory is gone when the job ends. Report it only after progress; once a generation is
- *  enough. */
+/** Report that the run goes on from progress that earlier ranks of the job have kept in memory that
+ *  outlives them (CDDP_KEEP_FDS), so that the job gets on although it fails. That is no checkpoint:
+ *  the memory is gone when the job ends. Report the same progress only once. */
 void cddpi_launcher_report_kept(void);
 
 /** Report that this rank writes the run's files into the folder @p path, and that it writes a

@@ -88,6 +88,7 @@ static cddp_status write_snapshot(struct cddpi_trainer *trainer, const cddp_snap
     unsigned keep = (unsigned)trainer->config->train.keep;
     unsigned spare = last || keep < 2 ? 1 : keep - 1;
     struct cddpi_snapshot_source source = {.fetch = NULL};
+    cddp_status status;
 
     if (trainer->engine->prepare_save != NULL) {
         CDDPI_TRY(trainer->engine->prepare_save(trainer, &source));
@@ -98,7 +99,13 @@ static cddp_status write_snapshot(struct cddpi_trainer *trainer, const cddp_snap
     if (*out_behind) {
         return CDDP_OK;
     }
-    CDDPI_TRY(cddpi_checkpoint_check(snapshot));
+    status = cddpi_checkpoint_check(snapshot);
+    if (status != CDDP_OK) {
+        if (last) { /* training does not go on, and the next process would fail like this one */
+            cddpi_keep_refuse(trainer);
+        }
+        return status;
+    }
     return cddpi_snapshot_write(trainer->folder.checkpoints, snapshot, &source, keep, spare, room);
 }
 

@@ -98,6 +98,23 @@ static cddp_status evaluate_if_missing(struct cddpi_trainer *trainer)
     return is_missing != 0 ? cddpi_trainer_evaluate(trainer) : CDDP_OK;
 }
 
+/* A checkpoint was due, or being written by a thread, when the process before this one ended, and
+ * this one goes on from later steps: write it now. */
+static cddp_status save_if_missing(struct cddpi_trainer *trainer)
+{
+    uint64_t every = (uint64_t)trainer->config->train.checkpoint_steps;
+    uint64_t due = every > 0 ? trainer->cursor.step / every * every : 0;
+    uint8_t is_missing;
+
+    if (trainer->keep.restored.step == 0 || due == 0 || is_finished(trainer)) {
+        return CDDP_OK;
+    }
+    is_missing = trainer->rank == 0 &&
+                 (trainer->folder.saved_step == ~(uint64_t)0 || trainer->folder.saved_step < due);
+    CDDPI_TRY(cddp_broadcast(trainer->group, &is_missing, 1, CDDP_U8, 0, NULL));
+    return is_missing != 0 ? save_on_the_way(trainer) : CDDP_OK;
+}
+
 static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_train_step *step)
 {
     uint64_t every = (uint64_t)trainer->config->train.checkpoint_steps;
@@ -130,6 +147,7 @@ static cddp_status take_steps(struct cddpi_trainer *trainer)
     if (!is_finished(trainer)) {
         CDDPI_TRY(begin_epoch(trainer));
     }
+    CDDPI_TRY(save_if_missing(trainer));
     CDDPI_TRY(evaluate_if_missing(trainer));
     while (!is_finished(trainer)) {
         struct cddpi_train_step step;

@@ -1,4 +1,5 @@
-/* resume.c - resumes an earlier run. Only rank 0 uses files, and broadcasts what it read. */
+/* resume.c - resumes an earlier run, from what its ranks have kept in memory or from a checkpoint.
+ * Only rank 0 uses files, and broadcasts what it read. */
 #include "train/resume.h"
 
 #include "base/alloc.h"
@@ -6,11 +7,13 @@
 #include "base/shape.h"
 #include "checkpoint/snapshot.h"
 #include "report/metrics.h"
+#include "report/run_generations.h"
 #include "train/batch_sizes.h"
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/engines/engine.h"
+#include "train/recovery/keep.h"
 #include "train/run_dir.h"
 
 #include <stdlib.h>
@@ -143,44 +146,54 @@ static cddp_status find_checkpoint(struct cddpi_trainer *trainer, char **out, bo
     return CDDP_OK;
 }
 
-/* Rank 0: find, check and load a checkpoint. @p out_found: there was one. */
-static cddp_status take_up(struct cddpi_trainer *trainer, bool *out_found)
+/* The checkpoint from which rank 0 may go on. */
+struct found {
+    char *path;    /* NULL: there is none */
+    bool is_named; /* train.resume names it */
+    struct cddpi_cursor at;
+};
+
+static cddp_status name_checkpoint(const struct found *found, cddp_status status)
+{
+    return status != CDDP_OK && found->is_named && status != CDDP_ERR_CONFIG
+               ? cddpi_fail_prefix(status, "train.resume")
+               : status;
+}
+
+/* Rank 0: find and check a checkpoint. */
+static cddp_status look_for_checkpoint(struct cddpi_trainer *trainer, struct found *out)
 {
     const struct cddpi_config *config = trainer->config;
-    bool is_named = false;
-    bool own;
-    char *path = NULL;
-    cddp_status status;
 
     CDDPI_TRY(cddpi_run_dir_hold(config->train.run_dir, &trainer->folder.held));
     if (config->data.type != CDDPI_DATA_SYNTHETIC) {
         cddpi_dataset_digest(&trainer->data.train.data, trainer->data.digests);
     }
-    CDDPI_TRY_GOTO(end, status, find_checkpoint(trainer, &path, &is_named));
-    if (path != NULL) {
-        status = cddpi_cursor_read(trainer, path, &trainer->cursor);
-        status = status == CDDP_OK ? load_checkpoint(trainer, path) : status;
-        if (status != CDDP_OK) {
-            status = is_named && status != CDDP_ERR_CONFIG
-                         ? cddpi_fail_prefix(status, "train.resume")
-                         : status;
-            goto end;
-        }
+    CDDPI_TRY(find_checkpoint(trainer, &out->path, &out->is_named));
+    return out->path != NULL ? name_checkpoint(out, cddpi_cursor_read(trainer, out->path, &out->at))
+                             : CDDP_OK;
+}
+
+/* Rank 0: load the checkpoint, unless the state is there already (@p is_restored), and prepare the
+ * run's folder. */
+static cddp_status take_up(struct cddpi_trainer *trainer, const struct found *found,
+                           bool is_restored)
+{
+    bool own = found->path != NULL && is_own(trainer, found->path);
+
+    if (found->path != NULL && !is_restored) {
+        trainer->cursor = found->at;
+        CDDPI_TRY(name_checkpoint(found, load_checkpoint(trainer, found->path)));
     }
-    own = path != NULL && is_own(trainer, path);
-    CDDPI_TRY_GOTO(
-        end, status,
-        cddpi_run_dir_prepare(config, own, &trainer->folder.held, &trainer->records.progress));
-    if (path != NULL) {
-        say_where(trainer, path);
+    CDDPI_TRY(cddpi_run_dir_prepare(trainer->config, own || is_restored, &trainer->folder.held,
+                                    &trainer->records.progress));
+    if (found->path != NULL || is_restored) {
+        say_where(trainer, is_restored ? "memory" : found->path);
     }
     if (own) {
-        trainer->folder.saved_step = trainer->cursor.step;
+        trainer->folder.saved_step = found->at.step;
     }
-    *out_found = path != NULL;
-end:
-    cddpi_free(path);
-    return status;
+    return CDDP_OK;
 }
 
 static cddp_status broadcast_tensors(cddp_group *group, const cddp_param *tensors, size_t count)
@@ -247,23 +260,41 @@ static cddp_status share_run(struct cddpi_trainer *trainer)
     return cddpi_trainer_copy_to_device(trainer);
 }
 
-cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
+/* Go on from what earlier ranks of this job have kept or, on rank 0, from the checkpoint that it
+ * has
+ * @p found. */
+static cddp_status go_on(struct cddpi_trainer *trainer, const struct found *found)
 {
     struct {
         struct cddpi_cursor at;
-        uint64_t found;
-    } message = {{0, 0, 0}, 0};
-    bool found = false;
+        uint64_t is_loaded;
+    } message = {.is_loaded = 0};
+    bool is_restored = false;
 
+    CDDPI_TRY(cddpi_keep_open(trainer));
+    if (cddpi_generation() > 0 && cddpi_keep_is_possible(trainer)) {
+        CDDPI_TRY(cddpi_keep_restore(trainer, found->at.step, &is_restored));
+    }
     if (trainer->rank == 0) {
-        CDDPI_TRY(take_up(trainer, &found));
+        CDDPI_TRY(take_up(trainer, found, is_restored));
         message.at = trainer->cursor;
-        message.found = found;
+        message.is_loaded = found->path != NULL && !is_restored;
     }
     CDDPI_TRY(cddp_broadcast(trainer->group, &message, sizeof message, CDDP_U8, 0, NULL));
-    if (message.found == 0) {
+    CDDPI_TRY(cddpi_keep_begin(trainer));
+    if (message.is_loaded == 0) {
         return CDDP_OK;
     }
     trainer->cursor = message.at;
     return share_run(trainer);
+}
+
+cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer)
+{
+    struct found found = {.path = NULL};
+    cddp_status status = trainer->rank == 0 ? look_for_checkpoint(trainer, &found) : CDDP_OK;
+
+    status = status == CDDP_OK ? go_on(trainer, &found) : status;
+    cddpi_free(found.path);
+    return status;
 }

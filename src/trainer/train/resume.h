@@ -4,8 +4,9 @@
 
 #include "train/trainer.h"
 
-/** Find and load the checkpoint that train.resume names on rank 0, and send it to all ranks.
- *  Collective. */
+/** Go on from the last state that earlier ranks of this job have kept (recovery/keep.h) or, if
+ * there is none or it is older, from the checkpoint that train.resume names: rank 0 finds and loads
+ * it, and sends it to all ranks. Collective. */
 CDDP_CHECKED cddp_status cddpi_trainer_resume(struct cddpi_trainer *trainer);
 
 /** The newest complete checkpoint in the folder @p dir. *out is NULL if there is no checkpoint at
