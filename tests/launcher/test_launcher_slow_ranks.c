@@ -68,6 +68,8 @@ static void what_is_less_slow_or_interrupted_is_none(void **state)
     begin(false);
     for (int i = 0; i < 1000; i++) {
         assert_false(report(1, 1.99, 1000));
+    }
+    for (int i = 0; i < 1000; i++) {
         assert_false(i % 50 == 49 ? report_none(1000) : report(3, 7, 1000));
     }
     assert_int_equal(next_straggler(), -1);

@@ -68,9 +68,10 @@ static void odd_reports_do_no_harm(void **state)
     struct launched job = {0};
 
     (void)state;
-    LAUNCH(&job, "--nproc", "3", "--", "sh", "-c", REPORTS(ODD));
+    LAUNCH(&job, "--nproc", "3", "--", "sh", "-c", REPORTS(ODD ODD SLOW SLOW));
     assert_succeeded(&job);
-    assert_no_err(&job, "slow");
+    assert_err(&job, "cddp-run: rank 2 is slow: for 80 s ");
+    assert_int_equal(launcher_count(job.err, "is slow"), 1);
     launcher_end(&job);
 }
 
