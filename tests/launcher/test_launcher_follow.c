@@ -92,15 +92,20 @@ static void give_ranks(int node)
     assert_int_equal(head.nodes.members.generation, generation);
 }
 
+static void end_agent(void)
+{
+    agents[1].has_ended = true;
+    before_ns = cddpi_now_ns();
+    cddpi_head_explain_agent(&head, 1);
+    after_ns = cddpi_now_ns();
+}
+
 /* Beta is lost, and @p seconds later its agent ends. */
 static void lose(int64_t seconds)
 {
     HEAR(.kind = CDDPI_EVENT_LOST, .node = agents[1].node, .text = "gone");
     pass(seconds);
-    agents[1].has_ended = true;
-    before_ns = cddpi_now_ns();
-    cddpi_head_explain_agent(&head, 1);
-    after_ns = cddpi_now_ns();
+    end_agent();
 }
 
 static void assert_pauses(int64_t seconds)
@@ -163,6 +168,19 @@ static void a_host_that_waited_for_long_is_started_again_soon(void **state)
     assert_pauses(1);
 }
 
+static void a_host_that_was_asked_to_leave_is_not_started_again(void **state)
+{
+    (void)state;
+    HEAR(.kind = CDDPI_EVENT_LEAVE, .node = 1, .number = SIGTERM);
+    for (int i = 0; i < 2; i++) {
+        HEAR(.kind = CDDPI_EVENT_DONE, .node = i, .exit_status = CDDPI_STOPPED_EARLY);
+    }
+    end_agent();
+    assert_true(agents[1].is_over);
+    assert_true(agents[1].due_ns == INT64_MAX);
+    assert_true(cddpi_head_agents_due_ns(&head) == INT64_MAX);
+}
+
 /* Such as one that stood still, was given up, and gets a hangup when it wakes. */
 static void a_signal_that_does_not_count_gives_no_deadline(void **state)
 {
@@ -191,6 +209,9 @@ static void what_a_host_says_again_is_held_until_it_comes_or_ends(void **state)
         assert_true(cddpi_head_agents_due_ns(&head) == INT64_MAX);
     }
     cddpi_head_agent_came(&head, 1);
+    assert_false(agents[1].is_held);
+    agents[1].is_held = true;
+    lose(0);
     assert_false(agents[1].is_held);
 }
 
@@ -221,6 +242,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_host_that_took_part_for_long_is_started_again_soon, begin,
                                         end),
         cmocka_unit_test_setup_teardown(a_host_that_waited_for_long_is_started_again_soon, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(a_host_that_was_asked_to_leave_is_not_started_again, begin,
                                         end),
         cmocka_unit_test_setup_teardown(what_a_host_says_again_is_held_until_it_comes_or_ends,
                                         begin, end),
