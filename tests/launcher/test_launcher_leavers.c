@@ -233,10 +233,16 @@ static void the_last_rank_of_a_node_leaves(void **state)
     node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
     node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
     assert_runs(1, 1, 2, 3);
+    nodes[0].told = nodes[1].told = (struct cddpi_job_event){.kind = CDDPI_JOB_TIME, .number = -1};
     node_leave_rank(1, 2);
     nodes_settle();
-    assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
-    assert_int_equal(nodes[0].told.number, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(nodes[i].told.kind, CDDPI_JOB_CHANGED);
+        assert_int_equal(nodes[i].told.number, 0);
+        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
+    }
+    assert_over(1, CDDPI_STOPPED_EARLY);
+    assert_runs(0, 2, 0, 2);
 }
 
 static void a_job_that_waits_ends_when_it_is_asked_to(void **state)
