@@ -193,14 +193,14 @@ void cddpi_head_stop_starting(struct cddpi_head *head);
 
 /** Follow the job's log. */
 void cddpi_head_follow(struct cddpi_head *head, const struct cddpi_node_event *event);
-/** When that is due next. */
-int64_t cddpi_head_tend_ns(const struct cddpi_head *head);
 /** A turn begins, which was to begin at @p due_ns at the latest. */
 void cddpi_head_note_turn(struct cddpi_head *head, int64_t due_ns);
 /** Whether there is, in any job, still something to wait for. */
 bool cddpi_head_goes_on(const struct cddpi_head *head);
 /** Do what is due. */
 void cddpi_head_tend(struct cddpi_head *head);
+/** When that is due next. */
+int64_t cddpi_head_tend_ns(const struct cddpi_head *head);
 
 /** head_start.c: the command line that starts agent @p i, ended by NULL. @p url is the address at
  *  which the agent finds the store.

@@ -1,6 +1,8 @@
-/* head_end.c - owns the end of a job on a list of hosts, for the cddp-run that started it: how long
- * it waits, which hosts it gives up on, and with which status it exits. No deadline here depends on
- * an answer from a host. */
+/* head_end.c - owns the deadlines of a job on a list of hosts, for the cddp-run that started it:
+ * how long it waits for hosts to come and for ranks to end, and the steps in which it ends agents.
+ * It also follows the log of a job with a fixed number of hosts (of other jobs: head_follow.c). A
+ * host that is silent extends no deadline. Only two things do: a sign that a rank is still saving,
+ * and, once, that node 0 has come, which has the same deadline and says more. */
 #include "launcher/hosts/head.h"
 
 #include "launcher/nodes/node_place.h"

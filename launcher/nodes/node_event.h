@@ -45,7 +45,7 @@ struct cddpi_node_event {
     int rank; /* -1: none */
     int number;
     int exit_status;                   /* START: so many generations in a row made no progress */
-    bool may_restart;                  /* FAILURE, FOLLOW, DONE: another generation may succeed;
+    bool may_restart;                  /* FAILURE, FOLLOW: another generation may succeed;
                                           START: this one is a restart after a failure */
     bool has_saved;                    /* DONE: a checkpoint was written; START: the generation
                                           before has done something */
