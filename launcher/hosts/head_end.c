@@ -15,7 +15,6 @@
 enum {
     SETTLE_MS = 2000, /* after one agent failed: others may be about to fail for the same reason */
     HURRY_MS = 1000,  /* for a step of ending the remaining agents, after a second signal */
-    SAME_REQUEST_NS = 200000000, /* the same limit as in supervisors */
     FIRST_NEWS_MS = 10000, /* after this time, missing hosts are named; once node 0 has arrived, it
                               names them */
     NEWS_MS = 60000,
@@ -120,7 +119,8 @@ void cddpi_head_take_signal(struct cddpi_head *head, int number)
                              sigabbrev_np(number), cddpi_head_count_running(head),
                              (double)head->options->grace_ms * 3 / 1000);
         }
-    } else if (is_ending && number != SIGHUP && now_ns - head->asked_ns > SAME_REQUEST_NS) {
+    } else if (is_ending && number != SIGHUP &&
+               now_ns - head->asked_ns > CDDPI_SAME_REQUEST_MS * INT64_C(1000000)) {
         head->is_hurried = true;
         cddpi_head_end_within(head, HURRY_MS);
     }

@@ -2,6 +2,8 @@
  * every process that descends from us. */
 #include "launcher/supervise/monitor.h"
 
+#include "launcher/supervise/job_state.h"
+
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -97,7 +99,6 @@ bool cddpi_reaper_kill_all(unsigned timeout_ms, const sigset_t *hurry, int *out_
 
 enum {
     KILL_TIMEOUT_MS = 30000,
-    SAME_REQUEST_NS = 200000000, /* the same limit as in the supervisor */
     ANSWER_NS =
         1000000000,     /* time for the supervisor to react, or to end after the third request */
     KILL_AT_REQUEST = 3 /* the first request asks the ranks to end, the second kills them */
@@ -147,7 +148,8 @@ static void count_request(struct stop_requests *stop_requests, int number)
 
     stop_requests->wake_ns = now_ns + ANSWER_NS;
     /* closing a terminal sends several SIGHUPs */
-    if (number == SIGHUP || now_ns - stop_requests->last_ns < SAME_REQUEST_NS) {
+    if (number == SIGHUP ||
+        now_ns - stop_requests->last_ns < CDDPI_SAME_REQUEST_MS * INT64_C(1000000)) {
         return;
     }
     stop_requests->last_ns = now_ns;
