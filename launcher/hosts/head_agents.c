@@ -23,11 +23,6 @@ enum {
     SAID_BYTES = 8192
 };
 
-static int64_t moment_after(int64_t milliseconds)
-{
-    return cddpi_now_ns() + milliseconds * 1000000;
-}
-
 /* Whether two texts differ in more than numbers, such as a node's or a time. */
 static bool differ(const char *a, const char *b)
 {
@@ -84,7 +79,7 @@ void cddpi_head_drop_agent(struct cddpi_head *head, int i)
 
     agent->lost_ns = head->failed_ns != 0 ? head->failed_ns : cddpi_now_ns();
     if (agent->pid > 0 && !agent->has_ended) {
-        agent->due_ns = moment_after(CDDPI_HEAD_LAST_MS); /* it may end by itself */
+        agent->due_ns = cddpi_deadline_ns(CDDPI_HEAD_LAST_MS); /* it may end by itself */
     }
 }
 
@@ -94,7 +89,7 @@ static void end_agent(struct cddpi_agent *agent)
     agent->due_ns = INT64_MAX;
     if (agent->end_steps++ == 0) {
         cddpi_head_close_input(agent);
-        agent->due_ns = moment_after(CDDPI_HEAD_LAST_MS);
+        agent->due_ns = cddpi_deadline_ns(CDDPI_HEAD_LAST_MS);
     } else {
         kill(-agent->pid, SIGKILL);
     }
@@ -117,8 +112,8 @@ static void plan_start(struct cddpi_head *head, int i)
 {
     struct cddpi_agent *agent = &head->agents[i];
     const struct cddpi_membership *members = &head->nodes.members;
-    int64_t most_ms = agent->has_come ? MOST_COSTLY_MS : MOST_PAUSE_MS;
-    int64_t pause_ms = FIRST_PAUSE_MS;
+    uint32_t most_ms = agent->has_come ? MOST_COSTLY_MS : MOST_PAUSE_MS;
+    uint32_t pause_ms = FIRST_PAUSE_MS;
 
     agent->fails = was_useful(agent) ? 0 : agent->fails;
     for (int k = 0; k < agent->fails && pause_ms < most_ms; k++) {
@@ -126,7 +121,7 @@ static void plan_start(struct cddpi_head *head, int i)
     }
     agent->fails++;
     agent->last_status = agent->status;
-    agent->due_ns = moment_after(pause_ms < most_ms ? pause_ms : most_ms);
+    agent->due_ns = cddpi_deadline_ns(pause_ms < most_ms ? pause_ms : most_ms);
     if (head->next_node >= CDDPI_NODE_NUMBERS || members->count >= members->room) {
         agent->is_over = true;
         cddpi_output_say(head->output,

@@ -16,11 +16,6 @@ enum {
     NEWS_MS = 60000
 };
 
-static int64_t moment_after(int64_t milliseconds)
-{
-    return cddpi_now_ns() + milliseconds * 1000000;
-}
-
 static bool is_there(const struct cddpi_agent *agent)
 {
     return agent->has_come && !agent->has_ended;
@@ -196,7 +191,7 @@ void cddpi_head_meet(struct cddpi_head *head)
     if (cddpi_now_ns() < head->look_ns) {
         return;
     }
-    head->look_ns = moment_after(LOOK_MS);
+    head->look_ns = cddpi_deadline_ns(LOOK_MS);
     cddpi_refused_publish(&head->rendezvous, &head->refused);
     for (int i = 0; i < head->hosts.count && head->steps == 0; i++) {
         if (!head->agents[i].has_ended && !head->agents[i].has_come) {
@@ -214,7 +209,7 @@ void cddpi_head_meet(struct cddpi_head *head)
     } else if (is_late) {
         give_up(head, came, missing);
     } else if (cddpi_left_ms(head->news_ns) == 0) {
-        head->news_ns = moment_after(NEWS_MS);
+        head->news_ns = cddpi_deadline_ns(NEWS_MS);
         cddpi_output_say(head->output, "of %d hosts these have not come yet: %s", head->hosts.count,
                          missing);
     }
