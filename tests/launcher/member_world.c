@@ -153,6 +153,15 @@ void nodes_begin(int count, int least, int most)
     begin_at(NULL, NULL, count, least, most);
 }
 
+void nodes_begin_alone(int least_ranks, int most_ranks)
+{
+    nodes_begin(1, 1, 1);
+    nodes[0].members.is_alone = true;
+    nodes[0].members.is_elastic = true;
+    nodes[0].members.least_ranks = least_ranks;
+    nodes[0].members.most_ranks = most_ranks;
+}
+
 void nodes_begin_after(const struct cddpi_node_event *event, int count, int least, int most)
 {
     begin_at(NULL, event, count, least, most);
@@ -190,6 +199,20 @@ void node_end_ranks_kept(int number, int exit_status)
 {
     end_ranks(number,
               (struct cddpi_generation_outcome){.exit_status = exit_status, .has_kept = true});
+}
+
+void nodes_end_ranks(int exit_status, bool has_saved)
+{
+    bool run[NODES];
+
+    for (int i = 0; i < NODES; i++) {
+        run[i] = nodes[i].runs;
+    }
+    for (int i = 0; i < NODES; i++) { /* the last of them may begin the next generation */
+        if (run[i]) {
+            node_end_ranks(i, exit_status, has_saved);
+        }
+    }
 }
 
 void node_lose(int number)

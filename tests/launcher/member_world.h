@@ -35,7 +35,9 @@ extern struct twist twist; /* nodes_begin() clears it */
 /* A job that begins with @p count nodes of 2 ranks each. If @p least and @p most are equal, its
  * nodes are fixed. */
 void nodes_begin(int count, int least, int most);
-/* The same, but @p event is in the log before the first START. */
+/* A job of two ranks on one machine, whose user may ask for @p least_ranks to @p most_ranks. */
+void nodes_begin_alone(int least_ranks, int most_ranks);
+/* As nodes_begin(), but @p event is in the log before the first START. */
 void nodes_begin_after(const struct cddpi_node_event *event, int count, int least, int most);
 /* As nodes_begin(), with a store that no node serves. */
 void nodes_begin_outside(int count, int least, int most);
@@ -56,6 +58,8 @@ void node_join(int number, int initial, int least, int most);
 void node_end_ranks(int number, int exit_status, bool has_saved);
 /* They have saved nothing, but keep their progress in memory. */
 void node_end_ranks_kept(int number, int exit_status);
+/* The ranks of all nodes that have any. */
+void nodes_end_ranks(int exit_status, bool has_saved);
 void node_lose(int number);
 /* Its cddp-run gets @p signal. */
 void node_signal(int number, int signal);

@@ -10,9 +10,7 @@ static void a_node_that_is_asked_to_leave_ends_with_status_3(void **state)
     nodes_begin(3, 2, 3);
     node_signal(1, SIGTERM);
     assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
-    }
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_over(1, CDDPI_STOPPED_EARLY);
     assert_runs(2, 1, 2, 4);
     node_signal(2, SIGINT);
@@ -22,11 +20,7 @@ static void a_node_that_is_asked_to_leave_ends_with_status_3(void **state)
 static void a_rank_that_is_asked_to_end_is_left_out(void **state)
 {
     (void)state;
-    nodes_begin(1, 1, 1);
-    nodes[0].members.is_alone = true;
-    nodes[0].members.is_elastic = true;
-    nodes[0].members.least_ranks = 1;
-    nodes[0].members.most_ranks = 2;
+    nodes_begin_alone(1, 2);
     node_feed(&nodes[0],
               (struct cddpi_membership_event){.kind = CDDPI_MEMBERS_RANK_LEAVES, .number = 1});
     nodes_settle();
@@ -48,9 +42,7 @@ static void ranks_of_a_node_leave_one_after_the_other(void **state)
     assert_int_equal(nodes[1].told.number, 0); /* all ranks know */
     node_leave_rank(1, 3);
     nodes_settle();
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
-    }
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_over(2, CDDPI_STOPPED_EARLY);
     assert_runs(0, 1, 0, 3);
     assert_runs(1, 1, 2, 3);
@@ -65,15 +57,13 @@ static void a_rank_that_the_job_needs_is_replaced(void **state)
         nodes_settle();
     }
     assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
-    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_runs(0, 1, 0, 3);
     node_leave_rank(0, 0);
     nodes_settle();
     assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
     assert_non_null(strstr(nodes[0].members.change.text, "rank 0 leaves, and another"));
-    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_runs(0, 2, 0, 3);
 }
 
@@ -103,8 +93,7 @@ static void a_rank_that_leaves_does_not_keep_a_job_that_ends(void **state)
     node_leave_rank(1, 3);
     nodes_settle();
     assert_int_equal(nodes_events(), events); /* nothing is published */
-    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_over(0, CDDPI_STOPPED_EARLY);
     assert_over(1, CDDPI_STOPPED_EARLY);
 }
@@ -129,14 +118,10 @@ static void what_a_user_asks_for_happens_on_all_nodes(void **state)
     wish((struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .node = 2, .number = 1});
     assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
     assert_int_equal(nodes[2].told.number, SIGTERM); /* all ranks must hear of it */
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
-    }
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_runs(2, 1, 4, 5);
     wish((struct cddpi_node_event){.kind = CDDPI_EVENT_LEAVE, .node = 1, .number = SIGTERM});
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
-    }
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_over(1, CDDPI_STOPPED_EARLY);
     assert_runs(2, 2, 2, 3);
 }
@@ -166,8 +151,7 @@ static void a_node_may_leave_while_others_are_waited_for(void **state)
     (void)state;
     nodes_begin(3, 3, 4);
     node_lose(1);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     node_signal(2, SIGTERM);
     assert_over(2, CDDPI_STOPPED_EARLY);
 }
@@ -230,8 +214,7 @@ static void the_last_rank_of_a_node_leaves(void **state)
     nodes_begin(2, 1, 2);
     node_leave_rank(1, 3);
     nodes_settle();
-    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_runs(1, 1, 2, 3);
     nodes[0].told = nodes[1].told = (struct cddpi_job_event){.kind = CDDPI_JOB_TIME, .number = -1};
     node_leave_rank(1, 2);
@@ -279,9 +262,7 @@ static void a_node_that_got_a_rank_back_may_lose_one_again(void **state)
     node_leave_rank(1, 3);
     for (int generation = 1; generation < 4; generation++) {
         nodes_settle();
-        for (int i = 0; i < 2; i++) {
-            node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
-        }
+        nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
         assert_runs(1, generation, 2, generation == 2 ? 4 : 3);
         if (generation == 1) {
             wish((struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .node = 1, .number = 2});

@@ -11,9 +11,7 @@ static void all_nodes_run_the_first_generation_and_end_with_it(void **state)
     nodes_begin(3, 3, 3);
     assert_runs(0, 0, 0, 6);
     assert_runs(2, 0, 4, 6);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, 0, true);
-    }
+    nodes_end_ranks(0, true);
     for (int i = 0; i < 3; i++) {
         assert_over(i, 0);
     }
@@ -37,8 +35,7 @@ static void a_fixed_job_ends_with_a_lost_node(void **state)
     (void)state;
     nodes_begin(3, 3, 3);
     node_lose(1);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     assert_over(0, 1);
     assert_over(2, 1);
 }
@@ -76,8 +73,7 @@ static void ranks_that_save_since_the_time_is_over_are_not_started_again(void **
                                             .exit_status = CDDPI_STOPPED_EARLY,
                                             .may_restart = true});
     nodes_settle();
-    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     nodes_wait(1);
     assert_over(0, CDDPI_STOPPED_EARLY);
     assert_over(1, CDDPI_STOPPED_EARLY);
@@ -106,8 +102,7 @@ static void a_start_that_names_a_node_that_is_gone_is_void(void **state)
     nodes_begin(3, 1, 3);
     node_lose(1);
     twist.before_start = (struct cddpi_node_event){.kind = CDDPI_EVENT_LOST, .node = 2, .rank = -1};
-    node_end_ranks(0, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     assert_false(nodes[0].runs); /* the leader decides again, but not at once */
     nodes_wait(100);
     assert_runs(0, 1, 0, 2);
@@ -164,8 +159,7 @@ static void nothing_begins_after_the_end_of_the_job(void **state)
     nodes_begin(2, 1, 2);
     node_fail_rank(1);
     twist.is_orphaned = true;
-    node_end_ranks(0, 1, false);
-    node_end_ranks(1, 1, false);
+    nodes_end_ranks(1, false);
     assert_false(nodes[0].runs);
     assert_true(nodes[1].runs); /* it hears START before END */
     assert_int_equal(nodes[1].told.kind, CDDPI_JOB_FAILED_THERE);
@@ -180,25 +174,21 @@ static void only_restarts_after_failures_are_counted(void **state)
     nodes_begin(3, 1, 3);
     node_fail_rank(0); /* since it misses ranks of node 1 */
     node_lose(1);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     assert_runs(2, 1, 2, 4);
     assert_int_equal(nodes[2].members.made, 0);
     node_fail_rank(2);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     assert_runs(2, 2, 2, 4);
     assert_int_equal(nodes[2].members.made, 1);
     assert_int_equal(nodes[0].members.restarts.made, 1);
 }
 
 /* A rank of node 0 fails, and the job is restarted. */
-static void fail_early(int last)
+static void fail_early(void)
 {
     node_fail_rank(0);
-    for (int i = 0; i <= last; i++) {
-        node_end_ranks(i, 1, false);
-    }
+    nodes_end_ranks(1, false);
     nodes_wait(5000);
 }
 
@@ -207,14 +197,13 @@ static void failures_before_a_generation_that_did_something_are_forgotten(void *
     (void)state;
     nodes_begin(3, 1, 3);
     for (int i = 0; i < CDDPI_MOST_FRUITLESS - 1; i++) {
-        fail_early(2);
+        fail_early();
     }
     assert_runs(2, CDDPI_MOST_FRUITLESS - 1, 4, 6);
     nodes_wait(CDDPI_SHORT_LIFE_MS);
     node_lose(2);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(1, 1, false);
-    fail_early(1);
+    nodes_end_ranks(1, false);
+    fail_early();
     assert_runs(1, CDDPI_MOST_FRUITLESS + 1, 2, 4);
 }
 
@@ -239,8 +228,7 @@ static void the_loss_of_a_node_whose_ranks_have_ended_is_no_failure(void **state
     node_lose(1);
     nodes_wait(5000);
     assert_int_equal(nodes[0].told.now_ns, 0); /* its ranks were told nothing */
-    node_end_ranks(0, 0, true);
-    node_end_ranks(2, 0, true);
+    nodes_end_ranks(0, true);
     assert_over(0, 0);
     assert_over(2, 0);
 }
@@ -249,8 +237,7 @@ static void the_loss_of_a_node_whose_ranks_have_ended_is_no_failure(void **state
 static void fail_all(bool has_saved)
 {
     node_fail_rank(1);
-    node_end_ranks(0, 1, has_saved);
-    node_end_ranks(1, 1, has_saved);
+    nodes_end_ranks(1, has_saved);
 }
 
 static void a_job_that_fails_at_once_again_and_again_is_given_up_unless_it_saves(void **state)
@@ -359,8 +346,7 @@ static void a_node_knows_its_place(void **state)
     assert_int_equal(cddpi_membership_index(&nodes[2].members), 2);
     node_lose(1);
     assert_int_equal(cddpi_membership_index(&nodes[2].members), 2);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     assert_int_equal(cddpi_membership_index(&nodes[0].members), 0);
     assert_int_equal(cddpi_membership_index(&nodes[2].members), 1);
     nodes[2].members.self = 1; /* it takes no part */
@@ -389,11 +375,7 @@ static void a_start_names_nodes_by_ranges(void **state)
     nodes_begin(5, 1, 5);
     assert_string_equal(nodes[0].members.start.text, "0-4");
     node_lose(2);
-    for (int i = 0; i < 5; i++) {
-        if (nodes[i].runs) {
-            node_end_ranks(i, 1, false);
-        }
-    }
+    nodes_end_ranks(1, false);
     assert_string_equal(nodes[0].members.start.text, "0-1,3-4");
     assert_runs(3, 1, 4, 8);
 }

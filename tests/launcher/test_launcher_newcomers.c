@@ -54,11 +54,7 @@ static void fail_ranks(int number)
                                             .exit_status = 7,
                                             .may_restart = true});
     nodes_settle();
-    for (int i = 0; i < NODES; i++) {
-        if (nodes[i].runs) {
-            node_end_ranks(i, 7, false);
-        }
-    }
+    nodes_end_ranks(7, false);
 }
 
 static void a_newcomer_that_fails_at_once_is_expelled(void **state)
@@ -203,9 +199,7 @@ static void a_newcomer_with_which_the_job_saved_is_restarted_like_others(void **
                                             .exit_status = 7,
                                             .may_restart = true});
     nodes_settle();
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, 7, true);
-    }
+    nodes_end_ranks(7, true);
     nodes_wait(1000);
     assert_runs(2, 2, 4, 6);
 }
@@ -227,8 +221,7 @@ static void a_late_node_is_let_in_when_all_ranks_stop_early(void **state)
     (void)state;
     nodes_begin(2, 1, 3);
     node_join(2, 2, 1, 3);
-    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_runs(2, 1, 4, 6);
 }
 

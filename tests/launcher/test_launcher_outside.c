@@ -27,8 +27,7 @@ static void a_late_node_does_not_lead_those_that_came_before(void **state)
     nodes_wait(5000);
     assert_int_equal(nodes[1].told.kind, CDDPI_JOB_CHANGED);
     assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
-    node_end_ranks(2, CDDPI_STOPPED_EARLY, true);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_runs(1, 1, 0, 6);
     assert_runs(2, 1, 2, 6);
 }
@@ -40,8 +39,7 @@ static void the_next_node_leads_when_node_0_is_lost(void **state)
     assert_runs(0, 0, 0, 6);
     node_lose(0);
     assert_int_equal(nodes[2].told.kind, CDDPI_JOB_FAILED_THERE);
-    node_end_ranks(1, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     assert_runs(1, 1, 0, 4);
     assert_runs(2, 1, 2, 4);
     assert_int_equal(nodes[2].members.start.node, 1);
@@ -53,8 +51,7 @@ static void the_next_node_leads_when_node_0_is_lost(void **state)
     assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
     node_end_ranks(2, CDDPI_STOPPED_EARLY, true);
     assert_runs(3, 3, 2, 4);
-    node_end_ranks(2, 0, true);
-    node_end_ranks(3, 0, true);
+    nodes_end_ranks(0, true);
     assert_over(2, 0);
     assert_over(3, 0);
 }
@@ -81,8 +78,7 @@ static void a_decision_behind_its_leaders_loss_is_ignored(void **state)
     assert_int_equal(nodes[1].members.generation, 0);
     assert_int_equal(nodes[1].members.end.kind, CDDPI_EVENT_NONE);
     assert_int_equal(nodes[2].members.change.kind, CDDPI_EVENT_NONE);
-    node_end_ranks(1, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     assert_runs(1, 1, 0, 4);
     assert_runs(2, 1, 2, 4);
 }
@@ -108,9 +104,7 @@ static void node_0_leaves_when_it_is_asked_if_the_store_is_outside(void **state)
     nodes_begin_outside(3, 2, 3);
     node_signal(0, SIGTERM);
     assert_int_equal(nodes[2].told.kind, CDDPI_JOB_CHANGED);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
-    }
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_over(0, CDDPI_STOPPED_EARLY);
     assert_runs(1, 1, 0, 4);
     assert_runs(2, 1, 2, 4);
@@ -145,13 +139,10 @@ static void restarts_are_counted_across_leaders(void **state)
         nodes[i].members.max_restarts = 1;
     }
     node_fail_rank(2);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, 7, false);
-    }
+    nodes_end_ranks(7, false);
     assert_runs(2, 1, 4, 6);
     node_lose(0);
-    node_end_ranks(1, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     assert_runs(1, 2, 0, 4);
     node_fail_rank(2);
     node_end_ranks(1, 1, false);
@@ -166,9 +157,7 @@ static void a_leader_on_which_ranks_cannot_be_started_leaves_the_job_to_others(v
     (void)state;
     nodes_begin_outside(4, 1, 4);
     node_lose(3);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, 1, false);
-    }
+    nodes_end_ranks(1, false);
     assert_runs(2, 1, 4, 6);
     node_cannot_start(0);
     assert_over(0, 126);
@@ -190,8 +179,7 @@ static void a_leader_that_cannot_start_a_generation_leaves_the_job_to_others(voi
     nodes_begin_outside(3, 1, 3);
     twist.refuses = 1;
     node_lose(2);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(1, 1, false);
+    nodes_end_ranks(1, false);
     nodes_wait(1000);
     nodes_wait(1000);
     assert_int_equal(nodes[0].members.phase, CDDPI_MEMBERS_ENDED);
@@ -232,11 +220,7 @@ static void a_leader_does_not_blame_a_newcomer_for_what_it_cannot_start(void **s
 static void fail_all(int number, bool has_saved)
 {
     node_fail_rank(number);
-    for (int i = 0; i < NODES; i++) {
-        if (nodes[i].runs) {
-            node_end_ranks(i, 7, has_saved);
-        }
-    }
+    nodes_end_ranks(7, has_saved);
     nodes_wait(1000); /* the pause before the next generation */
 }
 
@@ -247,14 +231,12 @@ static void a_newcomer_that_was_useful_is_restarted_like_others_by_any_leader(vo
     nodes_begin_outside(2, 1, 4);
     node_join(2, 2, 1, 4);
     nodes_wait(5000);
-    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_runs(2, 1, 4, 6);
     fail_all(1, true);
     assert_runs(2, 2, 4, 6);
     node_lose(0);
-    node_end_ranks(1, 1, false);
-    node_end_ranks(2, 1, false);
+    nodes_end_ranks(1, false);
     assert_runs(2, 3, 2, 4);
     fail_all(2, false);
     assert_runs(1, 4, 0, 4);
@@ -273,8 +255,7 @@ static void failures_in_a_row_are_counted_by_a_leader_that_came_late(void **stat
     node_join(2, 2, 1, 3);
     nodes_wait(5000);
     /* nothing could be saved: that would be progress */
-    node_end_ranks(0, CDDPI_STOPPED_EARLY, false);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, false);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, false);
     assert_runs(2, 4, 4, 6);
     node_lose(0);
     node_lose(1);

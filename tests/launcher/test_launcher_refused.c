@@ -4,16 +4,6 @@
 
 #include <signal.h>
 
-/* A job of two ranks on one machine, whose user may ask for up to four. */
-static void begin_alone(int least_ranks)
-{
-    nodes_begin(1, 1, 1);
-    nodes[0].members.is_alone = true;
-    nodes[0].members.is_elastic = true;
-    nodes[0].members.least_ranks = least_ranks;
-    nodes[0].members.most_ranks = 4;
-}
-
 static void ask_for_ranks(int number)
 {
     nodes_append(
@@ -26,7 +16,7 @@ static void ask_for_ranks(int number)
 static void pipelines_leave_in_whole_replicas(void **state)
 {
     (void)state;
-    begin_alone(2);
+    nodes_begin_alone(2, 4);
     ask_for_ranks(4);
     assert_runs(0, 1, 0, 4);
     twist.multiple = 2;
@@ -46,17 +36,14 @@ static void a_node_whose_replica_lost_its_other_half_waits_for_one(void **state)
     nodes_begin(4, 1, 6);
     twist.multiple = 4;
     node_lose(3);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, 1, false);
-    }
+    nodes_end_ranks(1, false);
     assert_runs(0, 1, 0, 4);
     assert_runs(1, 1, 2, 4);
     assert_false(nodes[2].runs);
     node_join(4, 4, 1, 6);
     nodes_wait(5000);
     assert_int_equal(nodes[0].told.kind, CDDPI_JOB_CHANGED);
-    node_end_ranks(0, CDDPI_STOPPED_EARLY, true);
-    node_end_ranks(1, CDDPI_STOPPED_EARLY, true);
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     assert_runs(2, 2, 4, 8);
     assert_runs(4, 2, 6, 8);
 }
@@ -67,8 +54,7 @@ static void a_configuration_that_no_number_of_ranks_pleases_ends_the_job(void **
     nodes_begin(3, 1, 3);
     twist.multiple = 100;
     node_lose(2);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(1, 1, false);
+    nodes_end_ranks(1, false);
     assert_over(0, 2);
     assert_over(1, 2);
 }
@@ -82,9 +68,7 @@ static void more_ranks_than_the_configuration_allows_are_not_started(void **stat
     nodes_append(
         &(struct cddpi_node_event){.kind = CDDPI_EVENT_SIZE, .node = 1, .number = 4, .rank = -1});
     nodes_settle();
-    for (int i = 0; i < 2; i++) {
-        node_end_ranks(i, CDDPI_STOPPED_EARLY, true);
-    }
+    nodes_end_ranks(CDDPI_STOPPED_EARLY, true);
     for (int i = 0; i < 3; i++) { /* it may be passing */
         assert_false(nodes[1].runs);
         nodes_wait(1000);
@@ -100,7 +84,7 @@ static void more_ranks_than_the_configuration_allows_are_not_started(void **stat
 static void no_more_ranks_are_given_up_than_the_user_allows(void **state)
 {
     (void)state;
-    begin_alone(2);
+    nodes_begin_alone(2, 4);
     ask_for_ranks(4);
     assert_runs(0, 1, 0, 4);
     twist.refuses = 2;
@@ -111,14 +95,12 @@ static void no_more_ranks_are_given_up_than_the_user_allows(void **state)
     assert_over(0, 2);
 }
 
-/* Ranks cannot be started on node @p number of three, of which node 2 was lost before. */
+/* Of four nodes, node 3 is lost, and then ranks cannot be started on node @p number. */
 static void begin_with_one_that_cannot_start(int number, int least)
 {
     nodes_begin(4, least, 4);
     node_lose(3);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, 1, false);
-    }
+    nodes_end_ranks(1, false);
     assert_runs(2, 1, 4, 6);
     node_cannot_start(number);
 }
@@ -146,9 +128,7 @@ static void nodes_whose_ranks_cannot_be_started_are_left_out_together(void **sta
     (void)state;
     nodes_begin(4, 1, 4);
     node_lose(3);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, 1, false);
-    }
+    nodes_end_ranks(1, false);
     nodes_append(&failure);
     node_cannot_start(1);
     assert_runs(0, 2, 0, 2);
@@ -183,9 +163,7 @@ static void a_job_that_cannot_be_started_ends(void **state)
         nodes[i].members.max_restarts = 3;
     }
     node_fail_rank(2);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, 1, false);
-    }
+    nodes_end_ranks(1, false);
     assert_runs(1, 1, 2, 6);
     node_cannot_start(1);
     assert_over(0, 126);
@@ -200,9 +178,7 @@ static void a_node_that_cannot_start_ranks_may_leave(void **state)
         .kind = CDDPI_EVENT_FAILURE, .node = 1, .rank = -1, .exit_status = 126});
     nodes_settle();
     node_signal(1, SIGTERM);
-    for (int i = 0; i < 3; i++) {
-        node_end_ranks(i, 1, false);
-    }
+    nodes_end_ranks(1, false);
     assert_over(1, CDDPI_STOPPED_EARLY);
     assert_runs(2, 1, 2, 4);
 }
@@ -252,8 +228,7 @@ static void begin_with_refusals(int tries)
     nodes_begin(3, 1, 3);
     twist.refuses = 1;
     node_lose(2);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(1, 1, false);
+    nodes_end_ranks(1, false);
     for (int i = 1; i < tries; i++) {
         nodes_wait(1000);
     }

@@ -101,8 +101,7 @@ static void the_first_cddp_run_decides_nothing(void **state)
         if (follows) {
             follow_as_the_first_cddp_run();
         }
-        node_end_ranks(0, 0, true);
-        node_end_ranks(1, 0, true);
+        nodes_end_ranks(0, true);
         assert_over(0, 0);
         assert_over(1, 0);
         events[follows] = nodes_events();
@@ -183,8 +182,7 @@ static void a_silent_node_says_a_generation_only_if_it_leads(void **state)
         nodes[i].members.is_silent = true;
     }
     node_lose(2);
-    node_end_ranks(0, 1, false);
-    node_end_ranks(1, 1, false);
+    nodes_end_ranks(1, false);
     assert_string_equal(nodes[0].said, "generation 1: 4 ranks on 2 nodes");
     assert_string_equal(nodes[1].said, "");
 }
