@@ -29,8 +29,9 @@ END
             refuse "there is no fuzzer $name" ;;
         test_*': '*)
             program=${name%%: *}
-            cat tests/*/meson.build | grep -q "\['${program#test_}'," ||
-                tr '\n' ' ' <tests/meson.build | grep -q "foreach name : \[[^]]*'${program#test_launcher_}'" || # beside the launcher's own objects
+            short=${program#test_}
+            cat tests/*/meson.build | grep -q "\['$short'," ||
+                tr '\n' ' ' <tests/meson.build | grep -q "foreach name : \[[^]]*'${short#launcher_}'" || # those beside tests/AREA/meson.build
                 refuse "Meson runs no $program"
             grep -qs "[(]${name#*: }[,)]" tests/*/"$program.c" || refuse "$program has no case ${name#*: }" ;;
         test_*.py) { [ -f "tests/scripts/$name" ] && grep -q "scripts/$name" tests/meson.build; } ||

@@ -1,5 +1,5 @@
 /* test_launcher_ctl.c - what cddp-ctl may ask of a job's members, and how their status is worded.
- * tests/train/test_ctl.c asks real jobs. */
+ * tests/train/test_ctl_members.c asks real jobs. */
 #include "launcher/ctl/ctl_request.h"
 
 #include "base/launcher_report.h"
