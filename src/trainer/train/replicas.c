@@ -12,6 +12,7 @@
 #include "group/join/group_agree.h"
 #include "nn/cpu/threads.h"
 #include "parallel/parallel_memory.h"
+#include "train/checkpoint.h"
 #include "train/device/host_copy.h"
 #include "train/step.h"
 
@@ -65,7 +66,7 @@ static cddp_status add_optimizer(struct cddpi_replicas_state *state, struct cddp
         count = cddpi_optim_counters(trainer->step.optim);
     }
     CDDPI_TRY(add_tensors(state, tensors, count));
-    if (trainer->config->train.precision != CDDPI_PRECISION_FP16) {
+    if (!cddpi_checkpoint_has_scale(trainer)) {
         return CDDP_OK;
     }
     tensors = cddpi_loss_scale_tensors(&trainer->step.loss_scale, &count);
@@ -135,11 +136,12 @@ static void release_state(struct cddpi_replicas_state *state)
     cddpi_free(state->hashes);
 }
 
-/* Find the lowest rank that differs from most of its replicas. */
+/* Find the first part of the model with a rank that differs from most of its replicas, and the
+ * lowest of these ranks. */
 static struct cddpi_replicas_verdict
-judge(const unsigned char (*digests)[CDDPI_REPLICAS_DIGEST_BYTES], int world_size, int replicas)
+judge(const unsigned char (*digests)[CDDPI_REPLICAS_DIGEST_BYTES], int world_size, int parts)
 {
-    struct cddpi_replicas_verdict verdict = {.parts = world_size / replicas, .culprit = -1};
+    struct cddpi_replicas_verdict verdict = {.parts = parts, .culprit = -1};
 
     for (int part = 0; part < verdict.parts && verdict.culprit < 0; part++) {
         int right = part;
@@ -157,12 +159,11 @@ judge(const unsigned char (*digests)[CDDPI_REPLICAS_DIGEST_BYTES], int world_siz
                 equal++;
             }
         }
-        verdict.has_majority = 2 * equal > replicas;
+        verdict.has_majority = 2 * equal > world_size / parts;
         verdict.right = verdict.has_majority ? right : part;
         for (int r = world_size - verdict.parts + part; r >= 0; r -= verdict.parts) {
             if (memcmp(digests[r], digests[verdict.right], sizeof *digests) != 0) {
                 verdict.culprit = r;
-                verdict.differing++;
             }
         }
     }
@@ -185,7 +186,7 @@ static cddp_status compare(struct cddpi_trainer *trainer, bool all)
     CDDPI_TRY_GOTO(
         end, status,
         cddpi_all_gather_bytes(trainer->group, state.digest, sizeof state.digest, &digests));
-    verdict = judge(digests, trainer->world_size, trainer->replicas.count);
+    verdict = judge(digests, trainer->world_size, cddpi_trainer_parts(trainer));
     if (verdict.culprit >= 0) {
         status = cddpi_replicas_differ(trainer, &state, &verdict, digests);
     }

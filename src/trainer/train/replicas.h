@@ -45,9 +45,8 @@ struct cddpi_replicas_state {
 /* How ranks differ. The same on all ranks. */
 struct cddpi_replicas_verdict {
     int parts;   /* of the model in a pipeline: ranks r, r + parts, r + 2 parts ... are replicas */
-    int culprit; /* the lowest rank that differs; -1: none */
+    int culprit; /* the lowest rank that differs in the first part that differs; -1: none */
     int right;   /* a replica of it that is right, if most of them agree; else the lowest one */
-    int differing;     /* how many ranks differ from `right` */
     bool has_majority; /* more than half of these replicas agree with `right` */
 };
 

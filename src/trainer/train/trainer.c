@@ -14,6 +14,11 @@ bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer)
     return trainer->data.train.data.kind == CDDPI_DATASET_TOKENS;
 }
 
+int cddpi_trainer_parts(const struct cddpi_trainer *trainer)
+{
+    return trainer->world_size / trainer->replicas.count;
+}
+
 bool cddpi_trainer_has_same_bits(const struct cddpi_trainer *trainer)
 {
     return cddpi_trainer_by_position(trainer->config) &&

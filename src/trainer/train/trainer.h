@@ -155,6 +155,9 @@ struct cddpi_trainer {
 /** Whether the data are tokens: then losses have a perplexity, and the model can generate text. */
 bool cddpi_trainer_is_text(const struct cddpi_trainer *trainer);
 
+/** In how many parts the ranks hold the model: ranks r, r + parts, r + 2 parts ... have the same
+ *  one. */
+int cddpi_trainer_parts(const struct cddpi_trainer *trainer);
 /** Whether the batch is cut by position (cddpi_trainer_by_position()) and nothing else makes bits
  *  depend on the number of ranks: not on a device where sums may be in any order. Known from when
  *  the trainer has its group. */
