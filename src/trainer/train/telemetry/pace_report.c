@@ -31,12 +31,15 @@ static cddp_status tell(const struct cddpi_trainer *trainer, const struct cddpi_
 cddp_status cddpi_pace_compare(struct cddpi_trainer *trainer, struct cddpi_pace_result *out)
 {
     struct cddpi_rank_pace *own = &trainer->records.pace;
-    struct cddpi_rank_pace *all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
+    struct cddpi_rank_pace *all = NULL;
     cddp_status status;
 
     out->slowest = -1;
-    CDDPI_TRY_MEMORY(all != NULL, "metrics: no memory for %d ranks", trainer->world_size);
-    own->part = trainer->rank % (trainer->world_size / trainer->replicas.count);
+    if (trainer->rank == 0) {
+        all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
+        CDDPI_TRY_MEMORY(all != NULL, "metrics: no memory for %d ranks", trainer->world_size);
+    }
+    own->part = trainer->rank % cddpi_trainer_parts(trainer);
     status = cddp_gather(trainer->group, own, all, sizeof *own, CDDP_U8, 0, NULL);
     *own = (struct cddpi_rank_pace){.steps = 0};
     if (status == CDDP_OK && trainer->rank == 0) {
