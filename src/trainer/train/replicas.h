@@ -15,8 +15,8 @@ void cddpi_replicas_warn(struct cddpi_trainer *trainer);
  *          differs. */
 CDDP_CHECKED cddp_status cddpi_replicas_check(struct cddpi_trainer *trainer, bool saves);
 
-/** The same at the end of a run, where the parameters are compared in any case. They are complete,
- *  and in host memory (cddpi_trainer_assemble()). Collective. */
+/** The same at the end of a run, where all but the optimizer's state is compared in any case. The
+ *  parameters are complete, and in host memory (cddpi_trainer_assemble()). Collective. */
 CDDP_CHECKED cddp_status cddpi_replicas_check_last(struct cddpi_trainer *trainer);
 
 /* For replicas.c and replicas_differ.c only: */

@@ -304,8 +304,8 @@ const struct cddpi_key cddpi_config_keys[] = {
              "state and cursor (with *train.micro_batch* also running statistics) of all ranks "
              "that must have the same. If a faulty memory or processor has changed them, end the "
              "job with a message that names the rank, by majority, and the first element that "
-             "differs. 0: compare only parameters, at the end. Finds all damage only without "
-             "*ddp.shard_optimizer*, see *DAMAGE*."},
+             "differs. 0: compare only at the end, and no optimizer state. Finds all damage only "
+             "without *ddp.shard_optimizer*, see *DAMAGE*."},
     {KEY(train.eval_epochs), CDDPI_KEY_LONG, "1", 1, 1e9,
      .text = "Evaluate every N epochs, and at the end."},
     {KEY(train.device), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_TRAIN_DEVICE_MAP),
