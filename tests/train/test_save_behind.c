@@ -368,6 +368,8 @@ static void a_folder_that_is_moved_away_keeps_what_is_written_there(void **state
     NEED_HELD_CALLS();
     start_held(&job, "moved", "2");
     assert_int_equal(rename(in_work("moved"), in_work("kept")), 0);
+    launcher_await_text(in_work("kept"), "metrics.jsonl", "\"step\":10,"); /* nothing waits yet */
+    assert_false(is_whole("kept", 5));
     release();
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 0);

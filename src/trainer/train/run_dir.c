@@ -297,11 +297,8 @@ cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer)
     const char *shown;
     cddp_status status;
 
-    if (loss != NULL && trainer->behind.saving != NULL) {
-        cddpi_save_behind_finish(trainer); /* it writes where the folder is now */
-        loss = find_loss(trainer, &has_folder_gone);
-    }
-    if (loss == NULL) {
+    /* A checkpoint in the background is written where the folder is now. The next call sees it. */
+    if (loss == NULL || trainer->behind.saving != NULL) {
         return CDDP_OK;
     }
     gone = cddpi_format("%s%s", cddpi_trainer_run_dir(trainer), loss);

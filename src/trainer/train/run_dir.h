@@ -44,7 +44,8 @@ void cddpi_run_folder_fini(struct cddpi_run_folder *folder); /* accepts a zeroed
 const char *cddpi_trainer_run_dir(const struct cddpi_trainer *trainer);
 /** Check that the run folder and its files still exist under their names. If not, print it, and
  *  continue in a new folder: under the same name if that is free, with a new metrics file and, if
- *  checkpoints are lost, a new checkpoint soon. Rank 0.
+ *  checkpoints are lost, a new checkpoint soon. Does nothing while a checkpoint is written in the
+ *  background. Rank 0.
  *  @return CDDP_OK, or why no folder could be made; a warning says so, too, but only once. */
 cddp_status cddpi_trainer_keep_run_dir(struct cddpi_trainer *trainer);
 

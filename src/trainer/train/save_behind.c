@@ -171,13 +171,6 @@ void cddpi_save_behind_look(struct cddpi_trainer *trainer)
     }
 }
 
-void cddpi_save_behind_finish(struct cddpi_trainer *trainer)
-{
-    if (trainer->behind.saving != NULL) {
-        conclude(trainer, cddp_saving_wait(trainer->behind.saving), CDDPI_TRAINING_GOES_ON);
-    }
-}
-
 /* Rank 0 at the end of a run: wait for up to ROUND_MS. @p out_again: the thread still writes. @p
  * end: what follows a failure's text. */
 static cddp_status wait_round(struct cddpi_trainer *trainer, const char *end, uint8_t *out_again)

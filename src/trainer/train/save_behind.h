@@ -14,7 +14,7 @@ struct cddpi_trainer;
 
 #define CDDPI_TRAINING_GOES_ON "; training goes on" /* what a failed checkpoint does not end */
 
-/* All zeros on ranks other than 0. */
+/* Only rank 0 has a thread, a copy, and somebody who asks; other ranks only set the times. */
 struct cddpi_save_behind {
     cddp_saving *saving;             /* NULL: none is being written */
     struct cddpi_snapshot_copy copy; /* what it writes; the memory is kept for the next one */
@@ -46,11 +46,8 @@ void cddpi_save_behind_tell_failure(struct cddpi_trainer *trainer, const char *e
 /** Without waiting: if the thread is done, note and report the checkpoint, or print why it has
  *  failed. Any rank. */
 void cddpi_save_behind_look(struct cddpi_trainer *trainer);
-/** The same, but wait for the thread. Rank 0.
- */
-void cddpi_save_behind_finish(struct cddpi_trainer *trainer);
-/** The same on all ranks: meanwhile they communicate, so that waiting does not look like a failure.
- *  Collective.
+/** The same, but wait until no checkpoint is being written. Meanwhile all ranks communicate, so
+ *  that waiting does not look like a failure. Collective.
  *  @param end  Of the text of a failure: CDDPI_TRAINING_GOES_ON, or "".
  *  @return CDDP_ERR_TIMEOUT: not a byte was written in the group's deadline. */
 CDDP_CHECKED cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer, const char *end);
