@@ -166,12 +166,53 @@ static void a_run_that_ends_waits_for_it(void **state)
     NEED_HELD_CALLS();
     start_held(&job, "ended", "3");
     kill(job.pid, SIGTERM);
-    launcher_await_text(in_work("ended"), "metrics.jsonl", "\"step\":9,");
+    launcher_await_text(job.dir, "err",
+                        "warning: the run waits with its end until the checkpoint "
+                        "of step 5 is written\n");
     assert_false(is_whole("ended", 5));
     release();
     assert_true(await_stop(&job, "ended") >= 9);
     launcher_end(&job);
     assert_true(is_whole("ended", 5));
+}
+
+/* With one rank, no other wait of the run has this limit. */
+static void a_disk_that_takes_nothing_ends_the_run_after_its_limit(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_HELD_CALLS();
+    hold();
+    JOB_START(&job, "--nproc", "1", LONG_RUN, BEHIND, "train.checkpoint_steps=5",
+              "train.max_steps=8", "train.timeout=1", run_dir_argument("hung"));
+    hold_no_more();
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 1);
+    assert_err(&job, "checkpoint of step 5: the disk has taken nothing for 1 s (train.timeout)");
+    launcher_end(&job);
+    assert_false(is_whole("hung", 5) || is_whole("hung", 8));
+}
+
+/* Rank 0 does not hang because of a checkpoint: others wait for its end. */
+static void a_failing_run_does_not_wait_for_ever(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_HELD_CALLS();
+    hold();
+    JOB_START(&job, "--nproc", "2", "--grace", "300", LONG_RUN, BEHIND, "train.checkpoint_steps=5",
+              "train.log_steps=1", run_dir_argument("left"));
+    launcher_await_text(in_work("left"), "metrics.jsonl", "\"step\":8,");
+    hold_no_more();
+    kill(find_rank("left", 1), SIGKILL);
+    launcher_wait(&job);
+    assert_true(job.exit_status != 0);
+    assert_err(&job, "warning: the run waits with its end until the checkpoint of step 5 is ");
+    assert_no_err(&job, "did not end within");
+    launcher_end(&job);
+    assert_false(is_whole("left", 5));
 }
 
 static void a_crash_leaves_the_one_before(void **state)
@@ -435,6 +476,8 @@ int main(void)
         cmocka_unit_test(checkpoints_have_the_same_bytes_as_others),
         cmocka_unit_test(training_goes_on_while_one_is_written),
         cmocka_unit_test(a_run_that_ends_waits_for_it),
+        cmocka_unit_test(a_disk_that_takes_nothing_ends_the_run_after_its_limit),
+        cmocka_unit_test(a_failing_run_does_not_wait_for_ever),
         cmocka_unit_test(a_crash_leaves_the_one_before),
         cmocka_unit_test(a_failing_run_completes_it),
         cmocka_unit_test(a_failure_is_told_and_costs_only_that_one),

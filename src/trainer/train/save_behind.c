@@ -12,11 +12,13 @@
 #include "train/trainer.h"
 
 #include <cddp/group.h>
+#include <cddp/process.h>
 #include <time.h>
 
 enum {
-    ROUND_MS = 250, /* how often ranks communicate while rank 0 waits */
-    FINI_MS = 10000 /* how long a failed run waits for its thread */
+    ROUND_MS = 250,  /* how often ranks communicate while rank 0 waits */
+    QUIET_MS = 2000, /* how long a run that ends waits before it says so */
+    FINI_MS = 5000   /* how long a failed run waits: half of what cddp-run gives it (--grace) */
 };
 
 #define MS_OF_NS(ns) ((double)(ns)*1e-6)
@@ -171,8 +173,22 @@ void cddpi_save_behind_look(struct cddpi_trainer *trainer)
     }
 }
 
-/* Rank 0 at the end of a run: wait for up to ROUND_MS. @p out_again: the thread still writes. @p
- * end: what follows a failure's text. */
+/* Say once that the run does not end yet. */
+static void say_wait(struct cddpi_trainer *trainer)
+{
+    struct cddpi_save_behind *behind = &trainer->behind;
+
+    if (!behind->told_wait && cddpi_now_ns() - behind->waits_ns >= QUIET_MS * INT64_C(1000000)) {
+        behind->told_wait = true;
+        cddpi_trainer_warn(trainer,
+                           "the run waits with its end until the checkpoint of step %llu is "
+                           "written",
+                           (unsigned long long)behind->step);
+    }
+}
+
+/* Rank 0: wait for up to ROUND_MS. @p out_again: the thread still writes. @p end: what follows a
+ * failure's text; "": the run ends. */
 static cddp_status wait_round(struct cddpi_trainer *trainer, const char *end, uint8_t *out_again)
 {
     struct cddpi_save_behind *behind = &trainer->behind;
@@ -195,6 +211,9 @@ static cddp_status wait_round(struct cddpi_trainer *trainer, const char *end, ui
         behind->progress = progress;
         behind->moved_ns = cddpi_now_ns();
     }
+    if (end[0] == '\0' || cddp_stop_requested()) {
+        say_wait(trainer);
+    }
     *out_again = 1;
     return cddpi_now_ns() - behind->moved_ns < timeout_ms * INT64_C(1000000)
                ? CDDP_OK
@@ -208,7 +227,8 @@ cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer, const char *
 {
     uint8_t again = 1;
 
-    trainer->behind.moved_ns = cddpi_now_ns(); /* time without a look is no time without progress */
+    trainer->behind.waits_ns = cddpi_now_ns();
+    trainer->behind.moved_ns = trainer->behind.waits_ns; /* nobody has looked before */
     while (again != 0) {
         if (trainer->rank == 0) {
             CDDPI_TRY(wait_round(trainer, end, &again));
@@ -222,10 +242,12 @@ cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer, const char *
 void cddpi_save_behind_fini(struct cddpi_trainer *trainer)
 {
     struct cddpi_save_behind *behind = &trainer->behind;
-    int64_t end_ns = cddpi_now_ns() + FINI_MS * INT64_C(1000000);
+    int64_t limit_ns = FINI_MS * INT64_C(1000000);
     uint8_t again = behind->saving != NULL;
 
-    while (again != 0 && cddpi_now_ns() < end_ns && wait_round(trainer, "", &again) == CDDP_OK) {
+    behind->waits_ns = cddpi_now_ns();
+    while (again != 0 && cddpi_now_ns() - behind->waits_ns < limit_ns &&
+           wait_round(trainer, "", &again) == CDDP_OK) {
     }
     if (behind->saving == NULL) { /* else the thread uses the copy until the process ends */
         cddpi_snapshot_copy_release(&behind->copy);

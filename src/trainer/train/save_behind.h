@@ -26,6 +26,8 @@ struct cddpi_save_behind {
     bool told_memory;  /* has warned that there is no memory for a copy */
     uint64_t progress; /* how far the thread was when last looked at ... */
     int64_t moved_ns;  /* ... and since when */
+    int64_t waits_ns;  /* since when the run waits for it */
+    bool told_wait;    /* has said that it waits with its end */
 };
 
 /** Copy @p snapshot and begin to write it.
