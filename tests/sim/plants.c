@@ -1,5 +1,5 @@
 /* plants.c - faults that are planted on purpose, one at a time, to see that the rules find them.
- * The hooks are in node.c, link.c and group.c: nothing of production code is changed. */
+ * The hooks are in node.c, supervise.c, link.c and group.c: production code has none. */
 #include "tests/sim/sim.h"
 
 #include <string.h>

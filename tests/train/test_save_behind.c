@@ -1,6 +1,6 @@
-/* test_save_behind.c - checkpoints that are written behind the steps (train.checkpoint_async): they
- * have the bytes of others, training goes on meanwhile, and whatever happens before one is whole
- * costs nothing but that one. */
+/* test_save_behind.c - checkpoints that are written in the background (train.checkpoint_async):
+ * they have the bytes of others, training goes on meanwhile, and whatever happens before one is
+ * whole costs nothing but that one. */
 #include "support/gan.h"
 #include "support/job.h"
 
@@ -44,7 +44,7 @@ static bool is_whole(const char *run_dir, int step)
     return access(in_work("%s/checkpoints/step-%08d/state.json", run_dir, step), F_OK) == 0;
 }
 
-/* How many checkpoints the metrics say were written, behind the steps or not. */
+/* How many checkpoints the metrics say were written, in the background or not. */
 static int lines_of(const char *run_dir, const char *how)
 {
     char *text = get_file(in_work("%s/metrics.jsonl", run_dir), NULL);

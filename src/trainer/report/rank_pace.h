@@ -8,14 +8,14 @@
 #include "base/launcher_report.h"
 #include "report/interval.h"
 
-/* What a rank measured since ranks compared their times. Rank 0 gets that of all, as it is. */
+/* What a rank measured since ranks last compared their times. All ranks send rank 0 these bytes. */
 struct cddpi_rank_pace {
     double step_ns;       /* of all steps */
     double own_ns;        /* of it, without waiting for other ranks */
     double update_ns;     /* of it, the update, which does not depend on the number of samples */
     double data_ns;       /* of it, waiting for data */
     double samples;       /* of this rank's part of the batches */
-    double added_samples; /* the same, since the last interval was added; rank 0 ignores others' */
+    double added_samples; /* the same, since the last interval was added; for this rank only */
     double steps;         /* 0: nothing was measured */
     double part;          /* the number of the part of the model: of the pipeline's stage */
 };

@@ -1,4 +1,4 @@
-/* save_behind.c - owns checkpoints that are written behind the steps: whether memory allows it,
+/* save_behind.c - owns checkpoints that are written in the background: whether memory allows it,
  * when the thread is looked at and waited for, and what follows when a checkpoint is whole. */
 #include "train/save_behind.h"
 

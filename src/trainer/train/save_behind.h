@@ -1,4 +1,4 @@
-/* save_behind.h - owns the checkpoint that a thread of rank 0 writes behind the steps
+/* save_behind.h - owns the checkpoint that a thread of rank 0 writes in the background
  * (train.checkpoint_async): from a copy of the state, so that training need not wait for the disk.
  *
  * There is one at a time, and one copy. When the next checkpoint begins, the one before it is
