@@ -170,6 +170,44 @@ static void numbers_that_are_none_and_wrong_shapes_are_found(void **state)
                 "f32 [3]");
 }
 
+static void numbers_of_all_types_are_looked_at(void **state)
+{
+    static const struct {
+        cddp_type type;
+        size_t bytes;
+        uint64_t largest; /* the bits of the largest number; the next one is infinite */
+    } types[] = {{CDDP_F32, 4, 0x7f7fffff},
+                 {CDDP_F64, 8, 0x7fefffffffffffff},
+                 {CDDP_F16, 2, 0x7bff},
+                 {CDDP_BF16, 2, 0x7f7f}};
+
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        const uint64_t sign = UINT64_C(1) << (8 * types[t].bytes - 1);
+        const struct {
+            uint64_t bits;
+            bool is_number;
+        } values[] = {
+            {types[t].largest, true},      {types[t].largest | sign, true},
+            {types[t].largest + 1, false}, {(types[t].largest + 1) | sign, false},
+            {types[t].largest + 2, false}, {sign - 1, false},
+        };
+
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+            unsigned char data[5 * 8] = {0};
+            const cddp_tensor tensor = {
+                .name = "w", .type = types[t].type, .dims = 1, .shape = {5}, .data = data};
+            const char *path = in_work("type-%zu-%zu.safetensors", t, v);
+
+            memcpy(data + 3 * types[t].bytes, &values[v].bits, types[t].bytes);
+            assert_int_equal(cddp_safetensors_write(path, &tensor, 1, NULL), CDDP_OK);
+            assert_int_equal(verify(path), values[v].is_number ? 0 : 1);
+            assert_said(values[v].is_number ? "whole, but without a checksum: 1 tensors"
+                                            : "element 3 of 5 of tensor \"w\" is NaN or Inf");
+        }
+    }
+}
+
 static void what_is_being_written_is_left_alone(void **state)
 {
     (void)state;
@@ -203,6 +241,7 @@ int main(void)
         cmocka_unit_test(damage_anywhere_is_found_and_named),
         cmocka_unit_test(what_is_missing_or_cut_off_is_named),
         cmocka_unit_test(numbers_that_are_none_and_wrong_shapes_are_found),
+        cmocka_unit_test(numbers_of_all_types_are_looked_at),
         cmocka_unit_test(what_is_being_written_is_left_alone),
         cmocka_unit_test(options_that_have_no_meaning_with_it_are_refused),
     };
