@@ -334,6 +334,100 @@ static void waiting_has_a_limit_and_tells_of_the_end(void **state)
     cddpi_snapshot_copy_release(&copy);
 }
 
+enum { PIECE = 1 << 18, SIZES = 7 }; /* of snapshot_write.c */
+
+static const size_t sizes[SIZES] = {1, PIECE - 1, PIECE, PIECE + 1, 0, 2 * PIECE, 3 * PIECE + 5};
+
+/* Tensors whose bytes do not repeat in pieces. All are the model's but the last, the optimizer's.
+ */
+static void make_sizes(cddp_param params[SIZES], unsigned char *data)
+{
+    static const char *const names[SIZES] = {"a", "b", "c", "d", "e", "f", "momentum.f"};
+    uint32_t value = 1;
+
+    for (size_t i = 0; i < SIZES; i++) {
+        params[i] = (cddp_param){.name = names[i],
+                                 .type = CDDP_U8,
+                                 .dims = 1,
+                                 .shape = {(int64_t)sizes[i]},
+                                 .data = data};
+        for (size_t at = 0; at < sizes[i]; at++) {
+            value = value * 1664525 + 1013904223;
+            *data++ = (unsigned char)(value >> 24);
+        }
+    }
+}
+
+/* A cddpi_snapshot_source's, whose context is the list of parameters. */
+static cddp_status fetch_param(void *context, size_t index, void *out)
+{
+    const cddp_param *params = context;
+
+    memcpy(out, params[index].data, (size_t)params[index].shape[0]);
+    return CDDP_OK;
+}
+
+/* Write @p snapshot in one of three ways. Returns how many bytes were said to be written. */
+static unsigned long long write_sizes(const cddp_snapshot *snapshot, cddp_param *params, int way)
+{
+    const struct cddpi_saving_options options = {.spare = 1};
+    atomic_ullong progress = 0;
+    struct cddpi_snapshot_source source = {
+        .fetch = fetch_param, .contexts = {params, params + SIZES - 1}, .progress = &progress};
+    struct cddpi_snapshot_copy copy = {.memory = NULL};
+    struct cddpi_snapshot_room room;
+    cddp_saving *saving = NULL;
+
+    if (way < 2) {
+        assert_int_equal(cddpi_snapshot_write(folder, snapshot, &source, 0, 1, &room), CDDP_OK);
+        return atomic_load(&progress);
+    }
+    assert_int_equal(cddpi_snapshot_copy_take(&copy, snapshot, &source), CDDP_OK);
+    assert_int_equal(cddpi_saving_begin(folder, &copy, &options, &saving), CDDP_OK);
+    assert_int_equal(cddp_saving_wait(saving), CDDP_OK);
+    progress = cddpi_saving_progress(saving);
+    cddp_saving_destroy(saving);
+    cddpi_snapshot_copy_release(&copy);
+    return atomic_load(&progress);
+}
+
+/* The ways: from memory, fetched as they are written, fetched into a copy. */
+static void tensors_of_several_pieces_are_whole(void **state)
+{
+    static unsigned char written[9 * PIECE], loaded[9 * PIECE];
+    cddp_param params[SIZES], read[SIZES];
+    cddp_tensor tensors[SIZES];
+    char path[5000];
+    size_t bytes = 0;
+
+    (void)state;
+    cddpi_file_set_hook(NULL);
+    make_sizes(params, written);
+    for (size_t i = 0; i < SIZES; i++) {
+        bytes += sizes[i];
+    }
+    for (int way = 0; way < 3; way++) {
+        cddp_snapshot snapshot = CDDP_SNAPSHOT_INIT;
+
+        assert_int_equal(cddp_tensors_of(params, SIZES, tensors), CDDP_OK);
+        for (size_t i = 0; way > 0 && i < SIZES; i++) {
+            tensors[i].data = NULL;
+        }
+        snapshot.step = 5 + (uint64_t)way;
+        snapshot.model = tensors;
+        snapshot.model_count = SIZES - 1;
+        snapshot.optimizer = tensors + SIZES - 1;
+        snapshot.optimizer_count = 1;
+        snapshot.state_json = "{}";
+        assert_int_equal(write_sizes(&snapshot, params, way), bytes);
+        make_sizes(read, loaded);
+        memset(loaded, 0, sizeof loaded);
+        snprintf(path, sizeof path, "%s/step-%08d", folder, 5 + way);
+        assert_int_equal(cddp_snapshot_load(path, read, SIZES - 1, read + SIZES - 1, 1), CDDP_OK);
+        assert_memory_equal(loaded, written, bytes);
+    }
+}
+
 static cddp_status refuse(const cddp_snapshot *snapshot)
 {
     return cddpi_fail(CDDP_ERR_STATE, "step %d is refused", (int)snapshot->step);
@@ -382,6 +476,7 @@ int main(void)
         IN_FOLDER(a_process_that_is_killed_at_any_moment_leaves_a_whole_snapshot),
         IN_FOLDER(a_failure_is_told_by_wait_or_by_the_log),
         IN_FOLDER(waiting_has_a_limit_and_tells_of_the_end),
+        IN_FOLDER(tensors_of_several_pieces_are_whole),
         IN_FOLDER(what_a_check_refuses_is_not_written),
         IN_FOLDER(flags_that_are_not_known_are_refused),
     };
