@@ -3,8 +3,9 @@
 
 #include <signal.h>
 
-static const char *const variables[] = {"LD_PRELOAD", "HELD_PATH", "FAILING_PATH", "FAILING_CALLS",
-                                        "FAILING_ERRNO"};
+static const char *const variables[] = {"LD_PRELOAD",    "HELD_PATH",       "FAILING_PATH",
+                                        "FAILING_CALLS", "FAILING_FLUSHES", "FAILING_ERRNO",
+                                        "SPARED_CALLS",  "KILLED_CALL",     "REPLACED_PATH"};
 
 void disturb(const char *variable, const char *value)
 {
