@@ -5,7 +5,8 @@
  *     pieces              struct cddpi_kept_piece
  *     sums                struct cddpi_kept_sums
  *     whole tensors       the optimizer's counters, a loss scale, running statistics
- *     of each piece: its parameter's elements, then each moment's */
+ *     of each piece: its parameter's elements, then each moment's
+ *     checksum            of all before: a process that damages its memory may damage this, too */
 #ifndef CDDPI_TRAIN_KEEP_IMPL_H
 #define CDDPI_TRAIN_KEEP_IMPL_H
 
@@ -36,6 +37,8 @@ CDDP_CHECKED cddp_status cddpi_keep_list_tensors(struct cddpi_trainer *trainer,
 void cddpi_keep_release_tensors(struct cddpi_kept_tensors *tensors);
 /** Bytes of what precedes the pieces' elements, if there are @p pieces of them. */
 uint64_t cddpi_keep_head_bytes(const struct cddpi_kept_tensors *tensors, uint64_t pieces);
+
+enum { CDDPI_KEPT_CHECKSUM_BYTES = sizeof(uint32_t) };
 
 /** Bring the state from the device to the copies, or back. They do nothing on the CPU. Collective.
  */

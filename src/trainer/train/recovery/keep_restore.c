@@ -12,6 +12,7 @@
 #include "train/recovery/keep_choose.h"
 #include "train/recovery/keep_impl.h"
 
+#include <libdeflate.h>
 #include <string.h>
 
 _Static_assert(CDDPI_KEEP_STAMPS == CDDPI_KEEP_FILES * CDDPI_KEPT_SLOTS, "all of a rank's slots");
@@ -29,9 +30,23 @@ struct restore {
     unsigned char *received; /* the part at hand, on a rank that cannot read it itself */
 };
 
+/* Whether this rank can read what @p slot of @p file holds, and it is as it was written. */
+static bool is_sound(struct cddpi_kept_memory *file, int slot, const struct cddpi_kept_stamp *stamp)
+{
+    const unsigned char *data = cddpi_kept_data(file, slot);
+    uint64_t bytes = stamp->bytes;
+    uint32_t checksum;
+
+    if (data == NULL || bytes < sizeof checksum) {
+        return false;
+    }
+    memcpy(&checksum, data + bytes - sizeof checksum, sizeof checksum);
+    return libdeflate_crc32(0, data, (size_t)bytes - sizeof checksum) == checksum;
+}
+
 static cddp_status gather_offers(struct restore *restore, uint64_t checkpoint)
 {
-    const struct cddpi_keep *keep = &restore->trainer->keep;
+    struct cddpi_keep *keep = &restore->trainer->keep;
     struct cddpi_keep_offer own = {
         .run = keep->run, .layout = keep->layout, .checkpoint = checkpoint};
     void *all = NULL;
@@ -39,7 +54,12 @@ static cddp_status gather_offers(struct restore *restore, uint64_t checkpoint)
     for (int i = 0; i < keep->count; i++) {
         own.is_refused = own.is_refused || cddpi_kept_is_refused(&keep->files[i], keep->run);
         for (int slot = 0; slot < CDDPI_KEPT_SLOTS; slot++) {
-            own.stamps[i * CDDPI_KEPT_SLOTS + slot] = cddpi_kept_stamp(&keep->files[i], slot);
+            const struct cddpi_kept_stamp stamp = cddpi_kept_stamp(&keep->files[i], slot);
+
+            if (stamp.step > 0 && stamp.run == keep->run &&
+                is_sound(&keep->files[i], slot, &stamp)) {
+                own.stamps[i * CDDPI_KEPT_SLOTS + slot] = stamp;
+            }
         }
     }
     CDDPI_TRY(cddpi_all_gather_bytes(restore->trainer->group, &own, sizeof own, &all));
@@ -276,7 +296,7 @@ static void take_tensors(const cddp_param *list, size_t count, const unsigned ch
 static cddp_status take_part(struct restore *restore, uint32_t part, const unsigned char *data)
 {
     struct cddpi_trainer *trainer = restore->trainer;
-    uint64_t left = stamp_of(restore, part)->bytes;
+    uint64_t left = stamp_of(restore, part)->bytes - CDDPI_KEPT_CHECKSUM_BYTES;
     const unsigned char *at = data;
     const unsigned char *pieces;
     uint64_t count = 0;
@@ -287,7 +307,7 @@ static cddp_status take_part(struct restore *restore, uint32_t part, const unsig
     }
     memcpy(&count, first, sizeof count);
     if (count > left / sizeof(struct cddpi_kept_piece) ||
-        cddpi_keep_head_bytes(&restore->tensors, count) > stamp_of(restore, part)->bytes) {
+        cddpi_keep_head_bytes(&restore->tensors, count) > sizeof count + left) {
         return fail_form(part);
     }
     pieces = take(&at, &left, count * sizeof(struct cddpi_kept_piece));
