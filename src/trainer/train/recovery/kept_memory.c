@@ -35,10 +35,14 @@ struct cddpi_kept_header {
 
 _Static_assert(sizeof(struct cddpi_kept_header) <= HEADER_BYTES, "the header is one page");
 
-/* Whether @p fd is memory, and not a file that the variable names by mistake. */
+/* Whether @p fd is memory, and not a file that the variable names by mistake. A file of a tmpfs has
+ * seals, too, but it has a name. */
 static bool is_memory(int fd)
 {
-    return fcntl(fd, F_GET_SEALS) >= 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
+    struct stat info;
+
+    return fcntl(fd, F_GET_SEALS) >= 0 && fstat(fd, &info) == 0 && info.st_nlink == 0 &&
+           fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
 }
 
 int cddpi_kept_files(int *out)
