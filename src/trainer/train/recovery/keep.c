@@ -11,6 +11,7 @@
 #include "train/engines/engine.h"
 #include "train/recovery/keep_impl.h"
 #include "train/save_behind.h"
+#include "train/step.h"
 
 #include <libdeflate.h>
 #include <limits.h>
@@ -360,6 +361,7 @@ cddp_status cddpi_keep_step(struct cddpi_trainer *trainer)
                                       .bytes = keep->bytes,
                                       .part = (uint32_t)trainer->rank,
                                       .parts = (uint32_t)trainer->world_size};
+    CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL)); /* a device may still compute */
     begun_ns = cddpi_now_ns();
     CDDPI_TRY(cddpi_keep_fetch(trainer));
     copy_state(trainer, cddpi_kept_begin(own, slot));

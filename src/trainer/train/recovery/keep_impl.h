@@ -40,8 +40,8 @@ uint64_t cddpi_keep_head_bytes(const struct cddpi_kept_tensors *tensors, uint64_
 
 enum { CDDPI_KEPT_CHECKSUM_BYTES = sizeof(uint32_t) };
 
-/** Bring the state from the device to the copies, or back. They do nothing on the CPU. Collective.
- */
+/** Bring the state from the device, whose steps have ended, to the copies, or back. They do nothing
+ *  on the CPU. Collective. */
 CDDP_CHECKED cddp_status cddpi_keep_fetch(struct cddpi_trainer *trainer);
 CDDP_CHECKED cddp_status cddpi_keep_send(struct cddpi_trainer *trainer);
 

@@ -8,7 +8,6 @@
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/recovery/keep_impl.h"
-#include "train/step.h"
 
 #include <string.h>
 
@@ -69,7 +68,6 @@ cddp_status cddpi_keep_fetch(struct cddpi_trainer *trainer)
     if (!cddpi_device_is_async(trainer->device)) {
         return CDDP_OK;
     }
-    CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL)); /* they tell of skipped steps */
     if (trainer->config->ddp.shard_optimizer) {
         CDDPI_TRY(cddpi_ddp_params_whole(trainer->ddp));
     }
