@@ -4,6 +4,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "group/join/group_agree.h"
+#include "report/run_generations.h"
 #include "train/recovery/keep_impl.h"
 
 int cddpi_keep_local_ranks(void)
@@ -53,7 +54,7 @@ static cddp_status agree(struct cddpi_trainer *trainer, cddp_status mine)
     choose_others(trainer, ranks);
     cddpi_free(all);
     trainer->keep.is_off = failed >= 0;
-    if (trainer->rank == failed) {
+    if (trainer->rank == failed && cddpi_generation() == 0) {
         cddpi_trainer_warn(trainer,
                            "train.recovery: rank %d: %s; so a rank that is lost costs the steps "
                            "since the newest checkpoint",
