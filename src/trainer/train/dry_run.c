@@ -128,7 +128,7 @@ static void print_kept(const struct cddpi_config *config, const struct cddpi_mod
     if (config->train.recovery != CDDPI_RECOVERY_CHECKPOINT) {
         fprintf(file,
                 "memory for the state that outlives ranks, in jobs with restarts or members that "
-                "come and go, on CPUs: %s per rank; %s on several machines\n",
+                "come and go: %s per rank; %s on several machines\n",
                 cddpi_print_size(bytes, size), cddpi_print_size(2 * bytes, twice));
     }
 }
