@@ -138,30 +138,6 @@ cddp_status cddpi_keep_open(struct cddpi_trainer *trainer)
     return CDDP_OK;
 }
 
-void cddpi_keep_forget(struct cddpi_keep *keep)
-{
-    for (int i = 0; i < keep->count; i++) {
-        cddpi_kept_forget_others(&keep->files[i], keep->run, keep->restored.writer,
-                                 keep->restored.step);
-    }
-}
-
-cddp_status cddpi_keep_begin(struct cddpi_trainer *trainer)
-{
-    struct cddpi_keep *keep = &trainer->keep;
-
-    cddpi_keep_forget(keep);
-    if (!keep->was_refused) {
-        return CDDP_OK;
-    }
-    /* no rank goes on from what others still have of it */
-    CDDPI_TRY(cddp_barrier(trainer->group, NULL));
-    for (int i = 0; i < keep->count; i++) {
-        cddpi_kept_forget_refusal(&keep->files[i], keep->run);
-    }
-    return CDDP_OK;
-}
-
 void cddpi_keep_close(struct cddpi_keep *keep)
 {
     for (int i = 0; i < keep->count; i++) {
@@ -372,11 +348,4 @@ cddp_status cddpi_keep_step(struct cddpi_trainer *trainer)
     keep->spent_ns += cddpi_now_ns() - begun_ns;
     keep->copies++;
     return CDDP_OK;
-}
-
-void cddpi_keep_refuse(const struct cddpi_trainer *trainer)
-{
-    for (int i = 0; i < trainer->keep.count; i++) {
-        cddpi_kept_refuse(&trainer->keep.files[i], trainer->keep.run);
-    }
 }
