@@ -260,9 +260,7 @@ static cddp_status share_run(struct cddpi_trainer *trainer)
     return cddpi_trainer_copy_to_device(trainer);
 }
 
-/* Go on from what earlier ranks of this job have kept or, on rank 0, from the checkpoint that it
- * has
- * @p found. */
+/* Go on from what earlier ranks have kept, or from the checkpoint that rank 0 has @p found. */
 static cddp_status go_on(struct cddpi_trainer *trainer, const struct found *found)
 {
     struct {

@@ -39,6 +39,7 @@ static uint64_t hash_layout(const struct cddpi_trainer *trainer)
                             (uint64_t)config->train.batch_size,
                             (uint64_t)config->optimizer.type,
                             (uint64_t)config->train.precision,
+                            (uint64_t)config->data.order,
                             cddpi_keep_moments(trainer),
                             trainer->data.train.data.count,
                             trainer->params.count,

@@ -78,8 +78,8 @@ bool cddpi_keep_is_due(struct cddpi_trainer *trainer);
  *  @return An error of the group. */
 CDDP_CHECKED cddp_status cddpi_keep_step(struct cddpi_trainer *trainer);
 
-/** The run fails, and its state may be the cause: a loss that is no number, or replicas that
- * differ. The job does not go on from what this run has kept. */
+/** The run fails, and its state may be the cause: a loss that is no number, or other replicas. The
+ *  job does not go on from what it has kept. */
 void cddpi_keep_refuse(const struct cddpi_trainer *trainer);
 
 /** Restore the newest state that is kept, if it is not older than a checkpoint at step

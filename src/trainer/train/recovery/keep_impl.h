@@ -6,7 +6,7 @@
  *     sums                struct cddpi_kept_sums
  *     whole tensors       the optimizer's counters, a loss scale, running statistics
  *     of each piece: its parameter's elements, then each moment's
- *     checksum            of all before: a process that damages its memory may damage this, too */
+ *     checksum            of all before: who damages its memory may damage this, too */
 #ifndef CDDPI_TRAIN_KEEP_IMPL_H
 #define CDDPI_TRAIN_KEEP_IMPL_H
 
@@ -29,8 +29,7 @@ struct cddpi_kept_sums {
 /** How many moments each parameter has. */
 size_t cddpi_keep_moments(const struct cddpi_trainer *trainer);
 
-/** List the tensors of the state, once the optimizer has its final place. On a device, this makes
- * the copies.
+/** List the tensors of the state. The optimizer has its final place; on a device, copies are made.
  *  @param out  Release with cddpi_keep_release_tensors(). */
 CDDP_CHECKED cddp_status cddpi_keep_list_tensors(struct cddpi_trainer *trainer,
                                                  struct cddpi_kept_tensors *out);
@@ -51,10 +50,9 @@ void cddpi_keep_forget(struct cddpi_keep *keep);
 /** How many ranks this rank's launcher has. */
 int cddpi_keep_local_ranks(void);
 /** Before one more of a rank's slots is used for the first time: find out whether all ranks are
- * ready
- *  (@p mine: whether this one is, else its last error), choose with whom this rank exchanges
- * copies, and take memory for the other's. Sets keep->is_off, sends, to, from and other_bytes.
- * Collective. */
+ *  ready, choose with whom this rank exchanges copies, and take memory for the other's. Sets
+ *  keep->is_off, sends, to, from and other_bytes. Collective.
+ *  @param mine  Whether this rank is ready; else its last error says why not. */
 CDDP_CHECKED cddp_status cddpi_keep_introduce(struct cddpi_trainer *trainer, cddp_status mine);
 /** Send this rank's newest copy, in @p slot, to another rank, and get one. Both are complete when
  *  this returns, so what other ranks get from this rank later says that it has kept its copy. */
