@@ -161,11 +161,11 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
         if (polls[1].revents != 0) {
             return false;
         }
-        if (polls[0].revents != 0) {
-            read_signals(head);
-        }
         while (polls[2].revents != 0 && cddpi_node_link_next(head->nodes.link, &event)) {
             take_event(head, &event);
+        }
+        if (polls[0].revents != 0) { /* what a signal means depends on what has happened before */
+            read_signals(head);
         }
         for (int i = 0; i < 2; i++) {
             if (polls[3 + i].revents != 0) {
