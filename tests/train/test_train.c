@@ -295,6 +295,7 @@ static void going_on_clears_up_behind_a_killed_run(void **state)
                                                 "train.checkpoint_steps=1", "train.keep=0"}};
     const char *left[] = {argument("%s", in_work("untidy/.train.conf.tmp-1-0")),
                           argument("%s", in_work("untidy/.metrics.jsonl.tmp-1-0")),
+                          argument("%s", in_work("untidy/.report.html.tmp-1-0")),
                           argument("%s", in_work("untidy/checkpoints/.latest.tmp-1")),
                           argument("%s", in_work("untidy/checkpoints/.step-00000002.tmp-1"))};
     const char *latest = argument("%s", in_work("untidy/checkpoints/latest"));
@@ -306,16 +307,16 @@ static void going_on_clears_up_behind_a_killed_run(void **state)
         char *text;
 
         support_write_file(latest, "step-00000001\n", 14);
-        for (size_t k = 0; k < 3; k++) {
+        for (size_t k = 0; k < 4; k++) {
             support_write_file(left[k], "half", 4);
         }
-        assert_int_equal(mkdir(left[3], 0700), 0);
+        assert_int_equal(mkdir(left[4], 0700), 0);
         options.arguments[1] = i == 0 ? "train.max_steps=2" : "train.max_steps=3";
         run_well(&options);
         text = get_file(latest, NULL);
         assert_string_equal(text, i == 0 ? "step-00000002\n" : "step-00000003\n");
         free(text);
-        for (size_t k = 0; k < 4; k++) {
+        for (size_t k = 0; k < 5; k++) {
             assert_int_equal(access(left[k], F_OK), -1);
         }
     }

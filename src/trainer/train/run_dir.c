@@ -97,7 +97,7 @@ static bool lock_soon(const char *dir, int fd)
 /* The folder is locked, so temporary files beside its files are left by writers that have ended. */
 static void sweep(const char *dir)
 {
-    static const char *const names[] = {"train.conf", "metrics.jsonl"};
+    static const char *const names[] = {"train.conf", "metrics.jsonl", "report.html"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char *path = cddpi_format("%s/%s", dir, names[i]);
