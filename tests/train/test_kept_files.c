@@ -33,7 +33,7 @@ static int files_of(const char *text, int *out)
 
 static void the_launchers_files_are_found_in_their_order(void **state)
 {
-    int fds[CDDPI_KEPT_FILES];
+    int fds[CDDPI_MACHINE_RANKS];
     int more = dup(memory); /* without close-on-exec, as a launcher passes it */
     char text[64];
 
@@ -48,7 +48,7 @@ static void the_launchers_files_are_found_in_their_order(void **state)
 
 static void without_a_launcher_there_are_none(void **state)
 {
-    int fds[CDDPI_KEPT_FILES];
+    int fds[CDDPI_MACHINE_RANKS];
 
     (void)state;
     unsetenv("CDDP_KEEP_FDS");
@@ -71,7 +71,7 @@ static void what_names_no_memory_names_none(void **state)
         ",#",    "#,x",     "#,,#", "-1",       "#;#",        "99999",
         "0x#",   "# ",      " #",   "#,99999",  "#.0",        "99999999999999999999999",
         "#,#,-", "#,#,#,-", "x",    "nonsense", "2147483648", "4294967296"};
-    int fds[CDDPI_KEPT_FILES];
+    int fds[CDDPI_MACHINE_RANKS];
 
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -86,7 +86,7 @@ static void what_names_no_memory_names_none(void **state)
 
 static void a_closed_descriptor_names_none(void **state)
 {
-    int fds[CDDPI_KEPT_FILES];
+    int fds[CDDPI_MACHINE_RANKS];
     int closed = dup(memory);
     char text[64];
 
@@ -101,7 +101,7 @@ static void name_by_mistake(const char *path)
 {
     static const char words[] = "somebody's work";
     char text[sizeof words + 1] = "";
-    int fds[CDDPI_KEPT_FILES];
+    int fds[CDDPI_MACHINE_RANKS];
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int count;
 

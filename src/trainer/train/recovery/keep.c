@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory_left.h"
 #include "base/shape.h"
 #include "parallel/parallel_memory.h"
@@ -44,21 +45,17 @@ static uint64_t hash_layout(const struct cddpi_trainer *trainer)
                             trainer->data.train.data.count,
                             trainer->params.count,
                             cddpi_tensors_bytes(trainer->buffers.list, trainer->buffers.count)};
-    crypto_generichash_state state;
-    uint64_t hash = 0;
-    unsigned char digest[crypto_generichash_BYTES_MIN];
+    uint64_t hash = cddpi_hash_start;
 
-    crypto_generichash_init(&state, NULL, 0, sizeof digest);
-    crypto_generichash_update(&state, (const unsigned char *)run, sizeof run);
+    for (size_t i = 0; i < sizeof run / sizeof run[0]; i++) {
+        hash = cddpi_hash_add(hash, run[i]);
+    }
     for (size_t i = 0; i < trainer->params.count; i++) {
         const cddp_param *param = &trainer->params.list[i];
-        const uint64_t numbers[] = {cddpi_elements(param->dims, param->shape),
-                                    (param->flags & CDDP_PARAM_FROZEN) != 0};
 
-        crypto_generichash_update(&state, (const unsigned char *)numbers, sizeof numbers);
+        hash = cddpi_hash_add(hash, cddpi_elements(param->dims, param->shape));
+        hash = cddpi_hash_add(hash, (param->flags & CDDP_PARAM_FROZEN) != 0);
     }
-    crypto_generichash_final(&state, digest, sizeof digest);
-    memcpy(&hash, digest, sizeof hash);
     return hash;
 }
 
@@ -73,7 +70,7 @@ bool cddpi_keep_is_possible(const struct cddpi_trainer *trainer)
 static void open_files(struct cddpi_trainer *trainer)
 {
     struct cddpi_keep *keep = &trainer->keep;
-    int files[CDDPI_KEPT_FILES];
+    int files[CDDPI_MACHINE_RANKS];
     int count = cddpi_kept_files(files);
     int local = (int)cddpi_env_integer(CDDPI_ENV_LOCAL_RANK, 0, INT32_MAX, 0);
     int ranks = cddpi_keep_local_ranks();
@@ -97,18 +94,18 @@ static uint64_t number_run(const struct cddpi_trainer *trainer)
     char here[PATH_MAX] = "";
     const char *name = dir[0] != '/' && getcwd(here, sizeof here) != NULL ? strrchr(here, '/')
                                                                           : NULL;
-    crypto_generichash_state state;
-    unsigned char digest[crypto_generichash_BYTES_MIN];
-    uint64_t run;
+    uint64_t run = cddpi_hash_start;
 
-    name = name != NULL ? name : "";
-    crypto_generichash_init(&state, NULL, 0, sizeof digest);
-    crypto_generichash_update(&state, (const unsigned char *)name, strlen(name) + 1);
-    crypto_generichash_update(&state, (const unsigned char *)dir, strlen(dir) + 1);
-    crypto_generichash_update(&state, (const unsigned char *)trainer->data.digests,
-                              sizeof trainer->data.digests);
-    crypto_generichash_final(&state, digest, sizeof digest);
-    memcpy(&run, digest, sizeof run);
+    for (; name != NULL && *name != '\0'; name++) {
+        run = cddpi_hash_add(run, (unsigned char)*name);
+    }
+    run = cddpi_hash_add(run, '/');
+    for (; *dir != '\0'; dir++) {
+        run = cddpi_hash_add(run, (unsigned char)*dir);
+    }
+    for (int i = 0; i < CDDPI_DATA_DIGESTS; i++) {
+        run = cddpi_hash_add(run, trainer->data.digests[i]);
+    }
     return run != 0 ? run : 1;
 }
 

@@ -50,7 +50,7 @@ int cddpi_kept_files(int *out)
     const char *text = cddpi_env(CDDPI_ENV_KEEP_FDS);
     int count = 0;
 
-    while (text != NULL && *text != '\0' && count < CDDPI_KEPT_FILES) {
+    while (text != NULL && *text != '\0' && count < CDDPI_MACHINE_RANKS) {
         size_t length = strcspn(text, ",");
         char word[16] = "";
         int64_t fd;

@@ -7,6 +7,8 @@
 #ifndef CDDPI_TRAIN_KEPT_MEMORY_H
 #define CDDPI_TRAIN_KEPT_MEMORY_H
 
+#include "base/machine.h"
+
 #include <cddp/status.h>
 
 #include <stdbool.h>
@@ -16,8 +18,7 @@
 enum {
     CDDPI_KEPT_OWN = 0,   /* the first slot of this rank's state ... */
     CDDPI_KEPT_OTHER = 2, /* ... and of the other rank's */
-    CDDPI_KEPT_SLOTS = 4,
-    CDDPI_KEPT_FILES = 1024 /* ranks of one machine */
+    CDDPI_KEPT_SLOTS = 4
 };
 
 /* What a slot holds: one rank's part of the state of a run at the end of a step. */
@@ -43,7 +44,7 @@ struct cddpi_kept_memory {
 
 /** The files that the launcher holds for the ranks of this machine, in the order of their local
  *  ranks; there may be more than ranks now. Programs that this process starts do not get them.
- *  @param out  Room for CDDPI_KEPT_FILES.
+ *  @param out  Room for CDDPI_MACHINE_RANKS.
  *  @return Their number; 0: the launcher holds none. */
 int cddpi_kept_files(int *out);
 
