@@ -135,6 +135,30 @@ static void a_run_with_another_seed_does_not_go_on_from_memory(void **state)
     launcher_end(&job);
 }
 
+/* There is no checkpoint, which would say what data it is of. */
+static void nor_does_one_with_other_data(void **state)
+{
+    struct launched job = {0};
+    size_t bytes;
+    char *images = get_file(in_work("test-images"), &bytes);
+    const char *other;
+
+    (void)state;
+    images[bytes - 1] ^= 64;
+    support_write_file(in_work("other-images"), images, bytes);
+    free(images);
+    other = argument("data.train_images=\"%s\"", in_work("other-images"));
+    JOB_START(&job, RESTARTED, "--", changing_program(argument("'%s'", other)),
+              RECOVERY_RUN("augmented"), "train.recovery=memory", run_dir_argument("data"));
+    recovery_await_steps(&job, "data");
+    kill_last_of_two("data");
+    launcher_await_text(in_work("data"), "metrics.jsonl", "\"generation\":1");
+    recovery_await_steps(&job, "data");
+    RECOVERY_COMPARE(&job, "data", RECOVERY_RUN("augmented"), other);
+    assert_no_err(&job, "from memory");
+    launcher_end(&job);
+}
+
 /* A bit flips after step 7, and the run fails by itself; restarted, it goes on from the checkpoint
  * of step @p saved, and ends as one in which no bit flips. */
 static void fail_once(const char *name, const char *ranks, const char *flip, int saved,
@@ -274,6 +298,7 @@ int main(void)
         cmocka_unit_test(without_a_checkpoint_it_begins_anew),
         cmocka_unit_test(a_newer_checkpoint_wins),
         cmocka_unit_test(a_run_with_another_seed_does_not_go_on_from_memory),
+        cmocka_unit_test(nor_does_one_with_other_data),
         cmocka_unit_test(a_loss_that_is_no_number_goes_back_to_the_checkpoint),
         cmocka_unit_test(so_does_a_rank_whose_state_differs),
         cmocka_unit_test(a_run_that_always_fails_by_itself_is_given_up),
