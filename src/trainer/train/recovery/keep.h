@@ -16,7 +16,7 @@
 #ifndef CDDPI_TRAIN_KEEP_H
 #define CDDPI_TRAIN_KEEP_H
 
-#include "train/recovery/kept_memory.h"
+#include "recovery/kept_memory.h"
 
 #include <cddp/ddp.h>
 

@@ -9,7 +9,7 @@
 #include "group/join/group_agree.h"
 #include "parallel/parallel_memory.h"
 #include "train/device/host_copy.h"
-#include "train/recovery/keep_choose.h"
+#include "recovery/keep_choose.h"
 #include "train/recovery/keep_impl.h"
 
 #include <libdeflate.h>

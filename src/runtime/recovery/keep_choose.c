@@ -1,5 +1,5 @@
 /* keep_choose.c - owns the choice of the state from which a job goes on. */
-#include "train/recovery/keep_choose.h"
+#include "recovery/keep_choose.h"
 
 static bool is_of(const struct cddpi_kept_stamp *stamp, const struct cddpi_kept_stamp *state)
 {

@@ -4,8 +4,8 @@
  * Its own state and that of a rank on another machine have two slots each, which take turns: so one
  * of them is whole at any moment, although a process may be killed while it writes. What is read
  * back is checked, since any process of the job may have written there. */
-#ifndef CDDPI_TRAIN_KEPT_MEMORY_H
-#define CDDPI_TRAIN_KEPT_MEMORY_H
+#ifndef CDDPI_RECOVERY_KEPT_MEMORY_H
+#define CDDPI_RECOVERY_KEPT_MEMORY_H
 
 #include "base/machine.h"
 

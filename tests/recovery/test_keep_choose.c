@@ -1,7 +1,7 @@
 /* test_keep_choose.c - from which state a job goes on: the greatest step of which every part is
  * there. */
 #include "support/test.h"
-#include "train/recovery/keep_choose.h"
+#include "recovery/keep_choose.h"
 
 #include <stdbool.h>
 

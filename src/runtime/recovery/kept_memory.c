@@ -1,5 +1,5 @@
 /* kept_memory.c - owns the layout of a rank's kept memory: a header page, then the slots' data. */
-#include "train/recovery/kept_memory.h"
+#include "recovery/kept_memory.h"
 
 #include "base/env.h"
 #include "base/error.h"

@@ -1,9 +1,9 @@
 /* keep_choose.h - decides from which of the states that ranks have kept a job goes on. A pure
  * function, so that all ranks decide the same from what they exchange. */
-#ifndef CDDPI_TRAIN_KEEP_CHOOSE_H
-#define CDDPI_TRAIN_KEEP_CHOOSE_H
+#ifndef CDDPI_RECOVERY_KEEP_CHOOSE_H
+#define CDDPI_RECOVERY_KEEP_CHOOSE_H
 
-#include "train/recovery/kept_memory.h"
+#include "recovery/kept_memory.h"
 
 enum { CDDPI_KEEP_STAMPS = 32 }; /* of a rank: those of all memory that it can read */
 

@@ -9,7 +9,7 @@
  * newest copy before the last step that any rank has completed, unless parts were lost with
  * launchers. */
 #include "support/test.h"
-#include "train/recovery/keep_choose.h"
+#include "recovery/keep_choose.h"
 
 #include <sys/mman.h>
 

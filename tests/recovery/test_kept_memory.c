@@ -1,7 +1,7 @@
 /* test_kept_memory.c - memory that outlives a rank: what a process leaves there at any moment, the
  * next one finds whole or not at all. */
 #include "support/test.h"
-#include "train/recovery/kept_memory.h"
+#include "recovery/kept_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
