@@ -1,7 +1,7 @@
 /* test_keep_choose.c - from which state a job goes on: the greatest step of which every part is
  * there. */
-#include "support/test.h"
 #include "recovery/keep_choose.h"
+#include "support/test.h"
 
 #include <stdbool.h>
 
@@ -12,8 +12,6 @@ static struct cddpi_keep_offer offers[RANKS];
 static struct cddpi_kept_stamp stamp_of(uint64_t step, uint32_t part, uint32_t parts)
 {
     return (struct cddpi_kept_stamp){.step = step,
-                                     .epoch = step / 10,
-                                     .position = step % 10,
                                      .run = RUN,
                                      .writer = WRITER,
                                      .layout = LAYOUT,
@@ -98,16 +96,14 @@ static void a_part_that_is_nowhere_makes_no_state(void **state)
 static void a_part_of_another_kind_is_not_of_the_state(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 6; kind++) {
+    for (int kind = 0; kind < 4; kind++) {
         struct cddpi_kept_stamp *stamp = &offers[1].stamps[1];
 
         offer(3, 7, 8);
         stamp->writer += kind == 0;
         stamp->layout += kind == 1;
         stamp->parts += kind == 2;
-        stamp->epoch += kind == 3;
-        stamp->position += kind == 4;
-        stamp->run += kind == 5;
+        stamp->run += kind == 3;
         assert_chosen(3, 7);
     }
 }
@@ -232,8 +228,7 @@ static void a_state_of_more_parts_than_there_is_room_for_is_not_chosen(void **st
 static bool are_one_state(const struct cddpi_kept_stamp *a, const struct cddpi_kept_stamp *b)
 {
     return a->step == b->step && a->run == b->run && a->writer == b->writer &&
-           a->parts == b->parts && a->layout == b->layout && a->epoch == b->epoch &&
-           a->position == b->position;
+           a->parts == b->parts && a->layout == b->layout;
 }
 
 static int find(const struct cddpi_kept_stamp *all, int count, const struct cddpi_kept_stamp *state,
@@ -312,7 +307,7 @@ static void draw_offers(int ranks)
             stamp.writer = writer;
             stamp.layout = layout;
             stamp.run = run;
-            stamp.position += draw(20) == 0;
+            stamp.layout += draw(20) == 0;
             for (int copies = draw(12) == 0 ? 0 : 1 + (int)draw(2); copies > 0; copies--) {
                 offers[draw((unsigned)ranks)].stamps[draw(CDDPI_KEEP_STAMPS)] = stamp;
             }

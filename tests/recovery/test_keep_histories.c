@@ -8,8 +8,8 @@
  * Whatever the history: what is chosen is one state of one step. And it is not older than the
  * newest copy before the last step that any rank has completed, unless parts were lost with
  * launchers. */
-#include "support/test.h"
 #include "recovery/keep_choose.h"
+#include "support/test.h"
 
 #include <sys/mman.h>
 

@@ -1,7 +1,7 @@
 /* test_kept_files.c - CDDP_KEEP_FDS: the memory that a launcher holds for its ranks is found, and
  * no file that the variable names by mistake. */
-#include "support/test.h"
 #include "recovery/kept_memory.h"
+#include "support/test.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -5,8 +5,7 @@ static bool is_of(const struct cddpi_kept_stamp *stamp, const struct cddpi_kept_
 {
     return stamp->step == state->step && stamp->run == state->run &&
            stamp->writer == state->writer && stamp->layout == state->layout &&
-           stamp->parts == state->parts && stamp->epoch == state->epoch &&
-           stamp->position == state->position;
+           stamp->parts == state->parts;
 }
 
 /* Find part @p part of @p state. */

@@ -18,7 +18,7 @@ enum {
     ALIGNMENT = 65536 /* of slots: the largest pages that a kernel has */
 };
 
-static const char magic[8] = "cddpkep1";
+static const char magic[8] = "cddpkep2";
 
 struct kept_slot {
     _Atomic uint64_t step; /* the stamp's; written last, so that a stamp with a step is whole */

@@ -23,13 +23,12 @@ enum {
 
 /* What a slot holds: one rank's part of the state of a run at the end of a step. */
 struct cddpi_kept_stamp {
-    uint64_t step;            /* 0: nothing */
-    uint64_t epoch, position; /* with it, the cursor */
-    uint64_t run;             /* which run it is of: programs of one job may train several */
-    uint64_t writer;          /* of all parts that were written by the same processes; random */
-    uint64_t layout;          /* of what the state consists; another run has another */
-    uint64_t bytes;           /* of this part */
-    uint32_t part, parts;     /* all parts together are the state */
+    uint64_t step;        /* 0: nothing */
+    uint64_t run;         /* which run it is of: programs of one job may train several */
+    uint64_t writer;      /* of all parts that were written by the same processes; random */
+    uint64_t layout;      /* of what the state consists; another run has another */
+    uint64_t bytes;       /* of this part */
+    uint32_t part, parts; /* all parts together are the state */
 };
 
 struct cddpi_kept_header;

@@ -106,7 +106,7 @@ static cddp_status save_if_missing(struct cddpi_trainer *trainer)
     uint64_t due = every > 0 ? trainer->cursor.step / every * every : 0;
     uint8_t is_missing;
 
-    if (trainer->keep.restored.step == 0 || due == 0 || is_finished(trainer)) {
+    if (trainer->kept.keep.restored.step == 0 || due == 0 || is_finished(trainer)) {
         return CDDP_OK;
     }
     is_missing = trainer->rank == 0 &&
@@ -127,7 +127,7 @@ static cddp_status after_step(struct cddpi_trainer *trainer, const struct cddpi_
         CDDPI_TRY(cddpi_replicas_check(trainer, saves));
     }
     if (step->keeps && !(is_finished(trainer) && trainer->config->train.check_replicas > 0)) {
-        CDDPI_TRY(cddpi_keep_step(trainer));
+        CDDPI_TRY(cddpi_kept_state_step(trainer));
     }
     if (saves && !is_finished(trainer)) { /* else finish_run() does it, too */
         CDDPI_TRY(save_on_the_way(trainer));

@@ -13,7 +13,7 @@
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
 #include "train/engines/engine.h"
-#include "train/recovery/keep.h"
+#include "train/kept_state.h"
 #include "train/run_dir.h"
 
 #include <stdlib.h>
@@ -269,9 +269,9 @@ static cddp_status go_on(struct cddpi_trainer *trainer, const struct found *foun
     } message = {.is_loaded = 0};
     bool is_restored = false;
 
-    CDDPI_TRY(cddpi_keep_open(trainer));
-    if (cddpi_generation() > 0 && cddpi_keep_is_possible(trainer)) {
-        CDDPI_TRY(cddpi_keep_restore(trainer, found->at.step, &is_restored));
+    CDDPI_TRY(cddpi_kept_state_open(trainer));
+    if (cddpi_generation() > 0 && cddpi_kept_state_is_possible(trainer)) {
+        CDDPI_TRY(cddpi_kept_state_restore(trainer, found->at.step, &is_restored));
     }
     if (trainer->rank == 0) {
         CDDPI_TRY(take_up(trainer, found, is_restored));
@@ -279,7 +279,7 @@ static cddp_status go_on(struct cddpi_trainer *trainer, const struct found *foun
         message.is_loaded = found->path != NULL && !is_restored;
     }
     CDDPI_TRY(cddp_broadcast(trainer->group, &message, sizeof message, CDDP_U8, 0, NULL));
-    CDDPI_TRY(cddpi_keep_begin(trainer));
+    CDDPI_TRY(cddpi_kept_state_begin(trainer));
     if (message.is_loaded == 0) {
         return CDDP_OK;
     }

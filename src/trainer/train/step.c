@@ -75,7 +75,7 @@ static cddp_status begin_agreement(struct cddpi_trainer *trainer)
                  (double)(cddpi_now_ns() - folder->saved_ns) * 1e-9 >= pause))) {
         request = CDDPI_REQUEST_SAVE;
     }
-    trainer->step.agreement.own.keeps = cddpi_keep_is_due(trainer);
+    trainer->step.agreement.own.keeps = cddpi_kept_state_is_due(trainer);
     return cddpi_agreement_begin(&trainer->step.agreement, trainer->group, request,
                                  cddpi_step_graphs_are_stale(trainer->step.graphs));
 }

@@ -385,7 +385,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
         return;
     }
     cddpi_save_behind_fini(trainer);
-    cddpi_keep_close(&trainer->keep);
+    cddpi_kept_state_close(&trainer->kept);
     cddpi_arrivals_close(trainer->records.arrivals);
     cddpi_sample_log_close(trainer->records.sample_log);
     cddpi_metrics_close(trainer->records.metrics);

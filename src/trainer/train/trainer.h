@@ -20,7 +20,7 @@
 #include "train/cursor.h"
 #include "train/device/prefetcher.h"
 #include "train/evaluate.h"
-#include "train/recovery/keep.h"
+#include "train/kept_state.h"
 #include "train/run_dir.h"
 #include "train/save_behind.h"
 
@@ -148,7 +148,7 @@ struct cddpi_trainer {
     struct cddpi_evaluation evaluation; /* the last one */
     struct cddpi_run_folder folder;     /* and the state of its checkpoints */
     struct cddpi_save_behind behind;    /* the checkpoint that is being written */
-    struct cddpi_keep keep;             /* what outlives this process */
+    struct cddpi_kept_state kept;       /* what outlives this process */
     struct cddpi_trainer_records records;
 };
 

@@ -1,6 +1,6 @@
 /* keep_forget.c - owns what of a kept state is not to be used again. */
 #include "base/error.h"
-#include "train/recovery/keep_impl.h"
+#include "recovery/keep_impl.h"
 
 void cddpi_keep_forget(struct cddpi_keep *keep)
 {
@@ -10,25 +10,23 @@ void cddpi_keep_forget(struct cddpi_keep *keep)
     }
 }
 
-cddp_status cddpi_keep_begin(struct cddpi_trainer *trainer)
+cddp_status cddpi_keep_begin(struct cddpi_keep *keep)
 {
-    struct cddpi_keep *keep = &trainer->keep;
-
     cddpi_keep_forget(keep);
     if (!keep->was_refused) {
         return CDDP_OK;
     }
     /* no rank goes on from what others still have of it */
-    CDDPI_TRY(cddp_barrier(trainer->group, NULL));
+    CDDPI_TRY(cddp_barrier(keep->group, NULL));
     for (int i = 0; i < keep->count; i++) {
         cddpi_kept_forget_refusal(&keep->files[i], keep->run);
     }
     return CDDP_OK;
 }
 
-void cddpi_keep_refuse(const struct cddpi_trainer *trainer)
+void cddpi_keep_refuse(const struct cddpi_keep *keep)
 {
-    for (int i = 0; i < trainer->keep.count; i++) {
-        cddpi_kept_refuse(&trainer->keep.files[i], trainer->keep.run);
+    for (int i = 0; i < keep->count; i++) {
+        cddpi_kept_refuse(&keep->files[i], keep->run);
     }
 }
