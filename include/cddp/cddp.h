@@ -11,6 +11,7 @@
 #include <cddp/group.h>
 #include <cddp/loader.h>
 #include <cddp/process.h>
+#include <cddp/recovery.h>
 #include <cddp/sampler.h>
 #include <cddp/spawn.h>
 #include <cddp/status.h>

@@ -27,7 +27,8 @@
     X(CDDPI_HANDLE_LOADER, "loader")                                                               \
     X(CDDPI_HANDLE_DEVICES, "list of devices")                                                     \
     X(CDDPI_HANDLE_SAVING, "snapshot that is written")                                             \
-    X(CDDPI_HANDLE_MODEL, "model")
+    X(CDDPI_HANDLE_MODEL, "model")                                                                 \
+    X(CDDPI_HANDLE_RECOVERY, "recovery")
 enum cddpi_handle_kind { CDDPI_HANDLE_MAP(CDDPI_CHOICE_ID) CDDPI_HANDLE_KINDS };
 
 /* The first member of each handle. */
