@@ -4,7 +4,7 @@
 cd "$1" || exit 1
 bad=0
 layers= # one line per folder, for check_symbols.py
-ours=' base store device group ddp loader checkpoint nn optim data parallel report train infer programs kernels samplers launcher tests src include '
+ours=' base store device group ddp loader checkpoint recovery nn optim data parallel report train infer programs kernels samplers launcher tests src include '
 
 # The folder that a public header belongs to.
 owner_of() {
@@ -74,14 +74,15 @@ check src/runtime/group base store kernels device
 check src/runtime/ddp base store kernels samplers device group
 check src/runtime/loader base samplers device group
 check src/runtime/checkpoint base store kernels device group ddp
+check src/runtime/recovery base samplers device group ddp
 check src/trainer/nn base kernels device group ddp checkpoint
 check src/trainer/optim base device group ddp checkpoint kernels
 check src/trainer/data base kernels samplers device group loader
 check src/trainer/parallel base store kernels device group ddp checkpoint nn optim data
 check src/trainer/report base store device group ddp
-check src/trainer/train base store kernels samplers device group ddp checkpoint nn optim data parallel report
-check src/trainer/infer base store kernels samplers device group ddp checkpoint nn optim data parallel report train
-check src/trainer/programs base store kernels samplers device group ddp checkpoint nn optim data parallel report train infer
+check src/trainer/train base store kernels samplers device group ddp checkpoint recovery nn optim data parallel report
+check src/trainer/infer base store kernels samplers device group ddp checkpoint recovery nn optim data parallel report train
+check src/trainer/programs base store kernels samplers device group ddp checkpoint recovery nn optim data parallel report train infer
 check launcher base store device group
 # From group/, cddp-run uses only the code that reads launchers' variables, as ranks do.
 for file in launcher/*.[ch] launcher/*/*.[ch]; do
@@ -126,13 +127,13 @@ for file in include/cddp/*.h include/cddp/*.hpp include/cddp/cpp/*.hpp; do
     for include in $(includes "$file"); do
         case $name:$include in
         cddp.h:cddp/* | *:std*.h | *:cddp/status.h | *:cddp/types.h | *:cddp/process.h) ;;
-        group.h:cddp/store.h | model.h:cddp/checkpoint.h | ddp.h:cddp/group.h) ;;
+        group.h:cddp/store.h | model.h:cddp/checkpoint.h | ddp.h:cddp/group.h | recovery.h:cddp/ddp.h) ;;
         exchange.h:cddp/group.h | loader.h:cddp/group.h | loader.h:cddp/sampler.h) ;;
         # C++ headers include C headers, the C++ parts listed before them, and the standard library.
         cddp.hpp:cddp/* | base.hpp:cddp/group.h | *.hpp:cddp/cpp/base.hpp | *.hpp:"cddp/${name%pp}") ;;
         checkpoint.hpp:cddp/cpp/ddp.hpp | checkpoint.hpp:cddp/cpp/store.hpp | ddp.hpp:cddp/cpp/group.hpp) ;;
         exchange.hpp:cddp/cpp/group.hpp | exchange.hpp:cddp/cpp/store.hpp | loader.hpp:cddp/cpp/group.hpp) ;;
-        process.hpp:cddp/exchange.h) ;;
+        process.hpp:cddp/exchange.h | recovery.hpp:cddp/cpp/ddp.hpp) ;;
         *.hpp:*.*) refuse "$file" "$include" "not below it" ;;
         *.hpp:*) ;; # <vector> ...
         mpi.h:cddp/group.h | mpi.h:mpi.h | mpi.h:limits.*) ;;

@@ -151,6 +151,47 @@ static cddp_status use_data_parallel_options(const void *from)
     return cddp_data_parallel(devices, from, compute, NULL);
 }
 
+static cddp_status use_recovery_options(const void *from)
+{
+    cddp_recovery *made = NULL;
+    cddp_status status = cddp_recovery_create(group, from, &made);
+
+    cddp_recovery_destroy(made);
+    return status;
+}
+
+static cddp_status use_recovery_array(const void *from)
+{
+    cddp_recovery *recovery = NULL;
+    cddp_status status = cddp_recovery_create(group, NULL, &recovery);
+
+    status = status == CDDP_OK ? cddp_recovery_add(recovery, from) : status;
+    cddp_recovery_destroy(recovery);
+    return status;
+}
+
+static cddp_status use_recovery_callbacks(const void *from)
+{
+    cddp_recovery *recovery = NULL;
+    cddp_status status = cddp_recovery_create(group, NULL, &recovery);
+
+    status = status == CDDP_OK ? cddp_recovery_add_callbacks(recovery, from) : status;
+    cddp_recovery_destroy(recovery);
+    return status;
+}
+
+static cddp_status save_nothing(void *state, void *to)
+{
+    (void)state, (void)to;
+    return CDDP_OK;
+}
+
+static cddp_status load_part_of_nothing(void *state, const void *from, int part, int parts)
+{
+    (void)state, (void)from, (void)part, (void)parts;
+    return CDDP_OK;
+}
+
 static const cddp_allocator allocator = {sizeof allocator, NULL, take, retake, drop};
 static const cddp_group_options group_options = CDDP_GROUP_OPTIONS_INIT;
 static const cddp_bootstrap bootstrap = {sizeof bootstrap, NULL, 0, 1, never_share, never_gather};
@@ -165,6 +206,12 @@ static const cddp_snapshot snapshot = {CDDP_SIZED(cddp_snapshot), .state_json = 
 static const cddp_snapshot_options snapshot_options = CDDP_SNAPSHOT_OPTIONS_INIT;
 static const cddp_data_parallel_options data_parallel_options = {
     CDDP_SIZED(cddp_data_parallel_options), .in = values, .rows = 4, .in_row_bytes = 4};
+static const cddp_recovery_options recovery_options = CDDP_RECOVERY_OPTIONS_INIT;
+static const cddp_recovery_array recovery_array = {CDDP_SIZED(cddp_recovery_array), .name = "a",
+                                                   .data = values, .bytes = 4};
+static const cddp_recovery_callbacks recovery_callbacks = {
+    CDDP_SIZED(cddp_recovery_callbacks), .name = "a", .bytes = 1, .save = save_nothing,
+    .load = load_part_of_nothing};
 
 static const cddp_model_options model_options = CDDP_MODEL_OPTIONS_INIT;
 static const cddp_generate_options generate_options = CDDP_GENERATE_OPTIONS_INIT;
@@ -195,6 +242,9 @@ static const struct input {
     IN(cddp_snapshot_options, snapshot_options, flags),
     IN(cddp_model_options, model_options, struct_size),
     IN(cddp_generate_options, generate_options, struct_size),
+    IN(cddp_recovery_options, recovery_options, flags),
+    IN(cddp_recovery_array, recovery_array, first),
+    IN(cddp_recovery_callbacks, recovery_callbacks, state),
 };
 enum { INPUTS = sizeof inputs / sizeof *inputs };
 
@@ -224,6 +274,16 @@ static cddp_status fill_group_info(void *out)
     return cddp_group_get_info(group, out);
 }
 
+static cddp_status fill_recovery_info(void *out)
+{
+    cddp_recovery *recovery = NULL;
+    cddp_status status = cddp_recovery_create(group, NULL, &recovery);
+
+    status = status == CDDP_OK ? cddp_recovery_get_info(recovery, out) : status;
+    cddp_recovery_destroy(recovery);
+    return status;
+}
+
 static cddp_status fill_failure(void *out)
 {
     return cddp_last_failure(out);
@@ -240,6 +300,7 @@ static const struct output {
     {"cddp_batch", sizeof(cddp_batch), fill_batch},
     {"cddp_failure", sizeof(cddp_failure), fill_failure},
     {"cddp_group_info", sizeof(cddp_group_info), fill_group_info},
+    {"cddp_recovery_info", sizeof(cddp_recovery_info), fill_recovery_info},
     {"cddp_model_value", sizeof(cddp_model_value), fill_model_value},
     {"cddp_model_info", sizeof(cddp_model_info), fill_model_info},
 };
@@ -348,7 +409,8 @@ static void a_reserved_field_must_be_zero(void **state)
         size_t offset;
     } rows[] = {{1, offsetof(cddp_group_options, reserved) + 1},
                 {3, offsetof(cddp_store_options, reserved)},
-                {9, offsetof(cddp_data_parallel_options, reserved) + 3}};
+                {9, offsetof(cddp_data_parallel_options, reserved) + 3},
+                {13, offsetof(cddp_recovery_options, reserved)}};
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
