@@ -8,6 +8,7 @@
 #include "recovery/keep_choose.h"
 #include "recovery/keep_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,16 +95,14 @@ static struct kept_before find_kept(const struct restore *restore)
 static void say_why_not(const struct restore *restore, const struct kept_before *kept)
 {
     const struct cddpi_keep_owner *owner = restore->keep->owner;
+    char text[160];
 
     if (restore->keep->rank == 0 && kept->newest > restore->offers[0].checkpoint) {
-        owner->tell(owner->self,
-                    kept->is_refused
-                        ? "going back to the newest checkpoint: the run failed by itself, so its "
-                          "last state is not used"
-                    : kept->is_other
-                        ? "going back to the newest checkpoint: the run was configured anew, so "
-                          "its last state does not fit"
-                        : "going back to the newest checkpoint: a part of the last state was lost");
+        snprintf(text, sizeof text, "going back to the newest checkpoint: %s",
+                 kept->is_refused ? "the run failed by itself, so its last state is not used"
+                 : kept->is_other ? "the run was configured anew, so its last state does not fit"
+                                  : "a part of the last state was lost");
+        owner->tell(owner->self, text);
     }
 }
 

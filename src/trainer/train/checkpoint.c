@@ -102,7 +102,7 @@ static cddp_status write_snapshot(struct cddpi_trainer *trainer, const cddp_snap
     status = cddpi_checkpoint_check(snapshot);
     if (status != CDDP_OK) {
         if (last) { /* training does not go on, and the next process would fail like this one */
-            cddpi_kept_state_refuse(trainer);
+            cddpi_keep_refuse(&trainer->kept.keep);
         }
         return status;
     }

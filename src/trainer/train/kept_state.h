@@ -35,9 +35,6 @@ bool cddpi_kept_state_is_due(const struct cddpi_trainer *trainer);
  *  @return An error of the group. */
 CDDP_CHECKED cddp_status cddpi_kept_state_step(struct cddpi_trainer *trainer);
 
-/** The run fails, and its state may be the cause. See cddpi_keep_refuse(). */
-void cddpi_kept_state_refuse(const struct cddpi_trainer *trainer);
-
 /** Restore the newest state that is kept, with trainer->cursor, if it is not older than a
  * checkpoint at step @p checkpoint. Collective.
  *  @param out_found  Whether it was restored; the same on all ranks.

@@ -34,7 +34,7 @@ cddp_status cddpi_trainer_check_loss(const struct cddpi_trainer *trainer, uint64
     if (isfinite(loss_sum)) {
         return CDDP_OK;
     }
-    cddpi_kept_state_refuse(trainer);
+    cddpi_keep_refuse(&trainer->kept.keep);
     return cddpi_fail_rank(
         CDDP_ERR_STATE, trainer->rank,
         "the loss of step %llu is %g: the learning rate may be too high%s",

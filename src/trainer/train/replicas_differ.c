@@ -183,7 +183,7 @@ cddp_status cddpi_replicas_differ(struct cddpi_trainer *trainer,
     if (trainer->rank % verdict->parts == verdict->culprit % verdict->parts) {
         CDDPI_TRY(find_difference(trainer, state, verdict, &difference));
     }
-    cddpi_kept_state_refuse(trainer);
+    cddpi_keep_refuse(&trainer->kept.keep);
     (void)gethostname(host, sizeof host - 1);
     CDDPI_TRY(cddpi_all_gather_bytes(trainer->group, host, sizeof host, &hosts));
     status = cddp_broadcast(trainer->group, &difference, sizeof difference, CDDP_U8,
