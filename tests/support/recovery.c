@@ -111,9 +111,10 @@ unsigned long long recovery_lose(struct launched *job, const char *run_dir,
     return step;
 }
 
-void recovery_compare(struct launched *job, const char *run_dir, const char *const *arguments)
+void recovery_compare_by(struct launched *job, const char *run_dir, int ranks,
+                         const char *const *arguments)
 {
-    const char *words[32] = {"--nproc", "1"};
+    const char *words[32] = {"--nproc", argument("%d", ranks)};
     struct launched whole = {0};
     const char *whole_dir = argument("whole-%s", run_dir);
     int count = 2;
@@ -136,4 +137,9 @@ void recovery_compare(struct launched *job, const char *run_dir, const char *con
     }
     assert_same_end_files(run_dir, whole_dir);
     launcher_end(&whole);
+}
+
+void recovery_compare(struct launched *job, const char *run_dir, const char *const *arguments)
+{
+    recovery_compare_by(job, run_dir, 1, arguments);
 }

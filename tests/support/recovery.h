@@ -32,6 +32,9 @@ unsigned long long recovery_lose(struct launched *job, const char *run_dir,
 /* End @p job, and compare what it leaves with a run that nobody disturbs: on one rank, with the
  * same @p arguments. */
 void recovery_compare(struct launched *job, const char *run_dir, const char *const *arguments);
+/* The same, with a run on @p ranks ranks. */
+void recovery_compare_by(struct launched *job, const char *run_dir, int ranks,
+                         const char *const *arguments);
 #define RECOVERY_COMPARE(job, run_dir, ...)                                                        \
     recovery_compare((job), (run_dir), (const char *const[]){__VA_ARGS__, NULL})
 

@@ -2,9 +2,14 @@
  * end as a job that nobody disturbed, byte for byte. */
 #include "support/recovery.h"
 
+#define STAGES "parallel.pipeline=2"
+#define BY_RANK "train.micro_batch=0" /* bits depend on the ranks */
+#define TWO_DEVICES "train.devices=[\"cpu:0\",\"cpu\"]"
+
 enum { KINDS = 5, KILLS = 3, MOMENT_MS = 60 };
 
-/* Kinds of runs; conf: of same_bits_models. */
+/* Kinds of runs; conf: of same_bits_models. The run that nobody disturbs is one rank,
+ * without STAGES; but the same ranks with BY_RANK. */
 static const struct {
     const char *name, *conf;
     int ranks;
@@ -29,6 +34,16 @@ static const struct {
       "train.clip_norm=0.5"}},
     {"five", "norms", 5, {"ddp.shard_optimizer=true"}},
     {"five-plain", "norms", 5, {"ddp.shard_optimizer=false"}},
+    {"two-networks", "dcgan", 2, {"ddp.shard_optimizer=true", "train.log_steps=5"}},
+    {"two-networks-plain", "dcgan", 3, {"ddp.shard_optimizer=false"}},
+    {"stages", "mlp", 2, {STAGES, "train.log_steps=7"}},
+    {"stages-tied", "gpt2", 4, {STAGES, "ddp.shard_optimizer=true"}},
+    {"stages-tied-by-rank", "gpt2", 4, {STAGES, BY_RANK, "ddp.shard_optimizer=true"}},
+    {"stages-tied-by-rank-plain", "gpt2", 4, {STAGES, BY_RANK, "ddp.shard_optimizer=false"}},
+    {"by-rank", "gpt2", 3, {BY_RANK}},
+    {"stages-norms", "norms", 4, {STAGES, "ddp.shard_optimizer=false"}},
+    {"placed", "mlp", 2, {"parallel.type=model_parallel", TWO_DEVICES}},
+    {"copied", "mlp", 2, {"parallel.type=data_parallel", TWO_DEVICES}},
 };
 
 /* By hand, $TEST_DRAWS draws other moments and ranks. */
@@ -90,6 +105,16 @@ static void kill_twice(const char *run_dir)
     (void)recovery_kill(run_dir, (int)draw((unsigned)ranks));
 }
 
+static bool has(size_t way, const char *argument)
+{
+    for (int i = 0; i < 4 && ways[way].extra[i] != NULL; i++) {
+        if (strcmp(ways[way].extra[i], argument) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void kill_again_and_again(size_t way)
 {
     static void (*const kinds[KINDS])(const char *run_dir) = {kill_any, kill_first, kill_all,
@@ -100,25 +125,34 @@ static void kill_again_and_again(size_t way)
     struct launched job = {0};
     int first = 4;
     int count = first;
+    int whole;
+    bool has_stages = has(way, STAGES);
+    bool is_cut = !has(way, BY_RANK);
 
     ranks = ways[way].ranks;
     while (words[count] != NULL) {
         count++;
     }
     for (int i = 0; i < 4 && ways[way].extra[i] != NULL; i++) {
-        words[count++] = ways[way].extra[i];
+        if (strcmp(ways[way].extra[i], STAGES) != 0) {
+            words[count++] = ways[way].extra[i];
+        }
     }
     words[count++] = "train.recovery=memory";
+    whole = count;
+    if (has_stages) {
+        words[count++] = STAGES;
+    }
     words[count] = run_dir_argument(name);
     launcher_start(&job, words);
-    words[count] = NULL;
+    words[is_cut ? whole : count] = NULL;
     for (int i = 0; i < KILLS; i++) {
         recovery_await_steps(&job, name);
         support_sleep_ms((long)draw(MOMENT_MS));
         (void)recovery_lose(&job, name, kinds[(way + (size_t)i) % KINDS]);
     }
     recovery_await_steps(&job, name);
-    recovery_compare(&job, name, words + first);
+    recovery_compare_by(&job, name, is_cut ? 1 : ranks, words + first);
     assert_no_err(&job, "going back");
     assert_no_err(&job, "train.recovery");
     assert_no_err(&job, "checkpoints/step-");

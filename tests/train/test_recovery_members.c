@@ -105,6 +105,32 @@ static void ranks_that_leave_and_come_find_the_last_step_in_memory(void **state)
     launcher_end(&job);
 }
 
+/* A pipeline of two stages, which leaves and comes as a whole: its ranks may then have other
+ * layers. */
+static void whole_pipelines_leave_and_come(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    JOB_START(&job, "--elastic", "2:4", "--nproc", "4", RECOVERY_RUN("gpt2"),
+              "train.recovery=memory", "parallel.pipeline=2", run_dir_argument("pipelines"));
+    recovery_await_steps(&job, "pipelines");
+    signal_rank("pipelines", 3, SIGTERM);
+    (void)recovery_step(&job, 1);
+    recovery_await_steps(&job, "pipelines");
+    assert_int_equal(ranks_of("pipelines"), 2);
+    (void)recovery_lose(&job, "pipelines", kill_rank_0);
+    recovery_await_steps(&job, "pipelines");
+    ctl("pipelines", "add", "2");
+    (void)recovery_step(&job, 3);
+    recovery_await_steps(&job, "pipelines");
+    assert_int_equal(ranks_of("pipelines"), 4);
+    RECOVERY_COMPARE(&job, "pipelines", RECOVERY_RUN("gpt2"), "train.recovery=memory");
+    assert_no_err(&job, "/checkpoints/step-");
+    assert_no_err(&job, "going back");
+    launcher_end(&job);
+}
+
 /* Start node @p i of a job, as a machine of its own, with @p ranks ranks, a digit. */
 static void start_node(struct fleet *fleet, int i, const char *nnodes, char ranks,
                        const char *run_dir, const char *more)
@@ -240,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fewer_ranks_go_on_from_what_more_have_kept),
         cmocka_unit_test(ranks_that_leave_and_come_find_the_last_step_in_memory),
+        cmocka_unit_test(whole_pipelines_leave_and_come),
         cmocka_unit_test(a_machine_that_is_lost_costs_no_more_than_a_rank),
         cmocka_unit_test(what_is_lost_with_its_machine_costs_the_steps_since_the_checkpoint),
         cmocka_unit_test(a_machine_that_comes_soon_has_all_that_the_job_needs),

@@ -120,9 +120,9 @@ static void print_copy(const struct cddpi_config *config, const struct cddpi_mod
 /* Print what train.recovery takes of each rank's memory, if there is a launcher that starts ranks
  * again. */
 static void print_kept(const struct cddpi_config *config, const struct cddpi_model *model,
-                       int replicas, FILE *file)
+                       FILE *file)
 {
-    uint64_t bytes = 2 * checkpoint_bytes(config, model) / (uint64_t)replicas;
+    uint64_t bytes = 2 * checkpoint_bytes(config, model) / (uint64_t)cddpi_dry_run_ranks(config);
     char size[CDDPI_SIZE_TEXT], twice[CDDPI_SIZE_TEXT];
 
     if (config->train.recovery != CDDPI_RECOVERY_CHECKPOINT) {
@@ -154,9 +154,7 @@ static cddp_status print_all_of(const struct cddpi_config *config,
             cddpi_print_size(cddpi_micro_batch_sums_bytes(config, model, replicas, share), size));
     }
     print_copy(config, model, file);
-    if (engine->has_one_model) {
-        print_kept(config, model, replicas, file);
-    }
+    print_kept(config, model, file);
     CDDPI_TRY(print_recompute(model, share, file));
     if (engine->describe != NULL) {
         CDDPI_TRY(engine->describe(config, spec, replicas, share, file));

@@ -5,10 +5,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/shape.h"
+#include "group/join/group_agree.h"
 #include "parallel/parallel_memory.h"
 #include "train/checkpoint.h"
 #include "train/device/host_copy.h"
+#include "train/engines/engine.h"
 
 #include <string.h>
 
@@ -29,37 +30,64 @@ static size_t moments_of(const struct cddpi_trainer *trainer)
     return cddpi_optim_moments_of(&spec);
 }
 
-/* What a state must have in common with this run for this run to go on from it. */
-uint64_t cddpi_kept_layout(const struct cddpi_trainer *trainer)
+/* A name of the state's arrays: what it is of tensor @p tensor, and a number if there are several.
+ */
+static uint64_t name_array(const char *kind, const char *tensor, size_t number)
 {
-    const struct cddpi_config *config = trainer->config;
-    const uint64_t run[] = {(uint64_t)config->train.seed,
-                            (uint64_t)config->train.batch_size,
-                            (uint64_t)config->optimizer.type,
-                            (uint64_t)config->train.precision,
-                            (uint64_t)config->data.order,
-                            moments_of(trainer),
-                            trainer->data.train.data.count,
-                            trainer->params.count,
-                            cddpi_tensors_bytes(trainer->buffers.list, trainer->buffers.count)};
-    uint64_t hash = cddpi_hash_start;
-
-    for (size_t i = 0; i < sizeof run / sizeof run[0]; i++) {
-        hash = cddpi_hash_add(hash, run[i]);
-    }
-    for (size_t i = 0; i < trainer->params.count; i++) {
-        const cddp_param *param = &trainer->params.list[i];
-
-        hash = cddpi_hash_add(hash, cddpi_elements(param->dims, param->shape));
-        hash = cddpi_hash_add(hash, (param->flags & CDDP_PARAM_FROZEN) != 0);
-    }
-    return hash;
+    return cddpi_hash_add(cddpi_hash_add(cddpi_keep_name(kind), cddpi_keep_name(tensor)), number);
 }
 
-/* A name of the state's array @p kind of tensor @p index. */
-static uint64_t name_array(const char *kind, size_t index)
+/* Whether this rank, or a replica of it, keeps parameter @p index: of stages that share one, one
+ * does. */
+static bool owns(const struct cddpi_trainer *each, size_t index)
 {
-    return cddpi_hash_add(cddpi_keep_name(kind), index);
+    return each->engine->owns_param == NULL || each->engine->owns_param(each, index);
+}
+
+/* The tensors of this rank's models, whatever their order: ranks may have other parts of the model
+ * than those before them. */
+static uint64_t hash_tensors(const struct cddpi_trainer *trainer)
+{
+    uint64_t sum = 0;
+
+    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        for (size_t i = 0; i < each->params.count; i++) {
+            const cddp_param *param = &each->params.list[i];
+
+            sum += owns(each, i) ? name_array("param", param->name, cddpi_tensors_bytes(param, 1))
+                                 : 0;
+        }
+        for (size_t i = 0; i < each->buffers.count; i++) {
+            const cddp_param *buffer = &each->buffers.list[i];
+
+            sum += name_array("statistic", buffer->name, cddpi_tensors_bytes(buffer, 1));
+        }
+    }
+    return sum;
+}
+
+/* What a state must have in common with this run for this run to go on from it. Collective: each
+ * part of the model counts once. */
+cddp_status cddpi_kept_layout(const struct cddpi_trainer *trainer, uint64_t *out)
+{
+    const struct cddpi_config *config = trainer->config;
+    const uint64_t own = trainer->replicas.rank == 0 ? hash_tensors(trainer) : 0;
+    uint64_t run[] = {(uint64_t)config->train.seed,     (uint64_t)config->train.batch_size,
+                      (uint64_t)config->optimizer.type, (uint64_t)config->train.precision,
+                      (uint64_t)config->data.order,     moments_of(trainer),
+                      trainer->data.train.data.count,   0};
+    void *all = NULL;
+
+    CDDPI_TRY(cddpi_all_gather_bytes(trainer->group, &own, sizeof own, &all));
+    for (int rank = 0; rank < trainer->world_size; rank++) {
+        run[sizeof run / sizeof run[0] - 1] += ((const uint64_t *)all)[rank];
+    }
+    cddpi_free(all);
+    *out = cddpi_hash_start;
+    for (size_t i = 0; i < sizeof run / sizeof run[0]; i++) {
+        *out = cddpi_hash_add(*out, run[i]);
+    }
+    return CDDP_OK;
 }
 
 /* This rank's share of @p count elements of which others have the rest, as [begin, end). */
@@ -73,113 +101,165 @@ static void find_share(const struct cddpi_trainer *trainer, uint64_t count, uint
     *end = trainer->config->ddp.shard_optimizer ? count : count * (rank + 1) / ranks;
 }
 
+/* One of the run's models, while its state is listed. */
+struct listed {
+    struct cddpi_trainer *each;
+    const cddp_param *model; /* its parameters and statistics in host memory */
+    size_t index;            /* among the models */
+    struct cddpi_keep_state *state;
+};
+
 /* Keep elements [first, first + count) of what the optimizer updates in @p part. */
-static cddp_status keep_part(struct cddpi_trainer *trainer, const struct cddpi_optim_part *part,
+static cddp_status keep_part(const struct listed *listed, const struct cddpi_optim_part *part,
                              uint64_t first, uint64_t count)
 {
-    struct cddpi_kept_state *kept = &trainer->kept;
-    struct cddpi_keep_list *keeps = &kept->keep.state.keeps;
+    const cddp_param *param = &listed->model[part->param];
+    struct cddpi_keep_list *keeps = &listed->state->keeps;
     uint64_t at = (part->first + first) * sizeof(float);
     uint64_t bytes = count * sizeof(float);
 
-    CDDPI_TRY(cddpi_keep_add(keeps, name_array("param", part->param), at, bytes,
-                             (unsigned char *)kept->model[part->param].data + at));
-    for (size_t m = 0; m < moments_of(trainer); m++) {
-        CDDPI_TRY(cddpi_keep_add(keeps,
-                                 name_array("moment", part->param + m * trainer->params.count), at,
-                                 bytes, part->moments[m] + first));
+    CDDPI_TRY(cddpi_keep_add(keeps, name_array("param", param->name, 0), at, bytes,
+                             (unsigned char *)param->data + at));
+    for (size_t m = 0; m < moments_of(listed->each); m++) {
+        CDDPI_TRY(cddpi_keep_add(keeps, name_array("moment", param->name, m), at, bytes,
+                                 part->moments[m] + first));
     }
     return CDDP_OK;
 }
 
 /* List what this rank keeps: of a sharded optimizer its parts, else its share of all of them. */
-static cddp_status list_kept(struct cddpi_trainer *trainer)
+static cddp_status list_kept(const struct listed *listed)
 {
-    size_t count = cddpi_optim_part_count(trainer->step.optim);
+    const struct cddpi_optim *optim = listed->each->step.optim;
+    size_t count = cddpi_optim_part_count(optim);
     uint64_t all = 0;
     uint64_t at = 0;
     uint64_t begin, end;
 
     for (size_t i = 0; i < count; i++) {
-        all += cddpi_optim_part(trainer->step.optim, i).count;
+        const struct cddpi_optim_part part = cddpi_optim_part(optim, i);
+
+        all += owns(listed->each, part.param) ? part.count : 0;
     }
-    find_share(trainer, all, &begin, &end);
+    find_share(listed->each, all, &begin, &end);
     for (size_t i = 0; i < count; i++) {
-        const struct cddpi_optim_part part = cddpi_optim_part(trainer->step.optim, i);
+        const struct cddpi_optim_part part = cddpi_optim_part(optim, i);
         uint64_t from = begin > at ? begin - at : 0;
         uint64_t to = end < at + part.count ? (end > at ? end - at : 0) : part.count;
 
+        if (!owns(listed->each, part.param)) {
+            continue;
+        }
         at += part.count;
         if (from < to) {
-            CDDPI_TRY(keep_part(trainer, &part, from, to - from));
+            CDDPI_TRY(keep_part(listed, &part, from, to - from));
         }
     }
     return CDDP_OK;
 }
 
 /* List what this rank needs: all parameters, and those moments that it has. */
-static cddp_status list_taken(struct cddpi_trainer *trainer)
+static cddp_status list_taken(const struct listed *listed)
 {
-    struct cddpi_kept_state *kept = &trainer->kept;
-    struct cddpi_keep_list *takes = &kept->keep.state.takes;
-    size_t count = cddpi_optim_part_count(trainer->step.optim);
+    const struct cddpi_trainer *each = listed->each;
+    struct cddpi_keep_list *takes = &listed->state->takes;
 
-    for (size_t i = 0; i < trainer->params.count; i++) {
-        const cddp_param *param = &kept->model[i];
+    for (size_t i = 0; i < each->params.count; i++) {
+        const cddp_param *param = &listed->model[i];
 
-        if ((param->flags & CDDP_PARAM_FROZEN) == 0) {
-            CDDPI_TRY(cddpi_keep_add(takes, name_array("param", i), 0,
-                                     cddpi_tensors_bytes(param, 1), param->data));
-        }
+        CDDPI_TRY(cddpi_keep_add(takes, name_array("param", param->name, 0), 0,
+                                 cddpi_tensors_bytes(param, 1), param->data));
     }
-    for (size_t i = 0; i < count; i++) {
-        const struct cddpi_optim_part part = cddpi_optim_part(trainer->step.optim, i);
+    for (size_t i = 0; i < cddpi_optim_part_count(each->step.optim); i++) {
+        const struct cddpi_optim_part part = cddpi_optim_part(each->step.optim, i);
+        const char *name = listed->model[part.param].name;
 
-        for (size_t m = 0; m < moments_of(trainer); m++) {
-            CDDPI_TRY(cddpi_keep_add(
-                takes, name_array("moment", part.param + m * trainer->params.count),
-                part.first * sizeof(float), part.count * sizeof(float), part.moments[m]));
+        for (size_t m = 0; m < moments_of(each); m++) {
+            CDDPI_TRY(cddpi_keep_add(takes, name_array("moment", name, m),
+                                     part.first * sizeof(float), part.count * sizeof(float),
+                                     part.moments[m]));
         }
     }
     return CDDP_OK;
 }
 
-/* List tensors that all ranks have whole: rank 0's are kept. */
-static cddp_status list_whole(struct cddpi_trainer *trainer, const char *kind,
-                              const cddp_param *tensors, size_t count)
+/* List an array that ranks have whole; @p keeps: this one's is kept. */
+static cddp_status list_whole(struct cddpi_keep_state *state, uint64_t name, void *data,
+                              size_t bytes, bool keeps)
 {
-    struct cddpi_keep_state *state = &trainer->kept.keep.state;
+    CDDPI_TRY(cddpi_keep_add(&state->takes, name, 0, bytes, data));
+    return keeps ? cddpi_keep_add(&state->keeps, name, 0, bytes, data) : CDDP_OK;
+}
 
+static cddp_status list_tensors(const struct listed *listed, const char *kind,
+                                const cddp_param *tensors, size_t count)
+{
     for (size_t i = 0; i < count; i++) {
-        uint64_t bytes = cddpi_tensors_bytes(&tensors[i], 1);
-
-        CDDPI_TRY(cddpi_keep_add(&state->takes, name_array(kind, i), 0, bytes, tensors[i].data));
-        if (trainer->rank == 0) {
-            CDDPI_TRY(
-                cddpi_keep_add(&state->keeps, name_array(kind, i), 0, bytes, tensors[i].data));
-        }
+        CDDPI_TRY(list_whole(listed->state, name_array(kind, tensors[i].name, listed->index),
+                             tensors[i].data, cddpi_tensors_bytes(&tensors[i], 1),
+                             listed->each->rank == 0));
     }
     return CDDP_OK;
 }
 
-static cddp_status list_all_whole(struct cddpi_trainer *trainer)
+/* How often each parameter was updated, in the order of those that the optimizer has. */
+static cddp_status list_steps(const struct listed *listed, const cddp_param *steps)
+{
+    const struct cddpi_trainer *each = listed->each;
+    int64_t *next = steps->data;
+
+    for (size_t i = 0; i < each->params.count; i++) {
+        const cddp_param *param = &each->params.list[i];
+
+        if ((param->flags & CDDP_PARAM_FROZEN) != 0) {
+            continue;
+        }
+        CDDPI_TRY(list_whole(listed->state, name_array("steps", param->name, 0), next, sizeof *next,
+                             each->replicas.rank == 0 && owns(each, i)));
+        next++;
+    }
+    return CDDP_OK;
+}
+
+static cddp_status list_counters(const struct listed *listed)
 {
     size_t count;
-    size_t scales = 0;
-    const cddp_param *counters = cddpi_optim_tensors(trainer->step.optim, &count);
-    const cddp_param *scale = cddpi_loss_scale_tensors(&trainer->step.loss_scale, &scales);
-    const cddp_param cursor = {.data = &trainer->cursor,
-                               .type = CDDP_U8,
-                               .dims = 1,
-                               .shape = {(int64_t)sizeof trainer->cursor}};
+    const cddp_param *counters = cddpi_optim_tensors(listed->each->step.optim, &count);
 
-    CDDPI_TRY(list_whole(trainer, "cursor", &cursor, 1));
-    CDDPI_TRY(list_whole(trainer, "counter", counters, cddpi_optim_counters(trainer->step.optim)));
-    if (cddpi_checkpoint_has_scale(trainer)) {
-        CDDPI_TRY(list_whole(trainer, "scale", scale, scales));
+    CDDPI_TRY(list_tensors(listed, "counter", counters, 1));
+    return cddpi_optim_counters(listed->each->step.optim) > 1 ? list_steps(listed, &counters[1])
+                                                              : CDDP_OK;
+}
+
+static cddp_status list_statistics(const struct listed *listed)
+{
+    const struct cddpi_trainer *each = listed->each;
+
+    for (size_t i = 0; i < each->buffers.count; i++) {
+        const cddp_param *buffer = &listed->model[each->params.count + i];
+
+        CDDPI_TRY(list_whole(listed->state, name_array("statistic", buffer->name, 0), buffer->data,
+                             cddpi_tensors_bytes(buffer, 1), each->replicas.rank == 0));
     }
-    return list_whole(trainer, "statistic", trainer->kept.model + trainer->params.count,
-                      trainer->buffers.count);
+    return CDDP_OK;
+}
+
+static cddp_status list_scale(const struct listed *listed)
+{
+    size_t count = 0;
+    const cddp_param *scale = cddpi_loss_scale_tensors(&listed->each->step.loss_scale, &count);
+
+    return cddpi_checkpoint_has_scale(listed->each) ? list_tensors(listed, "scale", scale, count)
+                                                    : CDDP_OK;
+}
+
+static cddp_status list_model(const struct listed *listed)
+{
+    CDDPI_TRY(list_kept(listed));
+    CDDPI_TRY(list_taken(listed));
+    CDDPI_TRY(list_counters(listed));
+    CDDPI_TRY(list_scale(listed));
+    return list_statistics(listed);
 }
 
 static cddp_status save_sums(void *owner, void *to)
@@ -225,17 +305,28 @@ cddp_status cddpi_kept_list(void *self)
 {
     struct cddpi_trainer *trainer = self;
     struct cddpi_kept_state *kept = &trainer->kept;
-    const struct cddpi_keep_calls sums = {
+    struct cddpi_keep_state *state = &kept->keep.state;
+    struct listed listed = {.state = state};
+    struct cddpi_keep_calls calls = {
         .bytes = sizeof(struct kept_sums), .save = save_sums, .load = load_sums, .owner = trainer};
 
-    cddpi_keep_clear(&kept->keep.state);
+    cddpi_keep_clear(state);
     cddpi_free(kept->model);
     CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
     kept->model = cddpi_trainer_model_tensors(trainer);
     CDDPI_TRY_MEMORY(kept->model != NULL, "no memory for a list of tensors");
-    CDDPI_TRY(list_kept(trainer));
-    CDDPI_TRY(list_taken(trainer));
-    CDDPI_TRY(list_all_whole(trainer));
-    cddpi_keep_add_calls(&kept->keep.state, &sums);
+    listed.model = kept->model;
+    for (listed.each = trainer; listed.each != NULL; listed.each = listed.each->next) {
+        CDDPI_TRY(list_model(&listed));
+        listed.model += listed.each->params.count + listed.each->buffers.count;
+        listed.index++;
+    }
+    CDDPI_TRY(list_whole(state, cddpi_keep_name("cursor"), &trainer->cursor, sizeof trainer->cursor,
+                         trainer->rank == 0));
+    cddpi_keep_add_calls(state, &calls);
+    if (trainer->engine->keep_sums != NULL) {
+        trainer->engine->keep_sums(trainer, &calls);
+        cddpi_keep_add_calls(state, &calls);
+    }
     return CDDP_OK;
 }

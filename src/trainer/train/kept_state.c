@@ -10,7 +10,6 @@
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
-#include "train/engines/engine.h"
 #include "train/kept_list.h"
 #include "train/step.h"
 
@@ -48,10 +47,12 @@ static cddp_status fetch_state(void *self)
     if (!cddpi_device_is_async(trainer->device)) {
         return CDDP_OK;
     }
-    if (trainer->config->ddp.shard_optimizer) {
-        CDDPI_TRY(cddpi_ddp_params_whole(trainer->ddp));
+    for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        if (trainer->config->ddp.shard_optimizer) {
+            CDDPI_TRY(cddpi_ddp_params_whole(each->ddp));
+        }
+        CDDPI_TRY(cddpi_optim_fetch(each->step.optim));
     }
-    CDDPI_TRY(cddpi_optim_fetch(trainer->step.optim));
     CDDPI_TRY(cddpi_trainer_copy_to_host(trainer));
     /* what a failed reduction has made must not be kept (cddpi_trainer_assemble()) */
     return cddpi_group_verify(trainer->group);
@@ -61,7 +62,9 @@ static cddp_status send_state(void *self)
 {
     struct cddpi_trainer *trainer = self;
 
-    CDDPI_TRY(cddpi_optim_send(trainer->step.optim));
+    for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
+        CDDPI_TRY(cddpi_optim_send(each->step.optim));
+    }
     if (cddpi_checkpoint_has_scale(trainer)) {
         CDDPI_TRY(cddpi_device_step_send_scale(trainer->step.device));
     }
@@ -80,17 +83,16 @@ static void tell_user(void *self, const char *text)
     cddpi_progress_line(&trainer->records.progress, "%s", text);
 }
 
-/* Each rank must have the same model. */
 bool cddpi_kept_state_is_possible(const struct cddpi_trainer *trainer)
 {
-    return trainer->config->train.recovery != CDDPI_RECOVERY_CHECKPOINT &&
-           trainer->engine->has_one_model;
+    return trainer->config->train.recovery != CDDPI_RECOVERY_CHECKPOINT;
 }
 
 cddp_status cddpi_kept_state_open(struct cddpi_trainer *trainer)
 {
     struct cddpi_kept_state *kept = &trainer->kept;
     bool is_auto = trainer->config->train.recovery == CDDPI_RECOVERY_AUTO;
+    uint64_t layout;
 
     if (!cddpi_kept_state_is_possible(trainer)) {
         return CDDP_OK;
@@ -103,9 +105,9 @@ cddp_status cddpi_kept_state_open(struct cddpi_trainer *trainer)
                                             .send = send_state,
                                             .warn = warn_user,
                                             .tell = tell_user};
+    CDDPI_TRY(cddpi_kept_layout(trainer, &layout));
     CDDPI_TRY(cddpi_keep_open(&kept->keep, trainer->group, &kept->owner,
-                              trainer->rank == 0 ? number_run(trainer) : 0,
-                              cddpi_kept_layout(trainer)));
+                              trainer->rank == 0 ? number_run(trainer) : 0, layout));
     if (trainer->rank == 0 && !kept->keep.is_on && !is_auto) {
         cddpi_trainer_warn(trainer, "train.recovery = memory: no launcher holds memory for it; "
                                     "cddp-run does with --max-restarts, --elastic or --nnodes "

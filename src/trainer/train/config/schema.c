@@ -289,7 +289,7 @@ const struct cddpi_key cddpi_config_keys[] = {
          "or a machine. *cddp-train --dry-run* prints how much memory that takes. *auto*: the "
          "same if twice that memory is free, but not at every step if that would take more "
          "than 2 % of the time: a loss then costs a few short steps. *checkpoint*: from the "
-         "newest checkpoint, as always in pipelines and with dcgan. Where "
+         "newest checkpoint. Where "
          "*train.check_replicas* compares the whole state, only states that were compared are "
          "kept."},
     {KEY(train.keep), CDDPI_KEY_INT, "3", 0, 1 << 20,

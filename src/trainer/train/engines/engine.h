@@ -124,6 +124,14 @@ struct cddpi_engine {
     cddp_status (*load)(struct cddpi_trainer *trainer, const char *path);
     /* Send what rank 0 has loaded to the ranks of the first replica. Optional. Collective. */
     cddp_status (*scatter)(struct cddpi_trainer *trainer);
+
+    /* --- kept states (kept_state.h) --- */
+
+    /* Of the ranks of a replica that have parameter @p index, this one's is kept. NULL: no other
+     * has it. */
+    bool (*owns_param)(const struct cddpi_trainer *trainer, size_t index);
+    /* The sums since the last report that only this engine has. Optional. */
+    void (*keep_sums)(struct cddpi_trainer *trainer, struct cddpi_keep_calls *out);
 };
 
 /** Call @p hook, an optional member of the trainer's engine. */

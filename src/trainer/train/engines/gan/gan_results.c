@@ -111,3 +111,52 @@ cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer, struct cddpi_re
     memset(gan->sums, 0, sizeof gan->sums);
     return CDDP_OK;
 }
+
+/* The sums, as a rank keeps them. */
+struct gan_kept {
+    int64_t count;
+    struct cddpi_exact_sum sums[CDDPI_GAN_MEANS];
+};
+
+static cddp_status save_sums(void *owner, void *to)
+{
+    const struct cddpi_gan *gan = owner;
+    struct gan_kept kept = {.count = gan->count};
+
+    memcpy(kept.sums, gan->sums, sizeof kept.sums);
+    memcpy(to, &kept, sizeof kept);
+    return CDDP_OK;
+}
+
+/* Rank 0 goes on with the sums of all ranks. */
+static cddp_status load_sums(void *owner, const void *from, int part, int parts)
+{
+    struct cddpi_gan *gan = owner;
+    struct gan_kept kept;
+
+    (void)part;
+    (void)parts;
+    memcpy(&kept, from, sizeof kept);
+    gan->count += kept.count;
+    for (int i = 0; i < CDDPI_GAN_MEANS; i++) {
+        cddpi_exact_merge(&gan->sums[i], &kept.sums[i]);
+    }
+    return CDDP_OK;
+}
+
+static cddp_status load_nothing(void *owner, const void *from, int part, int parts)
+{
+    (void)owner;
+    (void)from;
+    (void)part;
+    (void)parts;
+    return CDDP_OK;
+}
+
+void cddpi_gan_keep_sums(struct cddpi_trainer *trainer, struct cddpi_keep_calls *out)
+{
+    *out = (struct cddpi_keep_calls){.bytes = sizeof(struct gan_kept),
+                                     .save = save_sums,
+                                     .load = trainer->rank == 0 ? load_sums : load_nothing,
+                                     .owner = cddpi_gan_of(trainer)};
+}

@@ -340,4 +340,5 @@ const struct cddpi_engine cddpi_engine_gan = {
     .add_memory = cddpi_single_add_memory,
     .list_tensors = list_tensors,
     .load = cddpi_single_load,
+    .keep_sums = cddpi_gan_keep_sums,
 };

@@ -105,6 +105,7 @@ CDDP_CHECKED cddp_status cddpi_gan_evaluate(struct cddpi_trainer *trainer,
                                             struct cddpi_loss_result *out);
 CDDP_CHECKED cddp_status cddpi_gan_add_metrics(struct cddpi_trainer *trainer,
                                                struct cddpi_report_line *line);
+void cddpi_gan_keep_sums(struct cddpi_trainer *trainer, struct cddpi_keep_calls *out);
 
 /* Results of passes (gan_results.c). */
 

@@ -231,6 +231,11 @@ static cddp_status optimizer_made(struct cddpi_trainer *trainer)
     return cddpi_stages_exchange_lists(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
 }
 
+static bool owns_param(const struct cddpi_trainer *trainer, size_t index)
+{
+    return cddpi_stages_owner(trainer, index) == cddpi_stages_of(trainer)->stage;
+}
+
 static void destroy(struct cddpi_trainer *trainer)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
@@ -290,4 +295,5 @@ const struct cddpi_engine cddpi_engine_stages = {
     .end_save = cddpi_stages_end_save,
     .load = cddpi_stages_load,
     .scatter = cddpi_stages_scatter,
+    .owns_param = owns_param,
 };
