@@ -106,8 +106,28 @@ struct listed {
     struct cddpi_trainer *each;
     const cddp_param *model; /* its parameters and statistics in host memory */
     size_t index;            /* among the models */
-    struct cddpi_keep_state *state;
+    struct cddpi_kept_state *kept;
+    struct cddpi_keep_state *state; /* of kept */
 };
+
+/* On a device, what is kept of @p tensor is first copied to @p copy, its copy in host memory. */
+static cddp_status add_copy(const struct listed *listed, const cddp_param *tensor,
+                            const cddp_param *copy, uint64_t first, uint64_t bytes)
+{
+    struct cddpi_kept_state *kept = listed->kept;
+    struct cddpi_kept_copy *more;
+
+    if (!cddpi_device_is_async(listed->each->device)) {
+        return CDDP_OK;
+    }
+    more = cddpi_grow(kept->copies, &kept->copy_room, kept->copy_count + 1, sizeof *more);
+    CDDPI_TRY_MEMORY(more != NULL, "no memory for a list of %zu copies", kept->copy_count + 1);
+    kept->copies = more;
+    more[kept->copy_count++] = (struct cddpi_kept_copy){(const unsigned char *)tensor->data + first,
+                                                        (unsigned char *)copy->data + first,
+                                                        (size_t)bytes};
+    return CDDP_OK;
+}
 
 /* Keep elements [first, first + count) of what the optimizer updates in @p part. */
 static cddp_status keep_part(const struct listed *listed, const struct cddpi_optim_part *part,
@@ -118,6 +138,7 @@ static cddp_status keep_part(const struct listed *listed, const struct cddpi_opt
     uint64_t at = (part->first + first) * sizeof(float);
     uint64_t bytes = count * sizeof(float);
 
+    CDDPI_TRY(add_copy(listed, &listed->each->params.list[part->param], param, at, bytes));
     CDDPI_TRY(cddpi_keep_add(keeps, name_array("param", param->name, 0), at, bytes,
                              (unsigned char *)param->data + at));
     for (size_t m = 0; m < moments_of(listed->each); m++) {
@@ -238,8 +259,12 @@ static cddp_status list_statistics(const struct listed *listed)
     for (size_t i = 0; i < each->buffers.count; i++) {
         const cddp_param *buffer = &listed->model[each->params.count + i];
 
+        uint64_t bytes = cddpi_tensors_bytes(buffer, 1);
+        bool keeps = each->replicas.rank == 0;
+
         CDDPI_TRY(list_whole(listed->state, name_array("statistic", buffer->name, 0), buffer->data,
-                             cddpi_tensors_bytes(buffer, 1), each->replicas.rank == 0));
+                             bytes, keeps));
+        CDDPI_TRY(keeps ? add_copy(listed, &each->buffers.list[i], buffer, 0, bytes) : CDDP_OK);
     }
     return CDDP_OK;
 }
@@ -306,11 +331,12 @@ cddp_status cddpi_kept_list(void *self)
     struct cddpi_trainer *trainer = self;
     struct cddpi_kept_state *kept = &trainer->kept;
     struct cddpi_keep_state *state = &kept->keep.state;
-    struct listed listed = {.state = state};
+    struct listed listed = {.kept = kept, .state = state};
     struct cddpi_keep_calls calls = {
         .bytes = sizeof(struct kept_sums), .save = save_sums, .load = load_sums, .owner = trainer};
 
     cddpi_keep_clear(state);
+    kept->copy_count = 0;
     cddpi_free(kept->model);
     CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
     kept->model = cddpi_trainer_model_tensors(trainer);

@@ -5,8 +5,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "ddp/copies.h"
 #include "group/device/group_device.h"
+#include "group/group_info.h"
 #include "train/checkpoint.h"
 #include "train/device/device_step.h"
 #include "train/device/host_copy.h"
@@ -40,20 +40,27 @@ static uint64_t number_run(const struct cddpi_trainer *trainer)
     return run != 0 ? run : 1;
 }
 
+/* Of a sharded optimizer, this rank's parameters are complete without those of others. */
 static cddp_status fetch_state(void *self)
 {
     struct cddpi_trainer *trainer = self;
+    const struct cddpi_device_ops *ops = trainer->device->ops;
+    uint32_t timeout_ms = cddpi_group_timeout_ms(trainer->group);
 
     if (!cddpi_device_is_async(trainer->device)) {
         return CDDP_OK;
     }
     for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        if (trainer->config->ddp.shard_optimizer) {
-            CDDPI_TRY(cddpi_ddp_params_whole(each->ddp));
-        }
         CDDPI_TRY(cddpi_optim_fetch(each->step.optim));
     }
-    CDDPI_TRY(cddpi_trainer_copy_to_host(trainer));
+    CDDPI_TRY(ops->finish(trainer->device, timeout_ms)); /* with a deadline, unlike the copies */
+    for (size_t i = 0; i < trainer->kept.copy_count; i++) {
+        const struct cddpi_kept_copy *copy = &trainer->kept.copies[i];
+
+        CDDPI_TRY(
+            ops->copy(trainer->device, CDDPI_STREAM_COMPUTE, copy->to, copy->from, copy->bytes));
+    }
+    CDDPI_TRY(ops->finish(trainer->device, timeout_ms));
     /* what a failed reduction has made must not be kept (cddpi_trainer_assemble()) */
     return cddpi_group_verify(trainer->group);
 }
@@ -125,7 +132,9 @@ void cddpi_kept_state_close(struct cddpi_kept_state *state)
 {
     cddpi_keep_close(&state->keep);
     cddpi_free(state->model);
+    cddpi_free(state->copies);
     state->model = NULL;
+    state->copies = NULL;
 }
 
 /* Where replicas are compared, a state is made of parts of several, so before a comparison damage

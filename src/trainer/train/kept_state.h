@@ -9,11 +9,20 @@
 
 struct cddpi_trainer;
 
+/* Bytes on a device that this rank keeps, and where they come to in host memory. */
+struct cddpi_kept_copy {
+    const unsigned char *from;
+    unsigned char *to;
+    size_t bytes;
+};
+
 struct cddpi_kept_state {
     struct cddpi_keep keep;
     struct cddpi_keep_owner owner;
     cddp_param *model; /* parameters, then running statistics; on a device, their copies in host
                           memory. NULL: not listed */
+    struct cddpi_kept_copy *copies;
+    size_t copy_count, copy_room;
 };
 
 /** Whether train.recovery, the way to train and the device allow a run to keep its state; the same
