@@ -8,7 +8,7 @@
  *      for (step = 0;; step++):
  *          cddp_recovery_step(recovery, &step, &action)
  *          CDDP_RECOVERY_REPLACED: the state is that before `step`, which is done next
- *          CDDP_RECOVERY_STOP: leave the loop
+ *          CDDP_RECOVERY_STOP: save a checkpoint, and leave the loop
  *          (forward, backward, update)
  *
  *  The launcher holds the memory: cddp-run, with --max-restarts, --elastic or --nnodes MIN:MAX. It
@@ -123,7 +123,7 @@ CDDP_NO_TAIL(cddp_recovery_callbacks, state);
 typedef enum cddp_recovery_action {
     CDDP_RECOVERY_GO_ON = 0,    /**< do the step */
     CDDP_RECOVERY_REPLACED = 1, /**< the state was replaced: do the step that was returned */
-    CDDP_RECOVERY_STOP = 2,     /**< a rank was asked to stop: leave the loop */
+    CDDP_RECOVERY_STOP = 2,     /**< a rank was asked to stop: save, and leave the loop */
     CDDP_RECOVERY_MAX_ENUM_ = 0x7fffffff
 } cddp_recovery_action;
 
