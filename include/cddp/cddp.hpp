@@ -17,6 +17,7 @@
 #include <cddp/cpp/group.hpp>
 #include <cddp/cpp/loader.hpp>
 #include <cddp/cpp/process.hpp>
+#include <cddp/cpp/recovery.hpp>
 #include <cddp/cpp/sampler.hpp>
 #include <cddp/cpp/spawn.hpp>
 #include <cddp/cpp/store.hpp>

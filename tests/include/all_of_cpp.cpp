@@ -13,6 +13,7 @@
 static_assert(OF_THIS_VERSION(group) && OF_THIS_VERSION(error) && OF_THIS_VERSION(messages));
 static_assert(OF_THIS_VERSION(ddp) && OF_THIS_VERSION(store) && OF_THIS_VERSION(loader));
 static_assert(OF_THIS_VERSION(sampler) && OF_THIS_VERSION(safetensors));
+static_assert(OF_THIS_VERSION(recovery));
 static_assert(only_moves<cddp::group> && only_moves<cddp::ddp> && only_moves<cddp::store>);
 static_assert(only_moves<cddp::work> && only_moves<cddp::sampler> && only_moves<cddp::safetensors>);
 static_assert(only_moves<cddp::memory<float>>);
@@ -350,6 +351,7 @@ int main()
         bytes_and_messages(group);
         keys_of_the_group(group);
         batches(group);
+        states(group);
         stop(group);
         ends(std::move(group));
         cddp::set_log_sink(nullptr);

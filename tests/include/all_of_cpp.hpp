@@ -28,6 +28,8 @@ void first_of_all();
 void bytes_and_messages(cddp::group &group);
 void keys_of_the_group(cddp::group &group);
 void batches(cddp::group &group);
+/* Without a launcher that holds memory. */
+void states(cddp::group &group);
 /* The last: the process was asked to stop. */
 void stop(cddp::group &group);
 

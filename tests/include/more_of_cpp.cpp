@@ -10,7 +10,7 @@
 #include <numeric>
 #include <thread>
 
-static_assert(only_moves<cddp::loader>);
+static_assert(only_moves<cddp::loader> && only_moves<cddp::recovery>);
 
 static std::atomic<int> allocations;
 static std::atomic<int> lines;
@@ -248,6 +248,42 @@ void batches(cddp::group &group)
     CHECK(status_of([&] { cddp::loader(how, [](std::uint64_t, void *) {}); }) == CDDP_ERR_ARGUMENT);
 }
 
+void states(cddp::group &group)
+{
+    const auto size = static_cast<std::uint64_t>(group.world_size());
+    const auto rank = static_cast<std::uint64_t>(group.rank());
+    cddp_recovery_options how = cddp::recovery::options();
+    std::vector<double> numbers(3);
+    std::array<float, 2> part = {};
+    std::vector<int> none;
+    std::uint64_t step = 5;
+    const auto save = [](cddp::span<unsigned char>) {};
+    const auto load = [](cddp::span<const unsigned char>, int, int) {};
+    cddp::recovery state(group);
+
+    how.flags = 1;
+    CHECK(status_of([&] { cddp::recovery(group, how); }) == CDDP_ERR_UNAVAILABLE);
+    state.add("numbers", numbers).add_part("part", part, 2 * rank, 2 * size);
+    state.add("called", 8, save, load).add("step", step);
+    CHECK(status_of([&] { state.add("part", numbers); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { state.add("none", none); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { state.add_part("p", part, 0, 0); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { state.add_part("p", part, 1, 2); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { state.add_part("p", part, UINT64_MAX / 2, 2); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { state.add_part("p", part, 0, UINT64_MAX / 2); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { state.add("c", 8, nullptr, load); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { state.add("c", 8, save, nullptr); }) == CDDP_ERR_ARGUMENT);
+    CHECK(status_of([&] { state.add("c", 0, save, load); }) == CDDP_ERR_ARGUMENT);
+    CHECK(state.step(step) == CDDP_RECOVERY_GO_ON && step == 5);
+    CHECK(status_of([&] { state.add("late", numbers); }) == CDDP_ERR_STATE);
+    step++;
+    CHECK(state.step(step) == CDDP_RECOVERY_GO_ON);
+    CHECK(state.info().copies == 0 && state.info().restored_step == 0);
+    state.refuse();
+    step += rank;
+    CHECK(status_of([&] { (void)state.step(step); }) == (size > 1 ? CDDP_ERR_MISMATCH : CDDP_OK));
+}
+
 void stop(cddp::group &group)
 {
     cddp::stop_on_signals();
@@ -258,4 +294,7 @@ void stop(cddp::group &group)
     CHECK(cddp::stop_requested() == (group.rank() == group.world_size() - 1));
     CHECK(cddp::should_stop(group));
     CHECK(lines > 0);
+    std::uint64_t step = 0;
+    cddp::recovery begun(group);
+    CHECK(begun.add("step", step).step(step) == CDDP_RECOVERY_STOP);
 }

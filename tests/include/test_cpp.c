@@ -63,6 +63,10 @@ static void what_would_dangle_is_refused_by_the_compiler(void **state)
         }
         assert_int_equal(compile(6, standards[s], "deleted"), 0);
         assert_int_equal(compile(7, standards[s], "deleted"), 0);
+        assert_int_equal(compile(8, standards[s], "a temporary may end before"), 0);
+        assert_int_equal(compile(9, standards[s], "a temporary may end before"), 0);
+        assert_int_equal(compile(10, standards[s], "a state that is restored is written"), 0);
+        assert_int_equal(compile(11, standards[s], "a state is copied as bytes"), 0);
     }
 }
 
