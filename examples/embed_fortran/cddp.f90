@@ -210,7 +210,7 @@ contains
 
         if (status /= cddp_ok) then
             write (error_unit, '(a)') cddp_last_error()
-            error stop 1, quiet=.true.
+            stop 1, quiet=.true. ! for "error stop", gfortran first looks for a backtrace
         end if
     end subroutine
 
