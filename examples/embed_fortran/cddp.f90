@@ -1,6 +1,6 @@
 ! cddp.f90 - a part of cddp for Fortran 2018, by ISO_C_BINDING: group, gradients and error text, and
-! what cddp_collectives.f90 and cddp_data.f90 have. Compile the three, in the order of their
-! modules' use, with the program; link -lcddp.
+! what cddp_collectives.f90, cddp_data.f90 and cddp_recovery.f90 have. Compile the four, in the order
+! of their modules' use, with the program; link -lcddp.
 !
 ! Functions give cddp_ok or another status; cddp_must() ends the program with the error's text.
 ! Parameter indices, ranks and positions count from 0, as in C. Parameters and gradients are declared
@@ -10,6 +10,7 @@ module cddp
     use, intrinsic :: iso_fortran_env, only: error_unit, int64, real32, real64
     use cddp_collectives
     use cddp_data
+    use cddp_recovery
     implicit none
     private
 
@@ -29,6 +30,13 @@ module cddp
     public :: cddp_loader_options, cddp_loader_create, cddp_loader_destroy, cddp_loader_begin
     public :: cddp_batch, cddp_loader_next, cddp_loader_batch_count
     public :: cddp_order_sequential, cddp_order_random, cddp_order_torch
+    ! Of cddp_recovery.
+    public :: cddp_recovery_options, cddp_recovery_create, cddp_recovery_destroy
+    public :: cddp_recovery_add, cddp_recovery_add_bytes, cddp_recovery_add_ddp
+    public :: cddp_recovery_add_callbacks
+    public :: cddp_recovery_step, cddp_recovery_refuse, cddp_recovery_info, cddp_recovery_get_info
+    public :: cddp_recovery_go_on, cddp_recovery_replaced, cddp_recovery_stop
+    public :: cddp_stop_on_signals
 
     integer(c_int), parameter, public :: cddp_ok = 0
     integer, parameter :: name_bytes = 512
