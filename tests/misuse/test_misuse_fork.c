@@ -15,6 +15,7 @@ static struct {
     cddp_ddp *ddp;
     cddp_work *work;
     cddp_loader *loader;
+    cddp_recovery *recovery;
 } mine;
 
 static cddp_status make_sample(void *state, uint64_t index, void *out)
@@ -34,8 +35,24 @@ static cddp_status open_loader(void)
     return cddp_loader_create(&options, &mine.loader);
 }
 
+/* With some of a rank's parameters. */
+static cddp_status keep_state(void)
+{
+    cddp_status status = cddp_recovery_create(mine.group, NULL, &mine.recovery);
+
+    return status == CDDP_OK ? cddp_recovery_add_ddp(mine.recovery, mine.ddp) : status;
+}
+
+static cddp_status begin_step(uint64_t step)
+{
+    cddp_recovery_action action;
+
+    return cddp_recovery_step(mine.recovery, &step, &action);
+}
+
 static void destroy_all(void)
 {
+    cddp_recovery_destroy(mine.recovery);
     cddp_loader_destroy(mine.loader);
     cddp_work_destroy(mine.work);
     cddp_ddp_destroy(mine.ddp);
@@ -51,6 +68,23 @@ int __lsan_is_turned_off(void)
 }
 
 #define FORK_GIVES(call) CHECK(misuse_gives((call), CDDP_ERR_STATE, "a fork"))
+
+static int call_recovery(void)
+{
+    cddp_recovery_array array = CDDP_RECOVERY_ARRAY_INIT;
+    cddp_recovery_callbacks callbacks = CDDP_RECOVERY_CALLBACKS_INIT;
+    cddp_recovery_info info = CDDP_RECOVERY_INFO_INIT;
+    cddp_recovery *recovery;
+
+    FORK_GIVES(cddp_recovery_create(mine.group, NULL, &recovery));
+    FORK_GIVES(cddp_recovery_add(mine.recovery, &array));
+    FORK_GIVES(cddp_recovery_add_ddp(mine.recovery, mine.ddp));
+    FORK_GIVES(cddp_recovery_add_callbacks(mine.recovery, &callbacks));
+    FORK_GIVES(begin_step(1));
+    FORK_GIVES(cddp_recovery_refuse(mine.recovery));
+    FORK_GIVES(cddp_recovery_get_info(mine.recovery, &info));
+    return 0;
+}
 
 /* Every call that a child may make. */
 static int call_all(struct misuse_model *model)
@@ -105,6 +139,7 @@ static int call_all(struct misuse_model *model)
     FORK_GIVES(cddp_ddp_gather_state(mine.ddp, 0, data, CDDP_F32, data));
     FORK_GIVES(cddp_ddp_get_stats(mine.ddp, &stats));
     FORK_GIVES(cddp_ddp_get_bucket_stats(mine.ddp, 0, &times));
+    CHECK(call_recovery() == 0);
     cddp_group_abort(mine.group, "the child of a rank says so");
     CHECK(cddp_ddp_grad(mine.ddp, 0) == NULL);
     CHECK(cddp_group_rank(mine.group) >= 0); /* what it is may be asked */
@@ -145,6 +180,7 @@ static int fork_rank(int rank, int size, void *argument)
     CHECK(misuse_watch(&model, mine.group, NULL) == CDDP_OK);
     CHECK(open_loader() == CDDP_OK);
     mine.ddp = model.ddp;
+    CHECK(keep_state() == CDDP_OK && begin_step(0) == CDDP_OK);
     CHECK(misuse_step(&model) == 0);
     CHECK(cddp_barrier(mine.group, &mine.work) == CDDP_OK);
     if (rank == 0) {
@@ -164,6 +200,7 @@ static int fork_rank(int rank, int size, void *argument)
     CHECK(misuse_reduce(mine.group) == 0);
     CHECK(cddp_loader_begin(mine.loader, 0, 0) == CDDP_OK);
     CHECK(cddp_loader_next(mine.loader, &batch) == CDDP_OK && batch.count == 6);
+    CHECK(begin_step(1) == CDDP_OK);
     destroy_all();
     return 0;
 }

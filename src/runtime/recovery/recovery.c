@@ -10,10 +10,21 @@
 
 #include <cddp/exchange.h>
 
-cddp_status cddpi_recovery_begin_call(cddp_recovery *recovery, const char *call)
+cddp_status cddpi_recovery_ask(cddp_recovery *recovery, const char *call)
 {
     CDDPI_TRY(cddpi_handle_check((struct cddpi_handle *)recovery, CDDPI_HANDLE_RECOVERY, call));
     return cddpi_group_enter_kept(recovery->group, call);
+}
+
+cddp_status cddpi_recovery_begin_call(cddp_recovery *recovery, const char *call)
+{
+    CDDPI_TRY(cddpi_recovery_ask(recovery, call));
+    if (cddpi_handle_is_nested(&recovery->group->handle)) {
+        return cddpi_group_leave(
+            recovery->group,
+            cddpi_fail(CDDP_ERR_STATE, "%s: another call of this thread is not over", call));
+    }
+    return CDDP_OK;
 }
 
 static cddp_status list_nothing(void *self) /* the program has done it */
@@ -78,6 +89,15 @@ cddp_status cddp_recovery_create(cddp_group *group, const cddp_recovery_options 
     return CDDP_OK;
 }
 
+static void dismantle(cddp_recovery *recovery)
+{
+    cddpi_keep_close(&recovery->keep);
+    cddpi_keep_clear(&recovery->state);
+    cddpi_recovery_release_copies(recovery);
+    cddpi_free(recovery->names);
+    cddpi_handle_release(&recovery->handle, sizeof *recovery);
+}
+
 void cddp_recovery_destroy(cddp_recovery *recovery)
 {
     cddp_group *group;
@@ -86,12 +106,25 @@ void cddp_recovery_destroy(cddp_recovery *recovery)
         !cddpi_handle_enter_last(&recovery->handle, CDDPI_HANDLE_RECOVERY, "recovery_destroy")) {
         return;
     }
+    if (!cddpi_handle_is_own(
+            &recovery->handle)) { /* a forked child has only a copy of its memory */
+        cddpi_handle_end(&recovery->handle);
+        return;
+    }
     group = recovery->group;
-    cddpi_keep_close(&recovery->keep);
-    cddpi_keep_clear(&recovery->state);
-    cddpi_recovery_release_copies(recovery);
-    cddpi_free(recovery->names);
-    cddpi_handle_release(&recovery->handle, sizeof *recovery);
+    if (!cddpi_handle_enter_last(&group->handle, CDDPI_HANDLE_GROUP, "recovery_destroy")) {
+        (void)cddpi_handle_leave(&recovery->handle, CDDP_OK);
+        return;
+    }
+    if (cddpi_handle_is_nested(&group->handle)) { /* the call that runs it needs the handle */
+        cddpi_log(CDDPI_LOG_WARN, "recovery_destroy: another call of this thread is not over; "
+                                  "nothing was done");
+        (void)cddpi_group_leave(group, CDDP_OK);
+        (void)cddpi_handle_leave(&recovery->handle, CDDP_OK);
+        return;
+    }
+    dismantle(recovery);
+    (void)cddpi_group_leave(group, CDDP_OK);
     cddpi_group_unref(group);
 }
 
@@ -229,19 +262,18 @@ cddp_status cddp_recovery_step(cddp_recovery *recovery, uint64_t *step,
 
 cddp_status cddp_recovery_refuse(cddp_recovery *recovery)
 {
-    CDDPI_TRY(cddpi_handle_check((struct cddpi_handle *)recovery, CDDPI_HANDLE_RECOVERY,
-                                 "recovery_refuse"));
+    CDDPI_ENTER(&recovery->group->handle, cddpi_recovery_ask(recovery, "recovery_refuse"));
     cddpi_keep_refuse(&recovery->keep);
     return CDDP_OK;
 }
 
 cddp_status cddp_recovery_get_info(const cddp_recovery *recovery, cddp_recovery_info *out)
 {
+    cddp_recovery *entered = (cddp_recovery *)(uintptr_t)recovery; /* keeps other threads out */
     cddp_recovery_info info = CDDP_RECOVERY_INFO_INIT;
     const struct cddpi_keep *keep;
 
-    CDDPI_TRY(cddpi_handle_check((const struct cddpi_handle *)recovery, CDDPI_HANDLE_RECOVERY,
-                                 "recovery_get_info"));
+    CDDPI_ENTER(&entered->group->handle, cddpi_recovery_ask(entered, "recovery_get_info"));
     keep = &recovery->keep;
     info.copies = keep->copies;
     info.spent_ns = (uint64_t)keep->spent_ns;

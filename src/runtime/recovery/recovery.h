@@ -36,8 +36,11 @@ struct cddp_recovery {
 /* Begin the public call @p call in this function: see base/handle.h. */
 #define CDDPI_ENTER_RECOVERY(recovery, call)                                                       \
     CDDPI_ENTER(&(recovery)->group->handle, cddpi_recovery_begin_call(recovery, call))
-/** Begin the call. This enters the group, which admits one thread at a time. */
+/** Begin the call. This enters the group, which admits one thread at a time. Refuses functions of
+ *  the program that a call runs. */
 CDDP_CHECKED cddp_status cddpi_recovery_begin_call(cddp_recovery *recovery, const char *call);
+/** The same for a call that such functions may make, too. */
+CDDP_CHECKED cddp_status cddpi_recovery_ask(cddp_recovery *recovery, const char *call);
 
 /** Take a name, and what it stands for, into the layout: @p total bytes of @p kind.
  *  @return CDDP_OK; CDDP_ERR_STATE (a step was begun); CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY. */
