@@ -4,15 +4,19 @@ Usage: misuse_table.py INCLUDE_FOLDER OUT
 
 All of a function's arguments but one are right. The argument's type and name determine right and wrong values. An unknown type
 ends the build, so that no new function is left out."""
-import re, sys
+import glob, os, re, sys
 
 FOLDER, OUT = sys.argv[1:]
-HEADERS = ["group", "ddp", "exchange", "store", "checkpoint", "loader", "sampler", "parallel", "spawn", "process", "types", "status"]
+HEADERS = ["group", "ddp", "exchange", "store", "checkpoint", "loader", "sampler", "parallel", "recovery", "spawn", "process", "types", "status"]
+# cddp.h has no functions of its own; mpi.h and model.h need libraries that not each build has.
+MISSING = {os.path.basename(path)[:-2] for path in glob.glob(f"{FOLDER}/cddp/*.h")} - set(HEADERS) - {"cddp", "mpi", "model"}
+if MISSING:
+    sys.exit(f"misuse_table: HEADERS lacks {MISSING}")
 # Functions that take nothing that could be wrong.
 NOTHING = {"cddp_stop_request", "cddp_stop_requested", "cddp_log_set_level", "cddp_last_error", "cddp_version", "cddp_free", "cddp_log_set_sink"}
 # What returns a pointer or a number for every argument.
 ANY_RESULT = {"cddp_type_name", "cddp_op_name", "cddp_status_text", "cddp_status_name", "cddp_type_bytes", "cddp_share_of", "cddp_torch_shard_count"}
-HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices", "work", "saving"]
+HANDLES = ["group", "ddp", "store", "sampler", "safetensors", "loader", "devices", "work", "saving", "recovery"]
 # (function, argument): what is no misuse: NULL means the default, or everything goes.
 NULL_IS_FINE = {"work", "options", "metadata", "state", "reason", "stream", "buffers", "out_existed", "out_all",
                 "out_skipped", "allocator"}
@@ -37,6 +41,7 @@ RIGHT = {
     ("cddp_loader_create", "options"): "&s->loads", ("cddp_group_create_by", "options"): "&s->join",
     ("cddp_sampler_create", "count"): "4", ("cddp_torch_shard", "out"): "s->numbers",
     ("cddp_group_set_stream", "stream"): "NULL", ("cddp_spawn", "options"): "NULL",
+    ("cddp_recovery_step", "step"): "&s->number", ("cddp_recovery_add", "array"): "&s->array", "callbacks": "&s->callbacks", "out_action": "&s->action",
     "in": "s->data", "own": "s->data", "out": "s->data + 1024", "data": "s->data", "count": "8", "bytes": "8", "type": "CDDP_F32",
     "op": "CDDP_OP_SUM", "root": "s->rank", "weight": "1", "work": "NULL", "works": "NULL", "to": "1 - s->rank", "from": "1 - s->rank",
     "counts": "s->counts", "out_bytes": "&s->bytes", "out_stop": "&s->flag", "messages": "s->messages", "options": "NULL",
@@ -82,7 +87,7 @@ def right(function, kind, argument):
         if base == f"cddp_{handle}**" and argument == "out":
             return f"&s->made.{handle}"
     special = {"cddp_bucket*": "s->bucket", "void**": "&s->memory", "char***": "&s->list", "float***": "&s->replicas",
-               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_group_info*": "&s->info", "cddp_group_change*": "&s->change", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
+               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_group_info*": "&s->info", "cddp_group_change*": "&s->change", "cddp_recovery_info*": "&s->recovered", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
                "int*": "&s->small", "cddp_spawn_fn": "no_rank"}
     if (function, argument) in RIGHT:
         return RIGHT[function, argument]
@@ -117,8 +122,8 @@ def wrong(function, kind, argument, names):
             yield "overflowing", "s->too_many"
         if base == "cddp_message*":
             yield "misaligned inside", "s->odd_messages"
-        if argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap") or base == "cddp_bucket*" or base in ("cddp_batch*", "cddp_ddp_stats*", "cddp_failure*",
-                                                                                                   "cddp_bucket_stats*", "cddp_group_info*", "cddp_group_change*"):
+        if (argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap", "array", "callbacks") and base != "uint64_t*") or base == "cddp_bucket*" or base in ("cddp_batch*", "cddp_ddp_stats*", "cddp_failure*",
+                                                                                                   "cddp_bucket_stats*", "cddp_group_info*", "cddp_group_change*", "cddp_recovery_info*"):
             yield "of zeros", f"(void *)s->zeros"
         return
     if argument in ("count", "bytes", "param_count", "buffer_count", "model_count", "optimizer_count", "n", "rows", "row_bytes", "expected_bytes", "desired_bytes") and \

@@ -62,6 +62,23 @@ static int zeros_without_a_group(void)
     return 0;
 }
 
+static int zeros_of_recovery(cddp_group *group)
+{
+    cddp_recovery_options options = {0};
+    cddp_recovery_array array = {0};
+    cddp_recovery_callbacks callbacks = {0};
+    cddp_recovery_info info = {0};
+    cddp_recovery *recovery;
+
+    ZEROS_GIVE(cddp_recovery_create(group, &options, &recovery), "CDDP_RECOVERY_OPTIONS_INIT");
+    CHECK(cddp_recovery_create(group, NULL, &recovery) == CDDP_OK);
+    ZEROS_GIVE(cddp_recovery_add(recovery, &array), "CDDP_RECOVERY_ARRAY_INIT");
+    ZEROS_GIVE(cddp_recovery_add_callbacks(recovery, &callbacks), "CDDP_RECOVERY_CALLBACKS_INIT");
+    ZEROS_GIVE(cddp_recovery_get_info(recovery, &info), "CDDP_RECOVERY_INFO_INIT");
+    cddp_recovery_destroy(recovery);
+    return 0;
+}
+
 static int zeros_rank(int rank, int size, void *argument)
 {
     cddp_group_options group_options = {0};
@@ -82,6 +99,7 @@ static int zeros_rank(int rank, int size, void *argument)
     ZEROS_GIVE(cddp_store_open(&store_options, &store), "CDDP_STORE_OPTIONS_INIT");
     ZEROS_GIVE(cddp_snapshot_write("folder", &snapshot, NULL, NULL), "CDDP_SNAPSHOT_INIT");
     CHECK(misuse_join(argument, rank, size, &group) == CDDP_OK);
+    CHECK(zeros_of_recovery(group) == 0);
     ZEROS_GIVE(misuse_watch(&model, group, &ddp_options), "CDDP_DDP_OPTIONS_INIT");
     CHECK(misuse_watch(&model, group, NULL) == CDDP_OK);
     ZEROS_GIVE(cddp_ddp_begin(model.ddp, &step), "CDDP_STEP_INIT");

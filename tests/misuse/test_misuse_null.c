@@ -206,6 +206,26 @@ static void null_loaders_and_devices_are_errors(void **state)
     cddp_devices_destroy(NULL);
 }
 
+static void null_recoveries_are_errors(void **state)
+{
+    cddp_recovery_array array = CDDP_RECOVERY_ARRAY_INIT;
+    cddp_recovery_callbacks callbacks = CDDP_RECOVERY_CALLBACKS_INIT;
+    cddp_recovery_info info = CDDP_RECOVERY_INFO_INIT;
+    cddp_recovery_action action;
+    cddp_recovery *recovery;
+    uint64_t step = 0;
+
+    (void)state;
+    NULL_GIVES(cddp_recovery_create(NULL, NULL, &recovery));
+    NULL_GIVES(cddp_recovery_add(NULL, &array));
+    NULL_GIVES(cddp_recovery_add_ddp(NULL, NULL));
+    NULL_GIVES(cddp_recovery_add_callbacks(NULL, &callbacks));
+    NULL_GIVES(cddp_recovery_step(NULL, &step, &action));
+    NULL_GIVES(cddp_recovery_refuse(NULL));
+    NULL_GIVES(cddp_recovery_get_info(NULL, &info));
+    cddp_recovery_destroy(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +236,7 @@ int main(void)
         cmocka_unit_test(null_samplers_and_files_are_errors),
         cmocka_unit_test(null_snapshots_are_errors),
         cmocka_unit_test(null_loaders_and_devices_are_errors),
+        cmocka_unit_test(null_recoveries_are_errors),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,6 +19,7 @@ struct handles {
     cddp_loader *loader;
     cddp_devices *devices;
     cddp_saving *saving;
+    cddp_recovery *recovery;
     cddp_work *work;
 };
 
@@ -33,6 +34,7 @@ struct scene {
     cddp_loader *loader;
     cddp_devices *devices;
     cddp_saving *saving;
+    cddp_recovery *recovery;
     cddp_work *work;
     struct handles dead, made;
     cddp_bucket *bucket; /* NULL: outside a hook there is none */
@@ -57,6 +59,10 @@ struct scene {
     cddp_bucket_stats times;
     cddp_group_info info;
     cddp_group_change change;
+    cddp_recovery_array array;
+    cddp_recovery_callbacks callbacks;
+    cddp_recovery_action action;
+    cddp_recovery_info recovered;
     cddp_allocator allocator;
     const char *names[1];
     char path[4200], folder[4200];
@@ -137,6 +143,17 @@ static cddp_status no_all_gather(void *state, const void *own, size_t bytes, voi
     return no_broadcast(state, out, bytes);
 }
 
+static cddp_status no_save(void *state, void *to)
+{
+    return no_broadcast(state, to, 0);
+}
+
+static cddp_status no_load(void *state, const void *from, int part, int parts)
+{
+    (void)from, (void)part, (void)parts;
+    return no_broadcast(state, NULL, 0);
+}
+
 #include "misuse_table.inc"
 
 static cddp_status make(struct scene *s, struct handles *out, const cddp_ddp_options *options)
@@ -153,6 +170,7 @@ static cddp_status make(struct scene *s, struct handles *out, const cddp_ddp_opt
     status = status == CDDP_OK ? cddp_devices_create(s->names, 1, &out->devices) : status;
     status = status == CDDP_OK ? cddp_snapshot_write(s->folder, &s->snapshot, NULL, &out->saving)
                                : status;
+    status = status == CDDP_OK ? cddp_recovery_create(s->group, NULL, &out->recovery) : status;
     status = status == CDDP_OK ? cddp_barrier(s->group, &out->work) : status;
     return status == CDDP_OK ? cddp_work_wait(out->work) : status;
 }
@@ -167,6 +185,7 @@ static void destroy(struct handles *handles)
     cddp_loader_destroy(handles->loader);
     cddp_devices_destroy(handles->devices);
     cddp_saving_destroy(handles->saving);
+    cddp_recovery_destroy(handles->recovery);
     cddp_group_destroy(handles->group);
 }
 
@@ -204,6 +223,16 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
     s->times = (cddp_bucket_stats)CDDP_BUCKET_STATS_INIT;
     s->info = (cddp_group_info)CDDP_GROUP_INFO_INIT;
     s->change = (cddp_group_change)CDDP_GROUP_CHANGE_INIT;
+    s->array = (cddp_recovery_array)CDDP_RECOVERY_ARRAY_INIT;
+    s->array.name = "a";
+    s->array.data = s->data;
+    s->array.bytes = 8;
+    s->callbacks = (cddp_recovery_callbacks)CDDP_RECOVERY_CALLBACKS_INIT;
+    s->callbacks.name = "a";
+    s->callbacks.bytes = 8;
+    s->callbacks.save = no_save;
+    s->callbacks.load = no_load;
+    s->recovered = (cddp_recovery_info)CDDP_RECOVERY_INFO_INIT;
     s->names[0] = "cpu";
     s->chunks[0] = (cddp_chunk){s->data, 8};
     snprintf(s->path, sizeof s->path, "%s/tensors-%d", misuse->folder, rank);
@@ -246,6 +275,7 @@ static int build(struct scene *s, const struct misuse *misuse, int rank, int siz
     s->loader = living.loader;
     s->saving = living.saving;
     s->devices = living.devices;
+    s->recovery = living.recovery;
     s->work = living.work;
     CHECK(step_to_update(s) == CDDP_OK);
     return 0;
@@ -268,9 +298,9 @@ static int table_rank(int rank, int size, void *argument)
     }
     CHECK(cddp_ddp_params_start(scene.ddp) == CDDP_OK &&
           cddp_ddp_params_wait(scene.ddp) == CDDP_OK);
-    living = (struct handles){scene.group,   scene.ddp,         scene.store,
-                              scene.sampler, scene.safetensors, scene.loader,
-                              scene.devices, scene.saving,      scene.work};
+    living = (struct handles){scene.group,       scene.ddp,    scene.store,   scene.sampler,
+                              scene.safetensors, scene.loader, scene.devices, scene.saving,
+                              scene.recovery,    scene.work};
     destroy(&living);
     return wrongly_accepted;
 }
