@@ -17,6 +17,7 @@ MADE = {
     "cuda.h", "cuda_profiler_api.h",  # CUDA's
     "llm.c",  # a project
     "same_bits.c",  # what examples/embed/same_bits.patch makes of it
+    "elastic.c",  # and examples/embed_elastic/cddp.patch
     "trainer.cu",  # what examples/embed_cuda/cddp.patch makes of trainer_alone.cu
     "some_torchrun_script.py", "train.py",  # users' programs
 }

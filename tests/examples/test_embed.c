@@ -112,6 +112,34 @@ static void any_number_of_ranks_ends_with_the_same_weights(void **state)
     }
 }
 
+/* Where nothing is lost, they print what they printed before: also without a launcher, which holds
+ * no memory. */
+static void ranks_that_may_be_lost_print_the_same(void **state)
+{
+    struct trainer *trainer = *state;
+    struct place elastic = trainer->patched;
+    char program[4200];
+
+    snprintf(program, sizeof program, "%s/examples/embed_elastic_plain", getenv("CDDP_TEST_BUILD"));
+    need_programs(trainer->patched_program, program);
+    elastic.program = program;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        struct run before;
+        struct run run;
+
+        run_trainer(&trainer->patched, ranks, &before);
+        run_trainer(&elastic, ranks, &run);
+        assert_true(run.weights[0] == before.weights[0]);
+        assert_same_losses(&run, &before, 0);
+    }
+}
+
+static void the_patch_for_ranks_that_may_be_lost_is_short(void **state)
+{
+    (void)state;
+    assert_short_patch("embed_elastic", 20);
+}
+
 static void the_patch_is_short(void **state)
 {
     struct trainer *trainer = *state;
@@ -173,6 +201,9 @@ int main(void)
         CASES(gpt2),
         {"c: any_number_of_ranks_ends_with_the_same_weights",
          any_number_of_ranks_ends_with_the_same_weights, set_up, end, (void *)&c},
+        {"c: ranks_that_may_be_lost_print_the_same", ranks_that_may_be_lost_print_the_same, set_up,
+         end, (void *)&c},
+        cmocka_unit_test(the_patch_for_ranks_that_may_be_lost_is_short),
         {"gpt2: buckets_travel_while_backward_computes", buckets_travel_while_backward_computes,
          set_up, end, (void *)&gpt2}};
 
