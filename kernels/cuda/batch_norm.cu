@@ -250,9 +250,10 @@ struct batch_norm_arguments {
 };
 
 template <class T, int W>
-cudaError_t run_forward(cudaStream_t stream, const batch_norm_arguments &a)
+cudaError_t run_forward(cddpi_device *device, const batch_norm_arguments &a)
 {
-    grid grid = grid_of(a.shape->rows, a.shape->channels, W);
+    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    grid grid = grid_of(device, a.shape->rows, a.shape->channels, W);
     const T *x = static_cast<const T *>(a.x);
 
     if (a.parts != nullptr) {
@@ -267,9 +268,10 @@ cudaError_t run_forward(cudaStream_t stream, const batch_norm_arguments &a)
                                            a.shape->relu, static_cast<T *>(a.out), grid);
 }
 
-template <class T, int W> cudaError_t run_eval(cudaStream_t stream, const batch_norm_arguments &a)
+template <class T, int W> cudaError_t run_eval(cddpi_device *device, const batch_norm_arguments &a)
 {
-    grid grid = grid_of(a.shape->rows, a.shape->channels, W);
+    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    grid grid = grid_of(device, a.shape->rows, a.shape->channels, W);
 
     return CDDPI_LAUNCH((normalize<T, W, true>), blocks_of(grid), THREADS, 0, stream,
                         static_cast<const T *>(a.x), static_cast<const T *>(a.sum), a.by,
@@ -278,20 +280,16 @@ template <class T, int W> cudaError_t run_eval(cudaStream_t stream, const batch_
 
 template <class T> cddp_status forward(struct cddpi_device *device, const batch_norm_arguments &a)
 {
-    cudaStream_t stream = cddpi_cuda_compute_stream(device);
-
     return CDDPI_STARTED(device, "batch norm",
-                         is_whole<T>(a.shape->channels) ? (run_forward<T, packed<T>::N>(stream, a))
-                                                        : (run_forward<T, 1>(stream, a)));
+                         is_whole<T>(a.shape->channels) ? (run_forward<T, packed<T>::N>(device, a))
+                                                        : (run_forward<T, 1>(device, a)));
 }
 
 template <class T> cddp_status evaluate(struct cddpi_device *device, const batch_norm_arguments &a)
 {
-    cudaStream_t stream = cddpi_cuda_compute_stream(device);
-
     return CDDPI_STARTED(device, "batch norm",
-                         is_whole<T>(a.shape->channels) ? (run_eval<T, packed<T>::N>(stream, a))
-                                                        : (run_eval<T, 1>(stream, a)));
+                         is_whole<T>(a.shape->channels) ? (run_eval<T, packed<T>::N>(device, a))
+                                                        : (run_eval<T, 1>(device, a)));
 }
 
 /* Without rows there are no statistics. */

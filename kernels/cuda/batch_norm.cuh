@@ -9,12 +9,10 @@
 namespace
 {
 /* Blocks have THREADS threads: `across` of them side by side over channels, the others below over
- * rows. An H200 has 132 multiprocessors, and all blocks of a grid run at the same time, RESIDENT on
- * each multiprocessor; or in two waves of half as many, where two inputs and their factors take
- * more than 64 registers. A few blocks more would run alone at the end, with too few memory
- * requests in flight. */
-enum { THREADS = 256, WIDEST = 32, JOIN_CHANNELS = 8, JOIN_ROWS = 32 };
-enum { RESIDENT = 4, WANTED_BLOCKS = RESIDENT * 132 };
+ * rows. All blocks of a grid run at the same time, RESIDENT on each multiprocessor of the device; or
+ * in two waves of half as many, where two inputs and their factors take more than 64 registers. A
+ * few blocks more would run alone at the end, with too few memory requests in flight. */
+enum { THREADS = 256, WIDEST = 32, JOIN_CHANNELS = 8, JOIN_ROWS = 32, RESIDENT = 4 };
 /* Rows that a thread requests at once: if it only sums, and if it has two inputs or more. */
 enum { SUMMED = 4, WRITTEN = 2 };
 
@@ -33,15 +31,20 @@ template <class T> bool is_whole(int channels)
     return channels % packed<T>::N == 0;
 }
 
-inline unsigned pieces_of(size_t rows, unsigned strips, size_t below)
+inline size_t wanted_blocks(const cddpi_device *device)
 {
-    size_t wanted = strips < WANTED_BLOCKS ? WANTED_BLOCKS / strips : 1;
+    return RESIDENT * cddpi_cuda_multiprocessors(device);
+}
+
+inline unsigned pieces_of(size_t rows, unsigned strips, size_t below, size_t blocks)
+{
+    size_t wanted = strips < blocks ? blocks / strips : 1;
     size_t most = cddpi_ceil(rows, 4 * below); /* at least four rows for each thread */
 
     return (unsigned)(wanted < most ? wanted : most > 0 ? most : 1);
 }
 
-inline grid grid_of(size_t rows, int channels, int width)
+inline grid grid_of(const cddpi_device *device, size_t rows, int channels, int width)
 {
     int vectors = (channels + width - 1) / width;
     grid grid = {rows, channels, 1, 0, 0, 0};
@@ -50,7 +53,8 @@ inline grid grid_of(size_t rows, int channels, int width)
         grid.across *= 2;
     }
     grid.strips = (unsigned)cddpi_ceil((size_t)vectors, (size_t)grid.across);
-    grid.piece = cddpi_ceil(rows, pieces_of(rows, grid.strips, (size_t)(THREADS / grid.across)));
+    grid.piece = cddpi_ceil(rows, pieces_of(rows, grid.strips, (size_t)(THREADS / grid.across),
+                                            wanted_blocks(device)));
     /* rounded up, so fewer pieces can be enough */
     grid.pieces = (unsigned)cddpi_ceil(rows, grid.piece);
     return grid;
@@ -189,12 +193,12 @@ inline unsigned join_blocks(const grid &grid)
 }
 
 /* Floats for all pieces of any shape with @p channels channels, for every vector width: unless
- * there are more strips, a grid has at most WANTED_BLOCKS blocks. */
-inline size_t part_floats(size_t channels)
+ * there are more strips, a grid has at most the wanted blocks. */
+inline size_t part_floats(const cddpi_device *device, size_t channels)
 {
     size_t strips = cddpi_ceil(channels, WIDEST * packed<cddpi_bf16>::N);
 
-    return 2 * channels * cddpi_ceil(WANTED_BLOCKS, strips);
+    return 2 * channels * cddpi_ceil(wanted_blocks(device), strips);
 }
 
 /* Scratch that is enough for any batch normalisation of the shape's channels. */
@@ -203,8 +207,8 @@ inline cddp_status norm_scratch(cddpi_device *device, const cddpi_cuda_norm *sha
     size_t channels = (size_t)shape->channels;
     void *memory = nullptr;
 
-    CDDPI_TRY(cddpi_cuda_scratch(device, (part_floats(channels) + 2 * channels) * sizeof(float),
-                                 &memory));
+    CDDPI_TRY(cddpi_cuda_scratch(
+        device, (part_floats(device, channels) + 2 * channels) * sizeof(float), &memory));
     *out = static_cast<float *>(memory);
     return CDDP_OK;
 }

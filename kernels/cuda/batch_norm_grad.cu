@@ -247,9 +247,10 @@ struct norm_grad_arguments {
     float *parts;     /* nullptr: means are known already */
 };
 
-template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const norm_grad_arguments &a)
+template <class T, int W> cudaError_t run_grad(cddpi_device *device, const norm_grad_arguments &a)
 {
-    grid grid = grid_of(a.shape->rows, a.shape->channels, W);
+    cudaStream_t stream = cddpi_cuda_compute_stream(device);
+    grid grid = grid_of(device, a.shape->rows, a.shape->channels, W);
     bool relu = a.shape->relu;
     const T *x = static_cast<const T *>(a.x);
     T *dsum = static_cast<T *>(a.dsum);
@@ -277,11 +278,9 @@ template <class T, int W> cudaError_t run_grad(cudaStream_t stream, const norm_g
 
 template <class T> cddp_status backward(struct cddpi_device *device, const norm_grad_arguments &a)
 {
-    cudaStream_t stream = cddpi_cuda_compute_stream(device);
-
     return CDDPI_STARTED(device, "gradient of batch norm",
-                         is_whole<T>(a.shape->channels) ? (run_grad<T, packed<T>::N>(stream, a))
-                                                        : (run_grad<T, 1>(stream, a)));
+                         is_whole<T>(a.shape->channels) ? (run_grad<T, packed<T>::N>(device, a))
+                                                        : (run_grad<T, 1>(device, a)));
 }
 
 /* Gradients over an empty batch are 0. */
@@ -314,7 +313,7 @@ cddp_status batch_norm_grad(cddpi_device *device, const cddpi_cuda_norm *shape, 
     a.x = x;
     a.y = y;
     a.by = {mean, inverse, weight, bias, shape->epsilon};
-    a.made = {inverse, dweight, dbias, a.parts + part_floats((size_t)shape->channels),
+    a.made = {inverse, dweight, dbias, a.parts + part_floats(device, (size_t)shape->channels),
               add,     nullptr, 1};
     a.out = dx;
     a.dsum = dsum;

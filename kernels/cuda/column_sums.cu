@@ -2,9 +2,9 @@
  *
  * x is read once. A warp reads 32 adjacent vectors of 16 bytes; a block reads 8 rows at a time, and
  * requests 4 of these before it adds the first. That is 16 KiB in flight for each block; with 6
- * blocks on an SM, more than the 25 KiB that an H200's memory needs. About 1056 blocks (8 for each
- * of 132 SMs) share the rows, so that the partial sums (parts x columns floats) are small compared
- * with x: 32768 x 768 of bf16 are 48 MiB and give 352 parts, 1 MiB. */
+ * blocks on an SM, more than the 25 KiB that an H200's memory needs. About 8 blocks for each SM share
+ * the rows, so that the partial sums (parts x columns floats) are small compared with x: on 132 SMs,
+ * 32768 x 768 of bf16 are 48 MiB and give 352 parts, 1 MiB. */
 #include "kernels/cuda/vector.cuh"
 
 namespace
@@ -12,7 +12,7 @@ namespace
 enum {
     WARPS = 8, /* warps of a block */
     AHEAD = 4, /* rows that a warp loads before it adds the first */
-    BLOCKS = 1056,
+    RESIDENT = 8, /* blocks for each multiprocessor */
     LEAST_ROWS = WARPS * AHEAD, /* of a part */
     SUM_COLUMNS = 32,
     SUM_ROWS = 32
@@ -97,16 +97,17 @@ __global__ void __launch_bounds__(SUM_COLUMNS *SUM_ROWS)
     }
 }
 
-/* How rows are divided. It depends only on the shape, because the size of the scratch memory
- * depends on it. */
+/* How rows are divided. It depends only on the shape and the device, because the size of the scratch
+ * memory depends on it. */
 struct division {
     size_t parts, part_rows;
 };
 
-division divide(size_t rows, size_t columns, size_t width)
+division divide(const cddpi_device *device, size_t rows, size_t columns, size_t width)
 {
+    size_t blocks = RESIDENT * cddpi_cuda_multiprocessors(device);
     size_t tiles = cddpi_ceil(columns, CDDPI_WARP * width);
-    size_t wanted = tiles < BLOCKS ? BLOCKS / tiles : 1;
+    size_t wanted = tiles < blocks ? blocks / tiles : 1;
     size_t most = cddpi_ceil(rows, LEAST_ROWS);
     size_t part_rows = cddpi_ceil(rows, wanted < most ? wanted : most);
 
@@ -118,7 +119,7 @@ cudaError_t start(cddpi_device *device, const void *x, size_t rows, size_t colum
                   float *out, float *parts)
 {
     cudaStream_t stream = cddpi_cuda_compute_stream(device);
-    division shares = divide(rows, columns, W);
+    division shares = divide(device, rows, columns, W);
     dim3 grid((unsigned)cddpi_ceil(columns, CDDPI_WARP * W), (unsigned)shares.parts);
     cudaError_t error = CDDPI_LAUNCH((column_parts<T, W>), grid, WARPS * CDDPI_WARP, 0, stream,
                                      static_cast<const T *>(x), rows, columns, shares.part_rows,
@@ -157,12 +158,12 @@ cddp_status column_sums(cddpi_device *device, cddp_type type, const void *x, siz
                          static_cast<float *>(scratch));
 }
 
-size_t sums_scratch(size_t rows, size_t columns)
+size_t sums_scratch(const cddpi_device *device, size_t rows, size_t columns)
 {
     size_t most = 0;
 
     for (size_t width = 1; rows > 0 && width <= 8; width *= 2) {
-        size_t parts = divide(rows, columns, width).parts;
+        size_t parts = divide(device, rows, columns, width).parts;
 
         most = parts > most ? parts : most;
     }

@@ -252,7 +252,7 @@ struct cddpi_cuda_kernels {
                                    const float *inverse, size_t rows, size_t columns,
                                    const void *other, bool add, void *dx, float *dweight,
                                    float *dbias, void *scratch);
-    size_t (*layer_norm_scratch)(size_t rows, size_t columns);
+    size_t (*layer_norm_scratch)(const struct cddpi_device *device, size_t rows, size_t columns);
 
     /* out[row] = table[token[row]] + positions[row % length] (NULL: no positions). */
     cddp_status (*embedding)(struct cddpi_device *device, cddp_type type, const int32_t *tokens,
@@ -288,7 +288,7 @@ struct cddpi_cuda_kernels {
     /* out = or += column sums of x (rows x columns), float32. @p scratch: sums_scratch bytes. */
     cddp_status (*column_sums)(struct cddpi_device *device, cddp_type type, const void *x,
                                size_t rows, size_t columns, bool add, float *out, void *scratch);
-    size_t (*sums_scratch)(size_t rows, size_t columns);
+    size_t (*sums_scratch)(const struct cddpi_device *device, size_t rows, size_t columns);
     /* Uses the same random numbers as the CPU: element e of sample s is kept if word e % 4 of
      * Philox4x32-10 at counter e / 4 is at least @p threshold. Its stream is @p streams[4 s ...]:
      * key (2 words), purpose, index (device memory; see src/trainer/nn/ops/dropout_op.c). Backward

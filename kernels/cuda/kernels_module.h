@@ -43,6 +43,8 @@ cddp_status cddpi_cuda_pin(struct cddpi_device *device, size_t bytes, void **out
 void cddpi_cuda_unpin(struct cddpi_device *device, void *memory);
 cddp_status cddpi_cuda_copy(struct cddpi_device *device, void *to, const void *from, size_t bytes);
 cddp_status cddpi_cuda_clear(struct cddpi_device *device, void *memory, size_t bytes);
+/** The number of its multiprocessors. */
+size_t cddpi_cuda_multiprocessors(const struct cddpi_device *device);
 /** The table of all kernels of @p device. */
 const struct cddpi_cuda_kernels *cddpi_cuda_rows(struct cddpi_device *device);
 

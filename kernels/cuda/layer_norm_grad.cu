@@ -3,9 +3,9 @@
  * dy, x and the other gradient are read once, dx is written once: 4 x 48 MiB for 32768 x 768 of
  * bf16, 42 us at 4.8 TB/s. The parameters' gradients are summed in the same pass: a lane keeps the
  * sums of its columns in registers over all rows of its warp(s), the warps of a block add theirs in
- * shared memory, and each of at most 264 blocks (2 for each of 132 SMs) writes one partial sum, 1.6
- * MiB together, which sum_parts adds in order. 2 blocks on an SM are 16 warps; each lane requests
- * its 9 vectors of a row at once, so 72 KiB are in flight.
+ * shared memory, and each of at most 2 blocks for an SM writes one partial sum, which sum_parts adds
+ * in order (1.6 MiB together on 132 SMs). 2 blocks on an SM are 16 warps; each lane requests its 9
+ * vectors of a row at once, so 72 KiB are in flight.
  *
  * With g = dy weight and normal = (x - mean) inverse:
  *     dx = inverse (g - mean of g - normal x mean of g normal). */
@@ -14,8 +14,10 @@
 
 namespace
 {
-enum { MOST = 3 }; /* vectors in the registers of a lane */
-const size_t BLOCKS = 264;
+enum {
+    MOST = 3,    /* vectors in the registers of a lane */
+    RESIDENT = 2 /* blocks for each multiprocessor */
+};
 
 template <class T> struct grad_arguments {
     const T *dy, *x, *other;
@@ -241,6 +243,14 @@ cudaError_t choose(cudaStream_t stream, const grad_arguments<T> &a, cddpi_norm_l
     }
 }
 
+/* @p blocks, or as many as the device has places for. */
+size_t at_most(const cddpi_device *device, size_t blocks)
+{
+    size_t places = RESIDENT * cddpi_cuda_multiprocessors(device);
+
+    return blocks < places ? blocks : places;
+}
+
 template <class T>
 cddp_status layer_norm_grad_as(cddpi_device *device, const grad_arguments<void> &any, bool add,
                                float *dweight, float *dbias)
@@ -261,7 +271,7 @@ cddp_status layer_norm_grad_as(cddpi_device *device, const grad_arguments<void> 
     size_t blocks = cddpi_ceil(a.rows, together);
     cudaError_t error;
 
-    blocks = blocks < BLOCKS ? blocks : BLOCKS;
+    blocks = at_most(device, blocks);
     error = choose(stream, a, layout, (unsigned)blocks);
     if (error == cudaSuccess) {
         error = cddpi_cuda_sum_parts(stream, a.parts, blocks, 2 * (size_t)a.columns,
@@ -296,9 +306,9 @@ cddp_status layer_norm_grad(cddpi_device *device, cddp_type type, const void *dy
     return CDDPI_BY_TYPE(type, layer_norm_grad_as, device, any, add, dweight, dbias);
 }
 
-size_t layer_norm_scratch(size_t rows, size_t columns)
+size_t layer_norm_scratch(const cddpi_device *device, size_t rows, size_t columns)
 {
-    return (rows < BLOCKS ? rows : BLOCKS) * 2 * columns * sizeof(float);
+    return at_most(device, rows) * 2 * columns * sizeof(float);
 }
 } // namespace
 

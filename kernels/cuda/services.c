@@ -71,6 +71,11 @@ cddp_status cddpi_cuda_clear(struct cddpi_device *device, void *memory, size_t b
     return services->clear(device, memory, bytes);
 }
 
+size_t cddpi_cuda_multiprocessors(const struct cddpi_device *device)
+{
+    return services->multiprocessors(device);
+}
+
 const struct cddpi_cuda_kernels *cddpi_cuda_rows(struct cddpi_device *device)
 {
     return services->rows(device);

@@ -16,6 +16,7 @@ struct cddpi_cuda_services {
     void (*unpin)(struct cddpi_device *device, void *memory);
     cddp_status (*copy)(struct cddpi_device *device, void *to, const void *from, size_t bytes);
     cddp_status (*clear)(struct cddpi_device *device, void *memory, size_t bytes);
+    size_t (*multiprocessors)(const struct cddpi_device *device);
     const struct cddpi_cuda_kernels *(*rows)(struct cddpi_device *device);
     struct cddpi_cuda_cache *(*cache)(struct cddpi_device *device, enum cddpi_cuda_cache_kind kind);
 };

@@ -307,9 +307,9 @@ static void prepare_scratch(void)
 {
     size_t rows = (size_t)(size.sequences * size.length);
     size_t e = (size_t)size.embed;
-    size_t bytes[] = {k->layer_norm_scratch(rows, e),
-                      k->embedding_scratch(rows, (size_t)size.vocab), k->sums_scratch(rows, 4 * e),
-                      k->loss_scratch(rows)};
+    size_t bytes[] = {k->layer_norm_scratch(cuda, rows, e),
+                      k->embedding_scratch(rows, (size_t)size.vocab),
+                      k->sums_scratch(cuda, rows, 4 * e), k->loss_scratch(rows)};
     size_t most = 0;
 
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {

@@ -181,7 +181,7 @@ static void bench_layer(size_t rows, size_t inputs, size_t outputs)
     l.dx = memory(rows * inputs * 2);
     l.dweight = memory(outputs * inputs * sizeof(float));
     l.dbias = memory(outputs * sizeof(float));
-    l.scratch = memory(cuda->kernels->sums_scratch(rows, outputs) + 1);
+    l.scratch = memory(cuda->kernels->sums_scratch(cuda, rows, outputs) + 1);
     tell_product(&l, "input", input);
     tell_product(&l, "input, gelu fused", input_fused);
     tell_product(&l, "input, gelu apart", input_apart);

@@ -90,6 +90,7 @@ static struct block block;
 static uint64_t seed_now;
 static bool seeded;
 static uint64_t launch_count;
+static size_t most_blocks; /* of a launch, since somebody asked */
 
 /* SplitMix64 */
 static uint64_t random_word()
@@ -403,6 +404,7 @@ static void run_launch(const call &what)
         seeded = true;
     }
     launch_count++;
+    most_blocks = blocks > most_blocks ? blocks : most_blocks;
     if (tally.path != nullptr) {
         tally.runs[shape.name]++;
     }
@@ -477,6 +479,15 @@ extern "C" void cuda_on_cpu_seed(uint64_t seed)
 
     cuda_on_cpu::seed_now = seed;
     cuda_on_cpu::seeded = true;
+}
+
+extern "C" __attribute__((visibility("default"))) size_t fake_cuda_most_blocks(void)
+{
+    const std::lock_guard<std::mutex> lock(cuda_on_cpu::one_at_a_time);
+    size_t most = cuda_on_cpu::most_blocks;
+
+    cuda_on_cpu::most_blocks = 0;
+    return most;
 }
 
 extern "C" uint64_t cuda_on_cpu_launches(void)

@@ -112,6 +112,7 @@ struct fake_config {
     int visible[FAKE_MAX_DEVICES]; /* which of the machine's devices */
     int driver;
     size_t memory;
+    int multiprocessors; /* of each device */
     int launch_error;
     long fail_alloc, fail_launch, refuse_launch, fail_pin, refuse_capture, fail_graph;
     bool ipc, peers, pools, wait_value, parts;

@@ -18,6 +18,7 @@
  *   CDDP_FAKE_CUDA_NAME            name of all devices ("Fake GPU 0", "Fake GPU 1" ...)
  *   CDDP_FAKE_CUDA_DRIVER          version that the driver supports (13000); 0: no driver
  *   CDDP_FAKE_CUDA_MEMORY          bytes of each device (4 GiB)
+ *   CDDP_FAKE_CUDA_MULTIPROCESSORS number of each device (132)
  *   CDDP_FAKE_CUDA_FAIL_ALLOC      the n-th allocation of device memory fails (1 is the first)
  *   CDDP_FAKE_CUDA_FAIL_LAUNCH     the n-th kernel that runs fails with an illegal address
  *   CDDP_FAKE_CUDA_LAUNCH_ERROR    with which error (700, an illegal address)
@@ -51,6 +52,9 @@ extern "C" {
  *  then dropped. */
 void fake_cuda_launch(cudaStream_t stream, void (*run)(void *closure), void *closure,
                       void (*drop)(void *closure));
+
+/** The number of blocks of the largest launch that has run since the last call. */
+size_t fake_cuda_most_blocks(void);
 
 #ifdef __cplusplus
 }

@@ -89,6 +89,7 @@ static void begin(void)
     config->devices = (int)setting("DEVICES", 2);
     config->driver = (int)setting("DRIVER", 13000);
     config->memory = (size_t)setting("MEMORY", 4ll << 30);
+    config->multiprocessors = (int)setting("MULTIPROCESSORS", 132);
     config->fail_alloc = (long)setting("FAIL_ALLOC", 0);
     config->fail_launch = (long)setting("FAIL_LAUNCH", 0);
     config->launch_error = (int)setting("LAUNCH_ERROR", cudaErrorIllegalAddress);
@@ -319,7 +320,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     properties->uuid.bytes[15] = (char)card;
     properties->totalGlobalMem = fake.config.memory;
     properties->major = 9;
-    properties->multiProcessorCount = 4;
+    properties->multiProcessorCount = fake.config.multiprocessors;
     properties->warpSize = 32;
     properties->maxThreadsPerBlock = 1024;
     properties->maxThreadsPerMultiProcessor = 2048;
@@ -365,7 +366,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
         *value = fake.config.ipc;
         break;
     case cudaDevAttrMultiProcessorCount:
-        *value = 4;
+        *value = fake.config.multiprocessors;
         break;
     case cudaDevAttrComputeCapabilityMajor:
         *value = 9;

@@ -214,7 +214,8 @@ static void grad_input_free(struct grad_input *in)
 static struct gradients grad_once(const struct grad_input *in, const struct shape *shape,
                                   bool other, bool add)
 {
-    void *scratch = cuda_alloc(cuda->kernels->layer_norm_scratch(shape->rows, shape->columns));
+    void *scratch = cuda_alloc(
+        cuda->kernels->layer_norm_scratch(cuda, shape->rows, shape->columns));
     struct gradients g = {no_numbers(in->x.type, in->x.count),
                           random_numbers(CDDP_F32, 5, shape->columns, 1, 0),
                           random_numbers(CDDP_F32, 6, shape->columns, 1, 0)};
@@ -321,7 +322,7 @@ static const struct shape sums_shapes[] = {{1, 1},     {5, 3},     {7, 8},    {4
 
 static struct numbers sums_once(const struct numbers *x, const struct shape *shape, bool add)
 {
-    void *scratch = cuda_alloc(cuda->kernels->sums_scratch(shape->rows, shape->columns));
+    void *scratch = cuda_alloc(cuda->kernels->sums_scratch(cuda, shape->rows, shape->columns));
     struct numbers sums = random_numbers(CDDP_F32, 9, shape->columns, 1, 0);
 
     cuda_ok(cuda->kernels->column_sums(cuda, x->type, x->device, shape->rows, shape->columns, add,

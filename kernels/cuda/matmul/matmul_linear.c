@@ -245,8 +245,8 @@ static cddp_status sum_bias(const struct matmul_linear_call *call, const void *d
     const struct cddpi_cuda_kernels *kernels = cddpi_cuda_rows(call->device);
     void *scratch = NULL;
 
-    CDDPI_TRY(
-        cddpi_cuda_scratch(call->device, kernels->sums_scratch(l->rows, l->outputs), &scratch));
+    CDDPI_TRY(cddpi_cuda_scratch(
+        call->device, kernels->sums_scratch(call->device, l->rows, l->outputs), &scratch));
     return kernels->column_sums(call->device, l->type, dy, l->rows, l->outputs, add, dbias,
                                 scratch);
 }

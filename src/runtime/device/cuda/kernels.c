@@ -22,6 +22,11 @@ static cddp_status clear(struct cddpi_device *device, void *memory, size_t bytes
     return cuda_clear(device, CDDPI_STREAM_COMPUTE, memory, bytes);
 }
 
+static size_t multiprocessors(const struct cddpi_device *device)
+{
+    return (size_t)((const struct cuda_device *)(const void *)device)->multiprocessors;
+}
+
 static const struct cddpi_cuda_kernels *rows(struct cddpi_device *device)
 {
     return device->kernels;
@@ -45,6 +50,7 @@ void cuda_kernels_serve(void)
         .unpin = cuda_unpin,
         .copy = copy,
         .clear = clear,
+        .multiprocessors = multiprocessors,
         .rows = rows,
         .cache = cache,
     };

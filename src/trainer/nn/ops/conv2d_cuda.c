@@ -217,7 +217,7 @@ static cddp_status plan_conv(struct cddpi_plan *plan, int index)
     if (plan->training && op->params[1] >= 0) {
         state->bias_scratch = cddpi_plan_buffer(
             plan, index,
-            plan->model->cuda->kernels->sums_scratch(state->groups.out_pixels,
+            plan->model->cuda->kernels->sums_scratch(plan->model->device, state->groups.out_pixels,
                                                      (size_t)op->out.channels),
             CDDPI_IN_BACKWARD);
     }

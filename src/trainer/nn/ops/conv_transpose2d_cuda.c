@@ -32,7 +32,8 @@ static void plan_training(struct cddpi_plan *plan, int index,
     if (op->params[1] >= 0) {
         state->bias_scratch = cddpi_plan_buffer(
             plan, index,
-            plan->model->cuda->kernels->sums_scratch(state->pixels, (size_t)op->out.channels),
+            plan->model->cuda->kernels->sums_scratch(plan->model->device, state->pixels,
+                                                     (size_t)op->out.channels),
             CDDPI_IN_BACKWARD);
     }
 }

@@ -86,7 +86,8 @@ static cddp_status plan_cuda(struct cddpi_plan *plan, int index)
     struct layer_norm_cuda_state *state = plan->ops[index].state;
     size_t rows = cddpi_plan_rows(plan, op);
     size_t columns = (size_t)op->in.channels;
-    size_t scratch = plan->model->cuda->kernels->layer_norm_scratch(rows, columns);
+    size_t scratch = plan->model->cuda->kernels->layer_norm_scratch(plan->model->device, rows,
+                                                                    columns);
 
     cddpi_plan_output(plan, index, cddpi_plan_input(plan, index, 0)->block);
     plan->ops[index].flags = CDDPI_NEEDS_INPUT | CDDPI_ADDS_OTHER;

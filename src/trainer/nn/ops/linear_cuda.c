@@ -69,9 +69,10 @@ static void plan_training(struct cddpi_plan *plan, int index, struct linear_cuda
                                        CDDPI_IN_BOTH);
     }
     if (op->layer.tied != NULL && op->params[1] >= 0) {
-        state->scratch = cddpi_plan_buffer(
-            plan, index, plan->model->cuda->kernels->sums_scratch(shape->rows, shape->outputs),
-            CDDPI_IN_BACKWARD);
+        state->scratch = cddpi_plan_buffer(plan, index,
+                                           plan->model->cuda->kernels->sums_scratch(
+                                               plan->model->device, shape->rows, shape->outputs),
+                                           CDDPI_IN_BACKWARD);
     }
     if (shape->outputs != (size_t)op->out.channels) {
         state->grad = cddpi_plan_buffer(plan, index, shape->outputs * shape->inputs * sizeof(float),

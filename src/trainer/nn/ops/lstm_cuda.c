@@ -40,8 +40,8 @@ static void plan_buffers(struct cddpi_plan *plan, int index, struct lstm_cuda_st
     if (cddpi_plan_op_of(plan, index)->params[CDDPI_LSTM_BIAS_IH] >= 0) {
         state->sums = cddpi_plan_buffer(
             plan, index,
-            plan->model->cuda->kernels->sums_scratch(shape->rows * shape->length,
-                                                     CDDPI_LSTM_GATES * shape->units),
+            plan->model->cuda->kernels->sums_scratch(
+                plan->model->device, shape->rows * shape->length, CDDPI_LSTM_GATES * shape->units),
             CDDPI_IN_BACKWARD);
     }
 }
