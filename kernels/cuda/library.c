@@ -141,6 +141,20 @@ cddp_status cuda_library_open(enum cuda_library library, void **out)
     return status;
 }
 
+cddp_status cuda_nvml_open(void **out)
+{
+    static const char name[] = "libnvidia-ml.so.1";
+    void *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const char *reason = handle == NULL ? dlerror() : NULL;
+
+    if (handle == NULL) {
+        return cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s cannot be opened: %s", name,
+                          reason != NULL ? reason : "no reason given");
+    }
+    *out = handle;
+    return CDDP_OK;
+}
+
 void cuda_libraries_describe(char *out, size_t bytes)
 {
     const char *first = NULL;

@@ -24,6 +24,10 @@ enum cuda_library {
  *  $CDDP_MIXED_LIBRARIES does not allow that. Any thread. */
 cddp_status cuda_library_open(enum cuda_library library, void **out);
 
+/** Open NVML, libnvidia-ml.so.1, likewise. It belongs to the driver, so it may come from another
+ * place than the others. */
+cddp_status cuda_nvml_open(void **out);
+
 /** A readable list of where the open libraries came from. */
 void cuda_libraries_describe(char *out, size_t bytes);
 

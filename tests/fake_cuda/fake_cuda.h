@@ -35,7 +35,15 @@
  *   CDDP_FAKE_CUDA_WAIT_VALUE      0: the driver has no cuStreamWaitValue32
  *   CDDP_FAKE_CUDA_IDLE_US         microseconds of "a while" above (2000)
  *   CDDP_FAKE_CUDA_NO_CODE         1: the module has no code for the GPU
- *   CDDP_FAKE_CUDA_WITHOUT         missing libraries: "cublasLt cudnn nccl" */
+ *   CDDP_FAKE_CUDA_WITHOUT         missing libraries: "cublasLt cudnn nccl nvml"
+ * What NVML tells of the cards; two numbers mean at first and later ("0:2"):
+ *   CDDP_FAKE_NVML_CARD            only of this card (-1: of all)
+ *   CDDP_FAKE_NVML_XIDS            Xid errors, told to those who have registered: "48,79"
+ *   CDDP_FAKE_NVML_ERRORS          uncorrectable memory errors (0)
+ *   CDDP_FAKE_NVML_ROWS            1: rows of memory wait to be replaced, 2: they cannot be (0)
+ *   CDDP_FAKE_NVML_LINKS           active NVLinks (0)
+ *   CDDP_FAKE_NVML_RECOVERIES      of NVLink 2 (0)
+ *   CDDP_FAKE_NVML_HANG            a call that never returns: "wait", "init" */
 #ifndef CDDP_TESTS_FAKE_CUDA_H
 #define CDDP_TESTS_FAKE_CUDA_H
 

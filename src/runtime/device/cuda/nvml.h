@@ -1,0 +1,36 @@
+/* nvml.h - what is asked of NVML about a card. These calls may never return: card_health.c makes
+ * them in threads of their own, one at a time for a card. */
+#ifndef CDDPI_CUDA_NVML_H
+#define CDDPI_CUDA_NVML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct nvmlDevice_st *nvml_device;
+typedef struct nvmlEventSet_st *nvml_event_set;
+
+enum { NVML_LINKS = 18, NVML_XIDS = 8 };
+
+/* A card, and what was already so when it was first asked about. */
+struct cuda_nvml_card {
+    nvml_device device;
+    unsigned long long memory_errors;
+    unsigned links; /* a bit for each link that was active */
+    unsigned long long recoveries[NVML_LINKS];
+    nvml_event_set events;    /* NULL: Xid errors are not known */
+    unsigned xids[NVML_XIDS]; /* the first different ones */
+    int xid_count;
+};
+
+/** Whether NVML can be used; @p out_why: the reason if not. */
+bool cuda_nvml_ready(const char **out_why);
+/** Fill in @p out, which is zeroed, for the card at @p pci. With @p since_reset memory errors count
+ *  since the card's last reset. False if NVML cannot be used, or does not know the card. */
+bool cuda_nvml_begin(const char *pci, bool since_reset, struct cuda_nvml_card *out);
+void cuda_nvml_end(struct cuda_nvml_card *card);
+/** Write what a reset of the card would cure, as a list; "" if nothing is wrong. */
+void cuda_nvml_worn(const struct cuda_nvml_card *card, char *out, size_t bytes);
+/** Write all that is wrong. */
+void cuda_nvml_faults(struct cuda_nvml_card *card, unsigned wait_ms, char *out, size_t bytes);
+
+#endif

@@ -1,0 +1,182 @@
+/* fake_nvml.c - what a card's driver tells of its health, as fake_cuda.h says. Nothing can be asked
+ * before nvmlInit(). */
+#include "fake_cuda/fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, TIMEOUT = 10, XID = 8, LINKS = 18 };
+
+/* visible, since they are looked up by name like those of the library */
+#pragma GCC visibility push(default)
+
+struct fake_nvml_card {
+    unsigned number;
+    int asked[4]; /* how often, by what */
+};
+
+struct fake_nvml_set {
+    const struct fake_nvml_card *card;
+    const char *left; /* of the list of errors */
+};
+
+struct fake_nvml_event {
+    struct fake_nvml_card *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+
+int nvmlInit_v2(void);
+int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, struct fake_nvml_card **out);
+int nvmlEventSetCreate(struct fake_nvml_set **out);
+int nvmlEventSetFree(struct fake_nvml_set *set);
+int nvmlDeviceRegisterEvents(struct fake_nvml_card *card, unsigned long long types,
+                             struct fake_nvml_set *set);
+int nvmlEventSetWait_v2(struct fake_nvml_set *set, struct fake_nvml_event *out, unsigned timeout);
+int nvmlDeviceGetTotalEccErrors(struct fake_nvml_card *card, int type, int counter,
+                                unsigned long long *out);
+int nvmlDeviceGetRemappedRows(struct fake_nvml_card *card, unsigned *corrected,
+                              unsigned *uncorrected, unsigned *pending, unsigned *failed);
+int nvmlDeviceGetNvLinkState(struct fake_nvml_card *card, unsigned link, int *out);
+int nvmlDeviceGetNvLinkErrorCounter(struct fake_nvml_card *card, unsigned link, int counter,
+                                    unsigned long long *out);
+
+static struct fake_nvml_card cards[FAKE_MAX_DEVICES];
+static bool ready;
+
+static bool has_troubles(const struct fake_nvml_card *card)
+{
+    const char *only = getenv("CDDP_FAKE_NVML_CARD");
+
+    return only == NULL || atoi(only) < 0 || (unsigned)atoi(only) == card->number;
+}
+
+/* The first number of the variable, or the second one after @p first answers. */
+static unsigned long long told(struct fake_nvml_card *card, const char *name, int *asked, int first)
+{
+    const char *text = getenv(name);
+    const char *later = text != NULL ? strchr(text, ':') : NULL;
+
+    if (text == NULL || !has_troubles(card)) {
+        return 0;
+    }
+    return strtoull((*asked)++ >= first && later != NULL ? later + 1 : text, NULL, 10);
+}
+
+/* As with a driver that waits for a card without an end. */
+static void hang_in(const char *call)
+{
+    const char *text = getenv("CDDP_FAKE_NVML_HANG");
+
+    while (text != NULL && strcmp(text, call) == 0) {
+        pause();
+    }
+}
+
+int nvmlInit_v2(void)
+{
+    hang_in("init");
+    ready = true;
+    return OK;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, struct fake_nvml_card **out)
+{
+    unsigned domain;
+    unsigned bus;
+
+    if (!ready) {
+        return UNINITIALIZED;
+    }
+    if (sscanf(pci, "%x:%x:", &domain, &bus) != 2 || bus < 1 || bus > FAKE_MAX_DEVICES) {
+        return INVALID_ARGUMENT;
+    }
+    *out = &cards[bus - 1];
+    (*out)->number = bus - 1;
+    return OK;
+}
+
+int nvmlEventSetCreate(struct fake_nvml_set **out)
+{
+    *out = fake_zalloc(sizeof **out);
+    return OK;
+}
+
+int nvmlEventSetFree(struct fake_nvml_set *set)
+{
+    free(set);
+    return OK;
+}
+
+int nvmlDeviceRegisterEvents(struct fake_nvml_card *card, unsigned long long types,
+                             struct fake_nvml_set *set)
+{
+    if (types != XID) {
+        return INVALID_ARGUMENT;
+    }
+    set->card = card;
+    set->left = has_troubles(card) ? getenv("CDDP_FAKE_NVML_XIDS") : NULL;
+    return OK;
+}
+
+int nvmlEventSetWait_v2(struct fake_nvml_set *set, struct fake_nvml_event *out, unsigned timeout)
+{
+    char *end;
+
+    (void)timeout;
+    hang_in("wait");
+    if (set->card == NULL) {
+        return INVALID_ARGUMENT;
+    }
+    if (set->left == NULL || set->left[0] == '\0') {
+        return TIMEOUT;
+    }
+    memset(out, 0, sizeof *out);
+    out->type = XID;
+    out->data = strtoull(set->left, &end, 10);
+    set->left = *end == ',' ? end + 1 : end;
+    return OK;
+}
+
+int nvmlDeviceGetTotalEccErrors(struct fake_nvml_card *card, int type, int counter,
+                                unsigned long long *out)
+{
+    if (type != 1 || counter != 0) {
+        return INVALID_ARGUMENT;
+    }
+    *out = told(card, "CDDP_FAKE_NVML_ERRORS", &card->asked[0], 1);
+    return OK;
+}
+
+int nvmlDeviceGetRemappedRows(struct fake_nvml_card *card, unsigned *corrected,
+                              unsigned *uncorrected, unsigned *pending, unsigned *failed)
+{
+    unsigned long long state = told(card, "CDDP_FAKE_NVML_ROWS", &card->asked[1], 1);
+
+    *corrected = *uncorrected = (unsigned)state;
+    *pending = state == 1;
+    *failed = state == 2;
+    return OK;
+}
+
+int nvmlDeviceGetNvLinkState(struct fake_nvml_card *card, unsigned link, int *out)
+{
+    if (link >= LINKS) {
+        return INVALID_ARGUMENT;
+    }
+    *out = link < told(card, "CDDP_FAKE_NVML_LINKS", &card->asked[2], LINKS);
+    return OK;
+}
+
+int nvmlDeviceGetNvLinkErrorCounter(struct fake_nvml_card *card, unsigned link, int counter,
+                                    unsigned long long *out)
+{
+    if (link >= LINKS || counter != 1) {
+        return INVALID_ARGUMENT;
+    }
+    *out = link == 2 ? told(card, "CDDP_FAKE_NVML_RECOVERIES", &card->asked[3], 1) : 0;
+    return OK;
+}
+#pragma GCC visibility pop
