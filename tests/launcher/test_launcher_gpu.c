@@ -20,6 +20,37 @@ static void check_lists_the_devices(void **state)
     launcher_end(&job);
 }
 
+static void check_names_what_is_wrong_with_a_card(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    setenv("CDDP_FAKE_NVML_CARD", "1", 1);
+    setenv("CDDP_FAKE_NVML_ERRORS", "3", 1);
+    setenv("CDDP_FAKE_NVML_ROWS", "2", 1);
+    setenv("CDDP_FAKE_NVML_LINKS", "17", 1);
+    LAUNCH(&job, "--check");
+    assert_int_equal(job.exit_status, 0);
+    assert_out(
+        &job, ", reaches 0, 17 NVLinks\n                 NVML reports 3 uncorrectable memory "
+              "errors, a row of memory that could not be replaced (since the card's last reset)\n");
+    assert_int_equal(launcher_count(job.out, "NVML"), 1);
+    launcher_end(&job);
+
+    setenv("CDDP_FAKE_CUDA_WITHOUT", "nvml", 1);
+    LAUNCH(&job, "--check");
+    unsetenv("CDDP_FAKE_CUDA_WITHOUT");
+    unsetenv("CDDP_FAKE_NVML_CARD");
+    unsetenv("CDDP_FAKE_NVML_ERRORS");
+    unsetenv("CDDP_FAKE_NVML_ROWS");
+    unsetenv("CDDP_FAKE_NVML_LINKS");
+    assert_int_equal(job.exit_status, 0);
+    assert_out(&job, "\n  NVML           no: ");
+    assert_int_equal(launcher_count(job.out, "NVML"), 1);
+    launcher_end(&job);
+}
+
 static void check_says_why_there_is_no_device(void **state)
 {
     struct launched job = {0};
@@ -149,6 +180,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(check_lists_the_devices),
+        cmocka_unit_test(check_names_what_is_wrong_with_a_card),
         cmocka_unit_test(check_says_why_there_is_no_device),
         cmocka_unit_test(check_opens_the_real_module_where_there_is_no_driver),
         cmocka_unit_test(check_says_that_there_is_no_module),

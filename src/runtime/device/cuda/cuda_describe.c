@@ -1,4 +1,5 @@
 /* cuda_describe.c - writes what `cddp-run --check` prints about CUDA. */
+#include "device/cuda/card_health.h"
 #include "device/cuda/cuda_internal.h"
 #include "kernels/cuda/library.h"
 
@@ -91,12 +92,16 @@ static void describe_library(struct cuda_describe_page *page, const char *name,
 static void describe_libraries(struct cuda_describe_page *page)
 {
     char places[4096];
+    char why[CUDA_CARD_TEXT_BYTES];
 
     describe_library(page, "cuBLASLt", CUDA_LIBRARY_CUBLASLT, "cublasLtGetVersion");
     describe_library(page, "cuDNN", CUDA_LIBRARY_CUDNN, "cudnnGetVersion");
     describe_library(page, "NCCL", CUDA_LIBRARY_NCCL, "ncclGetVersion");
     cuda_libraries_describe(places, sizeof places);
     line(page, "%-14s %s\n", "libraries", places);
+    if (!cuda_card_nvml(why)) {
+        line(page, "%-14s no: %s; failed cards are not named\n", "NVML", why);
+    }
 }
 
 /* Write the numbers of the other devices that this one reaches without going through the host. */
@@ -116,6 +121,26 @@ static void describe_peers(struct cuda_describe_page *page, int index, int count
     if (count > 1 && reached == 0) {
         line(page, ", reaches no other");
     }
+}
+
+/* Write the number of NVLinks, and on a line of its own what is wrong with the card. */
+static void describe_health(struct cuda_describe_page *page, int index)
+{
+    struct cuda_card *card = NULL;
+    char faults[CUDA_CARD_TEXT_BYTES];
+    char pci[32];
+
+    if (cudaDeviceGetPCIBusId(pci, sizeof pci, index) == cudaSuccess) {
+        card = cuda_card_watch(pci, true, faults);
+    }
+    if (cuda_card_links(card) > 0) {
+        line(page, ", %d NVLinks", cuda_card_links(card));
+    }
+    cuda_card_faults(card, 0, faults);
+    if (faults[0] != '\0') {
+        line(page, "\n%-14s %s (since the card's last reset)", "", faults);
+    }
+    cuda_card_close(card);
 }
 
 static void describe_device(struct cuda_describe_page *page, int index, int count)
@@ -139,6 +164,7 @@ static void describe_device(struct cuda_describe_page *page, int index, int coun
          properties.minor, properties.multiProcessorCount, properties.pciDomainID,
          properties.pciBusID, properties.pciDeviceID, unique);
     describe_peers(page, index, count);
+    describe_health(page, index);
     line(page, "\n");
     if (capability < CDDPI_CUDA_OLDEST) {
         line(page, "%-14s no: this build is for compute capability %d.%d and later\n", "",
