@@ -121,6 +121,97 @@ static void a_card_that_failed_is_told_from_a_program(void **state)
         0);
 }
 
+/* @p argument: what NVML reports. */
+static int lose_a_reported_card(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    char text[800];
+    float *a;
+
+    (void)rank, (void)world_size;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
+          CDDP_OK);
+    CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, argument);
+    device->ops->faults(device, text, sizeof text);
+    CHECK(strstr(text, argument) != NULL); /* not forgotten */
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_failure_names_what_nvml_reports(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(
+        in_process(lose_a_reported_card,
+                   "NVML reports Xid 48 (uncorrectable memory error), Xid 94 (memory error, "
+                   "contained: only programs that used it end), Xid 200, 2 uncorrectable memory "
+                   "errors, rows of memory that are replaced at the card's next reset",
+                   WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_CUDA_LAUNCH_ERROR=214",
+                        "CDDP_FAKE_NVML_XIDS=48,94,45,94,200", "CDDP_FAKE_NVML_ERRORS=3:5",
+                        "CDDP_FAKE_NVML_ROWS=0:1")),
+        0);
+    assert_int_equal(
+        in_process(lose_a_reported_card,
+                   "NVML reports 4 recoveries of NVLink 2, NVLink 4 down, NVLink 5 down",
+                   WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_LINKS=6:4",
+                        "CDDP_FAKE_NVML_RECOVERIES=1:5")),
+        0);
+}
+
+/* Old errors, and errors of other cards, are none of this run. */
+static int find_nothing(int rank, int world_size, void *argument)
+{
+    struct cddpi_device *device = open_cuda();
+    char text[800];
+    float *a;
+
+    (void)rank, (void)world_size, (void)argument;
+    CHECK(device != NULL);
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
+          CDDP_OK);
+    CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, "cudaErrorIllegalAddress");
+    CHECK(!last_error_has("NVML"));
+    device->ops->faults(device, text, sizeof text);
+    CHECK(text[0] == '\0');
+    cddpi_device_close(device);
+    return 0;
+}
+
+static void a_healthy_card_is_not_suspected(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(find_nothing, NULL,
+                                WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_ERRORS=3",
+                                     "CDDP_FAKE_NVML_XIDS=45", "CDDP_FAKE_NVML_LINKS=18",
+                                     "CDDP_FAKE_NVML_RECOVERIES=7")),
+                     0);
+    assert_int_equal(in_process(find_nothing, NULL,
+                                WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_CARD=1",
+                                     "CDDP_FAKE_NVML_XIDS=79", "CDDP_FAKE_NVML_ERRORS=0:9")),
+                     0);
+    assert_int_equal(in_process(find_nothing, NULL,
+                                WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_CUDA_WITHOUT=nvml",
+                                     "CDDP_FAKE_NVML_XIDS=79")),
+                     0);
+}
+
+static void nvml_that_does_not_answer_holds_no_rank_up(void **state)
+{
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    assert_int_equal(in_process(lose_a_reported_card, "NVML does not answer",
+                                WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_HANG=wait")),
+                     0);
+    assert_int_equal(in_process(lose_a_reported_card, "NVML does not answer",
+                                WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_HANG=init")),
+                     0);
+}
+
 /* A launch that is refused changes nothing. */
 static int launch_too_much(int rank, int world_size, void *argument)
 {
@@ -393,6 +484,9 @@ int main(void)
         cmocka_unit_test(memory_that_cannot_be_pinned_is_an_error),
         cmocka_unit_test(a_kernel_that_failed_names_call_and_line),
         cmocka_unit_test(a_card_that_failed_is_told_from_a_program),
+        cmocka_unit_test(a_failure_names_what_nvml_reports),
+        cmocka_unit_test(a_healthy_card_is_not_suspected),
+        cmocka_unit_test(nvml_that_does_not_answer_holds_no_rank_up),
         cmocka_unit_test(a_launch_that_is_refused_names_its_line),
         cmocka_unit_test(a_card_that_the_module_has_no_code_for_is_not_opened),
         cmocka_unit_test(an_error_of_one_call_is_not_found_again_by_the_next),

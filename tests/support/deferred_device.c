@@ -683,6 +683,12 @@ static void *deferred_compute_stream(struct cddpi_device *of)
     return NULL;
 }
 
+static void deferred_faults(const struct cddpi_device *device, char *out, size_t bytes)
+{
+    (void)device, (void)bytes;
+    out[0] = '\0';
+}
+
 const struct cddpi_device_ops deferred_ops = {.name = "deferred",
                                               .kind = CDDPI_DEVICE_CUDA,
                                               .close = deferred_close,
@@ -701,6 +707,7 @@ const struct cddpi_device_ops deferred_ops = {.name = "deferred",
                                               .wait = deferred_wait,
                                               .elapsed = deferred_elapsed,
                                               .finish = deferred_finish,
+                                              .faults = deferred_faults,
                                               .range_push = deferred_range_push,
                                               .range_pop = deferred_range_pop,
                                               .compute_stream = deferred_compute_stream};

@@ -89,6 +89,9 @@ struct cddpi_device_ops {
                            struct cddpi_event *to, float *out_ms);
     /* Wait for all streams. Also CDDP_ERR_TIMEOUT. */
     cddp_status (*finish)(struct cddpi_device *device, uint32_t timeout_ms);
+    /* Write what is known to be wrong with the device itself, such as failed memory; "" if nothing
+     * is. Waits for some seconds at most. Any thread. */
+    void (*faults)(const struct cddpi_device *device, char *out, size_t bytes);
 
     /* Capture the work enqueued in the compute stream instead of running it. Other streams join the
      * capture if an event orders them after the compute stream; an event must order them before its

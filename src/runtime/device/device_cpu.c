@@ -222,6 +222,12 @@ static void *cpu_compute_stream(struct cddpi_device *device)
     return NULL;
 }
 
+static void cpu_faults(const struct cddpi_device *device, char *out, size_t bytes)
+{
+    (void)device, (void)bytes;
+    out[0] = '\0';
+}
+
 static const struct cddpi_device_ops cpu_ops = {
     .name = "cpu",
     .kind = CDDPI_DEVICE_CPU,
@@ -242,6 +248,7 @@ static const struct cddpi_device_ops cpu_ops = {
     .wait = cpu_wait,
     .elapsed = cpu_elapsed,
     .finish = cpu_finish,
+    .faults = cpu_faults,
     .capture_begin = cpu_capture_begin,
     .capture_end = cpu_capture_end,
     .replay = cpu_replay,

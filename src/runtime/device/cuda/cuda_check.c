@@ -1,8 +1,12 @@
 /* cuda_check.c - words the failures of the module, and looks up driver functions. */
+#include "device/cuda/card_health.h"
 #include "device/cuda/cuda_internal.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* How long the driver may need to tell of an Xid error after CUDA has failed. */
+enum { XID_MS = 200 };
 
 cddp_status cuda_word_failure(const struct cddpi_device *device, cddp_status status,
                               const char *text)
@@ -74,13 +78,57 @@ static const char *advice(cudaError_t error)
     }
 }
 
+/* Whether the context is lost, so that the card itself may be the cause. */
+static bool ends_context(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorExternalDevice:
+#if CUDART_VERSION >= 12090
+    case cudaErrorContained:
+#endif
+    case cudaErrorUnknown:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static struct cuda_card *card_of(const struct cddpi_device *device)
+{
+    return ((const struct cuda_device *)(const void *)device)->card;
+}
+
+void cuda_faults(const struct cddpi_device *device, char *out, size_t bytes)
+{
+    char faults[CUDA_CARD_TEXT_BYTES];
+
+    cuda_card_faults(card_of(device), 0, faults);
+    snprintf(out, bytes, "%s", faults);
+}
+
 cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t error, const char *call,
                              const char *file, int line)
 {
+    char faults[CUDA_CARD_TEXT_BYTES] = "";
+
     /* Clear the error, so that the next check of a launch does not report it again. */
     (void)cudaGetLastError();
-    return cuda_fail(device, status_of(error), "%s at %s:%d: %s (%s)%s", call, short_path(file),
-                     line, cudaGetErrorString(error), cudaGetErrorName(error), advice(error));
+    if (ends_context(error)) {
+        cuda_card_faults(card_of(device), XID_MS, faults);
+    }
+    return cuda_fail(device, status_of(error), "%s at %s:%d: %s (%s)%s%s%s", call, short_path(file),
+                     line, cudaGetErrorString(error), cudaGetErrorName(error),
+                     faults[0] != '\0' ? "; " : "", faults, advice(error));
 }
 
 /* The module does not link libcuda, so that it can be opened without a driver and say what is

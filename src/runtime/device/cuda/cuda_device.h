@@ -11,16 +11,18 @@
 extern "C" {
 #endif
 
+struct cuda_card;
 struct cuda_profile;
 
 struct cuda_device {
     struct cddpi_device base; /* first: a struct cddpi_device * can be cast to this */
     cudaStream_t streams[CDDPI_STREAM_COUNT];
-    bool adopted;       /* the caller owns the compute stream */
-    cudaMemPool_t pool; /* NULL: the device has no pools, so allocation waits for the device */
-    size_t kept_bytes;  /* large allocations leave this much for others (NCCL); 0: nothing */
-    int keepers;        /* transports for which it is kept */
-    bool doubtful;      /* work may never end: see cuda_doubt(); atomic */
+    bool adopted;           /* the caller owns the compute stream */
+    cudaMemPool_t pool;     /* NULL: the device has no pools, so allocation waits for the device */
+    size_t kept_bytes;      /* large allocations leave this much for others (NCCL); 0: nothing */
+    int keepers;            /* transports for which it is kept */
+    bool doubtful;          /* work may never end: see cuda_doubt(); atomic */
+    struct cuda_card *card; /* what NVML says of it; NULL: nothing */
     int multiprocessors;
     int capability;   /* 10 x major + minor: 90 */
     uint64_t capture; /* number of the current capture; 0: none */

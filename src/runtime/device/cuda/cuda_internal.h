@@ -41,6 +41,9 @@ cddp_status cuda_word_failure(const struct cddpi_device *device, cddp_status sta
 cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t error, const char *call,
                              const char *file, int line);
 
+/** What NVML says is wrong with the card: "NVML reports Xid 79 ..."; "": nothing. Any thread. */
+void cuda_faults(const struct cddpi_device *device, char *out, size_t bytes);
+
 /* kernels.c */
 /** Enable the kernels to use this module's devices. Call it before any kernel starts. */
 void cuda_kernels_serve(void);

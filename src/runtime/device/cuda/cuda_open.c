@@ -1,4 +1,5 @@
 /* cuda_open.c - counts the CUDA devices, or says why there is none, and opens one. */
+#include "device/cuda/card_health.h"
 #include "device/cuda/cuda_internal.h"
 
 #include "base/log.h"
@@ -94,6 +95,7 @@ static void cuda_close(struct cddpi_device *device)
         }
     }
     cuda_profile_close(self);
+    cuda_card_close(self->card);
     cuda_streams_close(self);
     if (self->pool != NULL) {
         (void)cudaMemPoolDestroy(self->pool);
@@ -121,6 +123,7 @@ static const struct cddpi_device_ops cuda_ops = {
     .wait = cuda_event_wait,
     .elapsed = cuda_event_elapsed,
     .finish = cuda_finish,
+    .faults = cuda_faults,
     .capture_begin = cuda_capture_begin,
     .capture_end = cuda_capture_end,
     .replay = cuda_replay,
@@ -161,6 +164,24 @@ static cddp_status describe_self(struct cuda_device *device)
     return CUDA_CHECK(base, cudaSetDevice(base->index));
 }
 
+/* From now on NVML tells what fails. */
+static void watch_card(struct cuda_device *device)
+{
+    const struct cddpi_device *base = &device->base;
+    char pci[32];
+    char worn[CUDA_CARD_TEXT_BYTES];
+
+    if (cudaDeviceGetPCIBusId(pci, sizeof pci, base->index) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return;
+    }
+    device->card = cuda_card_watch(pci, false, worn);
+    if (worn[0] != '\0') {
+        cddpi_log(CDDPI_LOG_WARN, "rank %d: cuda:%d (%s): %s", base->rank, base->index,
+                  base->unique, worn);
+    }
+}
+
 cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
                       struct cddpi_device **out)
 {
@@ -183,6 +204,7 @@ cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
     CDDPI_TRY_GOTO(failed, status, cuda_pool_open(device));
     CDDPI_TRY_GOTO(failed, status, cuda_profile_open(device));
     CDDPI_TRY_GOTO(failed, status, cddpi_cuda_load_kernels(&device->base));
+    watch_card(device);
     *out = &device->base;
     return CDDP_OK;
 
