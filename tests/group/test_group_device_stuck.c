@@ -1,5 +1,6 @@
 /* test_group_device_stuck.c - a rank whose launch queue is full because a peer has died or is late:
- * the driver blocks all other threads meanwhile, and still the rank ends in time. */
+ * the driver blocks all other threads meanwhile, and still the rank ends in time. And a rank whose
+ * own card has failed while it waits for others. */
 #include "support/device_stage.h"
 #include "support/failure.h"
 
@@ -80,10 +81,59 @@ static void launches_without_room_do_not_hide_a_peer_that_died_or_is_late(void *
     }
 }
 
+static char heard[1024];
+
+static void hear(void *state, const cddp_log_record *record)
+{
+    (void)state;
+    if (strstr(record->line, "NVML") != NULL) {
+        snprintf(heard, sizeof heard, "%s", record->line);
+    }
+}
+
+/* The operation fails for another reason, and the driver tells of rank 0's card only. */
+static int failed_card_rank(int rank, int n, void *argument)
+{
+    static const char text[] = "rank 0: cuda:0 (GPU-cacacaca-caca-caca-caca-cacacacaca00): NVML "
+                               "reports Xid 74 (NVLink), NVLink 17 down";
+    cddp_group *group;
+    cddp_status status;
+    float *there;
+
+    (void)n;
+    cddp_log_set_sink(hear, NULL);
+    CHECK(stage_enter(argument, rank, n, &group) == CDDP_OK);
+    there = on_device(group, COUNT * sizeof(float));
+    status = cddp_all_reduce(group, there, there, rank == 1 ? COUNT - 1 : COUNT, CDDP_F32,
+                             CDDP_OP_SUM, NULL);
+    CHECK((status != CDDP_OK ? status : await_failure(group)) == CDDP_ERR_MISMATCH);
+    cddp_group_destroy(group);
+    CHECK(strcmp(heard, rank == 0 ? text : "") == 0);
+    return 0;
+}
+
+static void a_rank_that_fails_tells_of_its_own_card(void **state)
+{
+    struct stage stage = {.timeout_ms = SUPPORT_TIMEOUT_MS, .module_transport = "nccl"};
+
+    (void)state;
+    need_emulated_module();
+    setenv("CDDP_FAKE_CUDA_DEVICES", "3", 1); /* a pool of ranks would keep other settings */
+    setenv("CDDP_FAKE_NVML_CARD", "0", 1);
+    setenv("CDDP_FAKE_NVML_XIDS", "74", 1);
+    setenv("CDDP_FAKE_NVML_LINKS", "18:17", 1);
+    assert_int_equal(stage_run(failed_card_rank, stage, 2, 1, 3), 0);
+    unsetenv("CDDP_FAKE_CUDA_DEVICES");
+    unsetenv("CDDP_FAKE_NVML_CARD");
+    unsetenv("CDDP_FAKE_NVML_XIDS");
+    unsetenv("CDDP_FAKE_NVML_LINKS");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launches_without_room_do_not_hide_a_peer_that_died_or_is_late),
+        cmocka_unit_test(a_rank_that_fails_tells_of_its_own_card),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

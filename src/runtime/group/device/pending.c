@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "group/device/group_device.h"
 #include "group/engine/group_state.h"
 #include "group/watch/dump.h"
@@ -118,10 +119,28 @@ cddp_status cddpi_group_device_failed(const struct cddpi_group_device *dev)
     return cddpi_fail_again((cddp_status)dev->failure.status, &dev->failure);
 }
 
+/* When something fails, even elsewhere, log what is wrong with this rank's own device: a card that
+ * hangs, or lost its link, shows at other ranks first. */
+static void tell_faults(struct cddpi_group_device *dev)
+{
+    const struct cddpi_device *device = dev->device;
+    char faults[800];
+
+    if (atomic_exchange(&dev->told, true)) {
+        return;
+    }
+    device->ops->faults(device, faults, sizeof faults);
+    if (faults[0] != '\0') {
+        cddpi_log(CDDPI_LOG_WARN, "rank %d: %s:%d (%s): %s", dev->group->rank, device->ops->name,
+                  device->index, device->unique, faults);
+    }
+}
+
 cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status status)
 {
     bool was_first;
 
+    tell_faults(dev);
     pthread_mutex_lock(&dev->mutex);
     was_first = !atomic_load_explicit(&dev->failed, memory_order_relaxed);
     if (was_first) {
