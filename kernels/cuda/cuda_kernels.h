@@ -39,6 +39,15 @@ struct cddpi_loss_totals {
 
 enum { CDDPI_CUDA_REDUCE_RANKS = 256 }; /* most inputs of reduce() */
 
+/* The ranks of a sum that is made in two halves, in rank order. */
+enum { CDDPI_CUDA_HOST_RANKS = 8, CDDPI_CUDA_HOSTS = 64 };
+struct cddpi_cuda_hosts {
+    int hosts;             /* at most CDDPI_CUDA_HOSTS */
+    int each;              /* ranks of a host: 1, 2, 4 or 8 */
+    const double *weights; /* of all ranks, as for reduce(); NULL: none */
+    bool mean;             /* of all ranks; with weights it is always the weighted mean */
+};
+
 /* Applied to each element of a product, in the same pass. GELU is the tanh form. */
 enum cddpi_cuda_epilogue { CDDPI_EPILOGUE_NONE, CDDPI_EPILOGUE_RELU, CDDPI_EPILOGUE_GELU };
 
@@ -434,6 +443,15 @@ struct cddpi_cuda_kernels {
     cddp_status (*reduce)(struct cddpi_device *device, cddp_type type, cddp_op op,
                           const void *const *inputs, const double *weights, int ranks, size_t count,
                           void *out);
+    /* A sum or mean of float32, bf16 or f16 in two halves, which have reduce()'s bits together.
+     * sum_host: out = the sum of the ranks of host @p host, whose arrays are @p inputs. join_hosts:
+     * out = the result, from what sum_host made of each host. */
+    cddp_status (*sum_host)(struct cddpi_device *device, cddp_type type,
+                            const struct cddpi_cuda_hosts *hosts, int host,
+                            const void *const *inputs, size_t count, float *out);
+    cddp_status (*join_hosts)(struct cddpi_device *device, cddp_type type,
+                              const struct cddpi_cuda_hosts *hosts, const void *const *parts,
+                              size_t count, void *out);
     /* *out (float32 or float64) = the share of rank @p rank in all @p weights, with which it is
      * multiplied in a weighted mean. Any number of ranks. */
     cddp_status (*share)(struct cddpi_device *device, cddp_type type, const double *weights,

@@ -100,7 +100,8 @@ void cddpi_cuda_kernels_fill(struct cddpi_cuda_kernels *out);
     X(update)                                                                                      \
     X(squares)                                                                                     \
     X(cast)                                                                                        \
-    X(reduce)
+    X(reduce)                                                                                      \
+    X(reduce_hosts)
 #define CDDPI_CUDA_DECLARE_FILL(name) void cddpi_cuda_fill_##name(struct cddpi_cuda_kernels *out);
 CDDPI_CUDA_FILLS(CDDPI_CUDA_DECLARE_FILL)
 

@@ -214,6 +214,84 @@ static void weights_of_many_ranks_are_the_processors(void **state)
     }
 }
 
+/* Both halves reduce, from arrays at @p a->device, beside the whole. */
+static void compare_halves(const struct arrays *a, struct cddpi_cuda_hosts hosts,
+                           const double *weights)
+{
+    size_t bytes = a->count * cddp_type_bytes(a->type);
+    size_t off = a->shift * cddp_type_bytes(a->type) % 16;
+    char *whole = cuda_alloc(bytes + 16);
+    char *out = cuda_alloc(bytes + 16);
+    const void *parts[CDDPI_CUDA_HOSTS];
+    void *expected;
+    void *got;
+
+    hosts.weights = weights != NULL ? cuda_upload(weights, (size_t)a->ranks * sizeof *weights)
+                                    : NULL;
+    done();
+    cuda_ok(cuda->kernels->reduce(cuda, a->type, hosts.mean ? CDDP_OP_MEAN : CDDP_OP_SUM, a->device,
+                                  hosts.weights, a->ranks, a->count, whole));
+    for (int h = 0; h < hosts.hosts; h++) {
+        float *part = cuda_alloc(a->count * sizeof *part);
+
+        done();
+        cuda_ok(cuda->kernels->sum_host(cuda, a->type, &hosts, h, a->device + h * hosts.each,
+                                        a->count, part));
+        parts[h] = part;
+    }
+    cuda_ok(cuda->kernels->join_hosts(cuda, a->type, &hosts, parts, a->count, out + off));
+    done();
+    expected = cuda_download(whole, bytes);
+    got = cuda_download(out + off, bytes);
+    if (memcmp(got, expected, bytes) != 0) {
+        fail_msg("%zu %s of %d hosts with %d ranks%s: other bits in two halves", a->count,
+                 cddp_type_name(a->type), hosts.hosts, hosts.each,
+                 weights != NULL ? ", weighted" : "");
+    }
+    for (int h = 0; h < hosts.hosts; h++) {
+        cuda_release((void *)(uintptr_t)parts[h]);
+    }
+    free(expected);
+    free(got);
+    cuda_release((void *)(uintptr_t)hosts.weights);
+    cuda_release(whole);
+    cuda_release(out);
+}
+
+/* Weights: none, equal, different, of few ranks, all zero, and of the last host's ranks only. */
+static void two_halves_have_the_bits_of_the_whole(void **state)
+{
+    static const struct cddpi_cuda_hosts cases[] = {
+        {2, 1, NULL, false}, {2, 2, NULL, false}, {3, 4, NULL, false},  {2, 8, NULL, false},
+        {7, 2, NULL, false}, {8, 1, NULL, false}, {11, 2, NULL, false}, {64, 1, NULL, false}};
+    static const cddp_type types[] = {CDDP_F32, CDDP_BF16, CDDP_F16};
+    double weights[RANKS];
+
+    (void)state;
+    NEEDS_CUDA();
+    for (size_t i = 0; i < 3 * sizeof cases / sizeof cases[0]; i++) {
+        struct cddpi_cuda_hosts hosts = cases[i / 3];
+        int ranks = hosts.hosts * hosts.each;
+        struct arrays a;
+
+        arrays_make(&a, types[i % 3], ranks, i % 2 == 0 ? VALUES : 1024, i % 4 / 2);
+        for (int kind = 0; kind < 5; kind++) {
+            for (int r = 0; r < ranks; r++) {
+                weights[r] = kind == 0   ? 5
+                             : kind == 1 ? r % 7 + 1
+                             : kind == 2 ? (r % 5 == 3 ? r : 0)
+                             : kind == 3 ? 0
+                                         : r >= ranks - hosts.each;
+            }
+            compare_halves(&a, hosts, weights);
+        }
+        compare_halves(&a, hosts, NULL);
+        hosts.mean = true;
+        compare_halves(&a, hosts, NULL);
+        arrays_free(&a);
+    }
+}
+
 static void a_share_is_the_factor_of_a_weighted_mean(void **state)
 {
     static const double cases[][3] = {{1, 1, 1}, {3, 1, 4}, {0, 2, 0}, {0, 0, 0}};
@@ -460,6 +538,7 @@ int main(void)
         cmocka_unit_test(the_result_may_replace_an_input),
         cmocka_unit_test(weights_are_the_processors),
         cmocka_unit_test(weights_of_many_ranks_are_the_processors),
+        cmocka_unit_test(two_halves_have_the_bits_of_the_whole),
         cmocka_unit_test(a_share_is_the_factor_of_a_weighted_mean),
         cmocka_unit_test(what_weighs_nothing_is_not_read),
         cmocka_unit_test(a_nan_stays_one),
