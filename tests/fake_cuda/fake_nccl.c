@@ -317,6 +317,7 @@ static ncclResult_t add(const struct fake_nccl_call *call)
         return result;
     }
     fake_nccl_count_call(call, (int)call->op >= 32);
+    fake_nccl_count_bytes(call);
     group.calls[group.count] = *call;
     if ((int)call->op >= 32) {
         group.calls[group.count].factor = call->comm->factors[(int)call->op - 32].scalar;

@@ -118,6 +118,11 @@ struct fake_nccl_call {
 /** Count a call, for the file $CDDP_FAKE_NCCL_CALLS. */
 void fake_nccl_count(const char *what);
 void fake_nccl_count_call(const struct fake_nccl_call *call, bool factor);
+void fake_nccl_count_bytes(const struct fake_nccl_call *call);
+
+/** Bytes that this process has sent, by ncclSend(), to ranks with another $NCCL_HOSTID since the
+ * last call. Visible to tests. */
+__attribute__((visibility("default"))) size_t fake_nccl_bytes_to_other_hosts(void);
 size_t fake_nccl_type_bytes(ncclDataType_t type);
 /** Reduce in rank order, as a chain of ranks would, rounding to the type after each rank. */
 void fake_nccl_reduce(const struct fake_nccl_call *call, size_t from, size_t count);

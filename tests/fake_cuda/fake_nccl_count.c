@@ -52,6 +52,23 @@ void fake_nccl_count_call(const struct fake_nccl_call *call, bool factor)
     fake_nccl_count(what);
 }
 
+static _Atomic size_t bytes_out;
+
+void fake_nccl_count_bytes(const struct fake_nccl_call *call)
+{
+    const struct fake_nccl_shared *shared = call->comm->shared;
+
+    if (call->kind == FAKE_NCCL_SEND &&
+        shared->members[call->root].host != shared->members[call->comm->rank].host) {
+        atomic_fetch_add(&bytes_out, call->count); /* the transport sends bytes */
+    }
+}
+
+size_t fake_nccl_bytes_to_other_hosts(void)
+{
+    return atomic_exchange(&bytes_out, 0);
+}
+
 __attribute__((destructor)) static void tell(void)
 {
     const char *path = getenv("CDDP_FAKE_NCCL_CALLS");

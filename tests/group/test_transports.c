@@ -5,6 +5,8 @@
 #include "support/rank_pool.h"
 #include "support/transport.h"
 
+#include <dlfcn.h>
+
 enum { ARENA_BYTES = 12 << 20, MOST_SHAPES = 24, MOST_CHECKS = 24 * 32 };
 
 struct variant {
@@ -12,13 +14,14 @@ struct variant {
     bool deterministic;
     bool exact; /* the host backend's bits */
     const char *devices;
+    int host_ranks; /* of each host; 0: there is one host */
 };
 
 static const struct variant variants[] = {
-    {"ipc", false, true, "1"},
-    {"staged", false, true, "3"},
-    {"nccl", true, true, "8"},
-    {"nccl", false, false, "8"},
+    {"ipc", false, true, "1", 0},
+    {"staged", false, true, "3", 0},
+    {"nccl", true, true, "8", 0},
+    {"nccl", false, false, "8", 0},
 };
 
 /* What must come out, looked at when many operations are done. */
@@ -298,8 +301,17 @@ static int open_bench(struct bench *bench, struct transport_world *world, int ra
 
     memset(bench, 0, sizeof *bench);
     bench->exact = variant->exact;
-    CHECK(transport_rank_start(world, rank, variant->transport, variant->deterministic,
-                               &bench->me) == CDDP_OK);
+    CHECK(transport_rank_open(world, rank, variant->transport, variant->deterministic,
+                              &bench->me) == CDDP_OK);
+    if (variant->host_ranks > 0) {
+        static const char *const names[] = {"host 0", "host 1", "host 2", "host 3"};
+        struct cddpi_device_open_params *params = &bench->me.params;
+
+        params->host = rank / variant->host_ranks;
+        params->host_count = (world->size + variant->host_ranks - 1) / variant->host_ranks;
+        params->host_id = names[params->host];
+    }
+    CHECK(transport_open(&bench->me) == CDDP_OK);
     CHECK(bench->me.device->ops->alloc(bench->me.device, ARENA_BYTES, "test", &memory) == CDDP_OK);
     bench->arenas[0] = memory;
     CHECK(bench->me.ops->alloc(bench->me.transport, ARENA_BYTES, &memory) == CDDP_OK);
@@ -435,6 +447,38 @@ static int weighted_rank(int rank, int n, void *argument)
                 CHECK(weighted_once(&bench, &shape, all[w]) == 0);
             }
         }
+    }
+    return close_bench(&bench);
+}
+
+/* A network interface is shared by the ranks of a host, so each may only send its part of what the
+ * hosts need: of 8 ranks on 2 hosts, an eighth of the data each way. */
+static int frugal_rank(int rank, int n, void *argument)
+{
+    enum { ALL = 80000 };
+    const struct job *job = argument;
+    size_t (*bytes_out)(void) = NULL;
+    void *module;
+    struct bench bench;
+
+    CHECK(open_bench(&bench, job->world, rank, job->variant) == 0);
+    module = dlopen(getenv("CDDP_CUDA_MODULE"), RTLD_LAZY | RTLD_NOLOAD);
+    CHECK(module != NULL);
+    *(void **)&bytes_out = dlsym(module, "fake_nccl_bytes_to_other_hosts");
+    CHECK(bytes_out != NULL);
+    for (int scatter = 0; scatter < 2; scatter++) {
+        struct cddpi_group_op op = {.kind = scatter ? CDDPI_REDUCE_SCATTER : CDDPI_ALL_REDUCE,
+                                    .type = CDDP_F32,
+                                    .op = CDDP_OP_SUM,
+                                    .count = ALL / (size_t)(scatter ? n : 1)};
+        size_t needed = (size_t)(scatter ? 1 : 2) * ALL / (size_t)n * sizeof(float);
+
+        CHECK(make_room(&bench, ALL * 12) == 0);
+        op.in = input(&bench, false, ALL, CDDP_F32, 0);
+        op.out = take(&bench, false, ALL * sizeof(float), 0);
+        (void)bytes_out();
+        CHECK(transport_run(&bench.me, &op) == CDDP_OK);
+        CHECK(bytes_out() <= needed + 1024); /* parts begin at multiples of 256 bytes */
     }
     return close_bench(&bench);
 }
@@ -590,6 +634,43 @@ static void at_all(rank_fn body)
     }
 }
 
+/* Hosts with as many ranks each, and two of which one has fewer. */
+static void between_hosts(rank_fn body, int least)
+{
+    static const struct {
+        int size, host_ranks;
+    } cases[] = {{3, 2}, {4, 2}, {6, 2}, {8, 4}};
+
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const struct variant variant = {"nccl", true, true, "8", cases[c].host_ranks};
+        struct job job = {&variant, NULL};
+
+        if (cases[c].size < least || pool_is_wanted()) {
+            continue;
+        }
+        setenv("CDDP_FAKE_CUDA_DEVICES", variant.devices, 1);
+        support_setenv_number("CDDP_FAKE_CUDA_SEED", (int)c + 1);
+        if (run_forked(cases[c].size, body, &job) != 0) {
+            fail_msg("%d ranks, %d on a host", cases[c].size, cases[c].host_ranks);
+        }
+    }
+}
+
+static void between_hosts_reductions_are_the_same_tree(void **state)
+{
+    (void)state;
+    between_hosts(reduce_rank, 0);
+    between_hosts(weighted_rank, 0);
+    between_hosts(reusing_rank, 4);
+    between_hosts(record_rank, 4);
+}
+
+static void between_hosts_go_as_few_bytes_as_possible(void **state)
+{
+    (void)state;
+    between_hosts(frugal_rank, 8);
+}
+
 static void every_reduction_is_the_tree_of_the_reference(void **state)
 {
     (void)state;
@@ -628,6 +709,8 @@ int main(void)
         cmocka_unit_test(a_rank_of_weight_zero_contributes_nothing_not_even_nan),
         cmocka_unit_test(memory_may_be_used_again_in_stream_order),
         cmocka_unit_test(what_can_be_recorded_reduces_again_when_it_is_replayed),
+        cmocka_unit_test(between_hosts_reductions_are_the_same_tree),
+        cmocka_unit_test(between_hosts_go_as_few_bytes_as_possible),
     };
 
     return transport_module() ? cmocka_run_group_tests(tests, NULL, NULL) : 77;

@@ -1,25 +1,16 @@
 /* deterministic.c - owns reductions whose bits do not depend on NCCL's algorithm: NCCL only moves
  * the data, and rank r reduces part r with the kernel that all transports use. It sends as many
- * bytes as a ring does. 16-bit types are accumulated in float32, and rounded once. */
+ * bytes as a ring does, but more of them between hosts: see nccl_hosts.c. 16-bit types are
+ * accumulated in float32, and rounded once. */
 #include "group/cuda/nccl/nccl_transport.h"
 #include "kernels/cuda/cuda_kernels.h"
-
-/* A piece of an operation: elements [at, at + count) of the input, or of each block. */
-struct deterministic_cut {
-    const struct cddpi_group_op *op;
-    size_t element;
-    size_t at, count;
-    int ranks;
-};
 
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-/* Rank @p r's part of the piece: where it starts in the input, and its elements. all_reduce and
- * reduce: the piece is divided among the ranks. reduce_scatter: each block belongs to its rank. */
-static size_t part_of(const struct deterministic_cut *cut, int r, size_t *out_start)
+size_t cddpi_nccl_part(const struct nccl_cut *cut, int r, size_t *out_start)
 {
     size_t grains = (cut->count * cut->element + NCCL_GRAIN - 1) / NCCL_GRAIN;
     size_t ranks = (size_t)cut->ranks;
@@ -35,17 +26,17 @@ static size_t part_of(const struct deterministic_cut *cut, int r, size_t *out_st
 }
 
 /* Receive all ranks' input for this rank's part into the rows of scratch. */
-static cddp_status collect(struct nccl_transport *nccl, const struct deterministic_cut *cut)
+static cddp_status collect(struct nccl_transport *nccl, const struct nccl_cut *cut)
 {
     struct nccl_transfer *transfers = cddpi_nccl_transfers(nccl);
     size_t start;
-    size_t own = part_of(cut, nccl->rank, &start);
+    size_t own = cddpi_nccl_part(cut, nccl->rank, &start);
 
     for (int r = 0; r < nccl->size; r++) {
-        size_t count = part_of(cut, r, &start);
+        size_t count = cddpi_nccl_part(cut, r, &start);
 
         transfers[r] = (struct nccl_transfer){
-            (const char *)cut->op->in + start * cut->element, count * cut->element,
+            r, (const char *)cut->op->in + start * cut->element, count * cut->element,
             nccl->scratch + (size_t)r * nccl->row, own * cut->element};
     }
     if (cuda_is_aligned(transfers[nccl->rank].out)) {
@@ -54,13 +45,12 @@ static cddp_status collect(struct nccl_transport *nccl, const struct determinist
     return cddpi_nccl_exchange(nccl);
 }
 
-static cddp_status reduce(struct nccl_transport *nccl, const struct deterministic_cut *cut,
-                          char *out)
+static cddp_status reduce(struct nccl_transport *nccl, const struct nccl_cut *cut, char *out)
 {
     const struct cddpi_group_op *op = cut->op;
     char *result = cuda_is_aligned(out) ? out : nccl->scratch + (size_t)nccl->size * nccl->row;
     size_t start;
-    size_t count = part_of(cut, nccl->rank, &start);
+    size_t count = cddpi_nccl_part(cut, nccl->rank, &start);
     const char *own = (const char *)op->in + start * cut->element;
 
     if (count == 0) {
@@ -79,17 +69,16 @@ static cddp_status reduce(struct nccl_transport *nccl, const struct deterministi
 }
 
 /* Send the results to all ranks, or to root. */
-static cddp_status spread(struct nccl_transport *nccl, const struct deterministic_cut *cut,
-                          const char *own)
+static cddp_status spread(struct nccl_transport *nccl, const struct nccl_cut *cut, const char *own)
 {
     const struct cddpi_group_op *op = cut->op;
     bool all = op->kind == CDDPI_ALL_REDUCE;
     struct nccl_transfer *transfers = cddpi_nccl_transfers(nccl);
     size_t start;
-    size_t mine = part_of(cut, nccl->rank, &start);
+    size_t mine = cddpi_nccl_part(cut, nccl->rank, &start);
 
     for (int r = 0; r < nccl->size; r++) {
-        size_t count = part_of(cut, r, &start);
+        size_t count = cddpi_nccl_part(cut, r, &start);
 
         if (all || r == op->root) {
             transfers[r].out = own;
@@ -106,13 +95,13 @@ static cddp_status spread(struct nccl_transport *nccl, const struct deterministi
 static cddp_status one_piece(struct nccl_transport *nccl, const struct cddpi_group_op *op,
                              size_t at, size_t count)
 {
-    struct deterministic_cut piece = {op, cddp_type_bytes(op->type), at, count, nccl->size};
+    struct nccl_cut piece = {op, cddp_type_bytes(op->type), at, count, nccl->size};
     bool wants = op->kind != CDDPI_REDUCE || nccl->rank == op->root;
     char *result = nccl->scratch + (size_t)nccl->size * nccl->row;
     size_t start = at;
 
     if (op->kind != CDDPI_REDUCE_SCATTER) {
-        (void)part_of(&piece, nccl->rank, &start);
+        (void)cddpi_nccl_part(&piece, nccl->rank, &start);
     }
     if (wants) {
         result = (char *)op->out + start * piece.element;
@@ -138,6 +127,9 @@ cddp_status cddpi_nccl_deterministic(struct nccl_transport *nccl, const struct c
                           CDDPI_NCCL_ORDERED_RANKS);
     }
     CDDPI_TRY(op->weighted ? cddpi_nccl_gather_weights(nccl, op) : CDDP_OK);
+    if (cddpi_nccl_has_hosts(nccl, op)) {
+        return cddpi_nccl_over_hosts(nccl, op);
+    }
     for (size_t at = 0; at < op->count; at += most) {
         CDDPI_TRY(one_piece(nccl, op, at, least(op->count - at, most)));
     }

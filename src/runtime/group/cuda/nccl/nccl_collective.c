@@ -84,6 +84,18 @@ cddp_status cddpi_nccl_exchange(struct nccl_transport *nccl)
     return cddpi_nccl_copy(nccl, own->in, own->out, own->in_bytes);
 }
 
+cddp_status cddpi_nccl_exchange_list(struct nccl_transport *nccl, int count)
+{
+    ncclResult_t result = nccl->library.group_start();
+    ncclResult_t end;
+
+    for (int i = 0; i < count && result == ncclSuccess; i++) {
+        result = note(nccl, &nccl->transfers[i], nccl->transfers[i].peer);
+    }
+    end = nccl->library.group_end();
+    return cddpi_nccl_await(nccl, result != ncclSuccess ? result : end, "send and receive");
+}
+
 static cddp_status fill(struct nccl_transport *nccl, void *where, uint32_t value)
 {
     CUresult result = nccl->fill((CUdeviceptr)(uintptr_t)where, value, 1, (CUstream)nccl->stream);
@@ -265,9 +277,9 @@ static cddp_status exchange_in_place(struct nccl_transport *nccl, const struct c
 
         for (int r = 0; r < nccl->size; r++) {
             if (r != nccl->rank) {
-                transfers[r] = (struct nccl_transfer){(const char *)op->in + (size_t)r * block + at,
-                                                      bytes, nccl->scratch + (size_t)r * nccl->row,
-                                                      bytes};
+                transfers[r] = (struct nccl_transfer){
+                    r, (const char *)op->in + (size_t)r * block + at, bytes,
+                    nccl->scratch + (size_t)r * nccl->row, bytes};
             }
         }
         CDDPI_TRY(cddpi_nccl_exchange(nccl));

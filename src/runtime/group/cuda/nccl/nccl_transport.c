@@ -14,6 +14,7 @@ enum { GRACE_MS = 2000 };
 struct nccl_transport_intro {
     int32_t version;
     int32_t shares; /* ranks may share devices, if all ranks allow it */
+    int32_t number; /* of the host */
     char unique[48];
     char pci[16]; /* by which NCCL distinguishes devices, including parts of one device (MIG) */
     char host[160];
@@ -55,6 +56,7 @@ static void introduce(struct nccl_transport *nccl, struct nccl_transport_intro *
         (void)cudaGetLastError();
         out->pci[0] = '\0';
     }
+    out->number = nccl->params.host;
     name_host(out->host, sizeof out->host);
 }
 
@@ -96,6 +98,19 @@ static cddp_status compare(const struct nccl_transport *nccl,
     return CDDP_OK;
 }
 
+static cddp_status find_hosts(struct nccl_transport *nccl, const struct nccl_transport_intro *all)
+{
+    int32_t *numbers = cddpi_zalloc_array((size_t)nccl->size, sizeof *numbers);
+
+    CDDPI_TRY_MEMORY(numbers != NULL, "transport: no memory");
+    for (int r = 0; r < nccl->size; r++) {
+        numbers[r] = all[r].number;
+    }
+    cddpi_nccl_find_hosts(nccl, numbers);
+    cddpi_free(numbers);
+    return CDDP_OK;
+}
+
 static cddp_status join_ranks(struct nccl_transport *nccl)
 {
     struct nccl_transport_intro own;
@@ -114,6 +129,9 @@ static cddp_status join_ranks(struct nccl_transport *nccl)
     if (status == CDDP_OK) {
         status = compare(nccl, all);
     }
+    if (status == CDDP_OK) {
+        status = find_hosts(nccl, all);
+    }
     cddpi_free(all);
     return status;
 }
@@ -131,7 +149,8 @@ static cddp_status make_memory(struct nccl_transport *nccl)
                      "transport: no memory for %d ranks", nccl->size);
     nccl->row = most < NCCL_ROW_BYTES ? most : NCCL_ROW_BYTES;
     nccl->own_weight = (ranks + 1) / 2 * 2;
-    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->scratch, nccl->row * (ranks + 1))));
+    CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->scratch,
+                                            nccl->row * (ranks + 1 + (size_t)nccl->hosts))));
     CDDPI_TRY(CUDA_CHECK(device, cudaMalloc((void **)&nccl->weights, (nccl->own_weight + 6) * 8)));
     CDDPI_TRY(
         CUDA_CHECK(device, cudaMemcpyAsync(nccl->weights + nccl->own_weight + 4, &equal,

@@ -89,6 +89,7 @@ struct nccl_library {
 
 /* What to send to and receive from one rank in an exchange; 0 bytes: nothing. */
 struct nccl_transfer {
+    int peer;
     const char *out;
     size_t out_bytes;
     char *in;
@@ -109,6 +110,7 @@ struct nccl_transport {
     struct cddpi_device *device;
     struct nccl_library library;
     int rank, size;
+    int hosts, host_ranks; /* 0, or hosts that all have so many consecutive ranks */
     bool deterministic;
     uint32_t timeout_ms;
     struct cddpi_device_open_params params; /* copied */
@@ -121,9 +123,10 @@ struct nccl_transport {
     _Atomic uint32_t aborted; /* 0: no, 1: being written, 2: yes */
     char reason[CDDPI_TRANSPORT_TEXT_BYTES];
 
-    char *scratch;                   /* device memory: one row per rank, and one for the result */
+    /* device memory: one row per rank, one for the result, and one per host */
+    char *scratch;
     size_t row;                      /* bytes */
-    struct nccl_transfer *transfers; /* one per rank, for the exchange that is being enqueued */
+    struct nccl_transfer *transfers; /* as many as ranks, for the exchange being enqueued */
     const void **inputs;             /* likewise, for the reduction kernel */
     /* device memory: one per rank; then this rank's own; then its share; then 1 / ranks */
     double *weights;
@@ -185,12 +188,35 @@ cddp_status cddpi_nccl_gather_weights(struct nccl_transport *nccl, const struct 
 struct nccl_transfer *cddpi_nccl_transfers(struct nccl_transport *nccl);
 /** Do all of transport->transfers at once; this rank's transfer to itself is a copy. */
 cddp_status cddpi_nccl_exchange(struct nccl_transport *nccl);
+/** Do the first @p count of transport->transfers at once, each with its peer, which may have
+ * several, in the same order on both ranks. */
+cddp_status cddpi_nccl_exchange_list(struct nccl_transport *nccl, int count);
 cddp_status cddpi_nccl_copy(struct nccl_transport *nccl, void *to, const void *from, size_t bytes);
 
+/* A piece of an operation: elements [at, at + count) of the input, or of each block. */
+struct nccl_cut {
+    const struct cddpi_group_op *op;
+    size_t element;
+    size_t at, count;
+    int ranks;
+};
+
 /* deterministic.c: call these with the mutex held */
+/** Rank @p r's part of the piece: where it starts in the input, and its elements. all_reduce and
+ *  reduce: the piece is divided among the ranks. reduce_scatter: each block belongs to its rank. */
+size_t cddpi_nccl_part(const struct nccl_cut *cut, int r, size_t *out_start);
 /** Do an all_reduce, reduce or reduce_scatter in the table's fixed order: an all-to-all, the
  *  reduction kernel, and a second all-to-all. */
 cddp_status cddpi_nccl_deterministic(struct nccl_transport *nccl, const struct cddpi_group_op *op);
+
+/* nccl_hosts.c */
+/** Set transport->hosts, from the host numbers of all ranks. */
+void cddpi_nccl_find_hosts(struct nccl_transport *nccl, const int32_t *hosts);
+/** Whether cddpi_nccl_over_hosts() can do @p op, the same on all ranks. */
+bool cddpi_nccl_has_hosts(const struct nccl_transport *nccl, const struct cddpi_group_op *op);
+/** With the mutex held: as cddpi_nccl_deterministic(), with the same bits, but each host's ranks
+ *  reduce their data before it goes to other hosts. */
+cddp_status cddpi_nccl_over_hosts(struct nccl_transport *nccl, const struct cddpi_group_op *op);
 
 /* nccl_memory.c */
 cddp_status cddpi_nccl_alloc(struct cddpi_device_transport *base, size_t bytes, void **out);
