@@ -1,0 +1,352 @@
+/* recovery_rank.c - a program that registers the state of its loops with cddp/recovery.h, and does
+ * to itself what tests ask for.
+ *
+ *     recovery_rank [together] WORDS...    a loop for each argument, one after another; or together
+ *
+ * Words are those of recovery_loop.c, for all ranks of all generations, or "1.0:KEY=NUMBER", for
+ * rank 0 of generation 1. Rank 0 prints what becomes of it; each rank, what is wrong. */
+#include "recovery/recovery_loop.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LOOPS = 4, FAILED = 1, STOPPED = 3, WRONG = 9 };
+
+static int fail(const struct loop *loop, const char *what)
+{
+    fprintf(stderr, "rank %d: %s at step %" PRIu64 ": %s\n", loop->rank, what, loop->step,
+            cddp_last_error());
+    return FAILED;
+}
+
+static void path_of(const struct loop *loop, const char *what, char *out, size_t size)
+{
+    snprintf(out, size, "%s/%s%s", loop->folder, what, loop->name);
+}
+
+/* The step in the loop's file @p what; 0: there is none. */
+static uint64_t read_step(const struct loop *loop, const char *what)
+{
+    char path[2 * WORD_BYTES + 16];
+    uint64_t step = 0;
+    FILE *file;
+
+    path_of(loop, what, path, sizeof path);
+    file = fopen(path, "r");
+    if (file != NULL) {
+        if (fscanf(file, "%" SCNu64, &step) != 1) {
+            step = 0;
+        }
+        fclose(file);
+    }
+    return step;
+}
+
+static void write_step(const struct loop *loop, const char *what)
+{
+    char path[2 * WORD_BYTES + 16], temporary[2 * WORD_BYTES + 32];
+    FILE *file;
+
+    path_of(loop, what, path, sizeof path);
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    file = fopen(temporary, "w");
+    if (file != NULL) {
+        fprintf(file, "%" PRIu64 "\n", loop->step);
+        fclose(file);
+        (void)rename(temporary, path);
+    }
+}
+
+static void say(const struct loop *loop, const char *what)
+{
+    if (loop->rank == 0) {
+        printf("%s%s%" PRIu64 ".%d: %s %" PRIu64 "\n", loop->name, loop->name[0] != '\0' ? " " : "",
+               loop->generation, loop->world_size, what, loop->step);
+        fflush(stdout);
+    }
+}
+
+/* What this process has kept, as the handle says. */
+static int check_info(const struct loop *loop, cddp_recovery_action action, uint64_t *last)
+{
+    cddp_recovery_info info = CDDP_RECOVERY_INFO_INIT;
+    int wrong = cddp_recovery_get_info(loop->recovery, &info) != CDDP_OK;
+
+    wrong |= (info.copies > 0) != (info.bytes > 0) || (info.copies > 0) != (info.kept_step > 0);
+    wrong |= info.kept_step > loop->step || (info.copies > 0 && info.spent_ns == 0);
+    wrong |= action == CDDP_RECOVERY_REPLACED ? info.restored_step != loop->step || info.copies != 0
+                                              : loop->generation == 0 && info.restored_step != 0;
+    if (wrong != 0) {
+        printf("WRONG: info %" PRIu64 " copies, %" PRIu64 " bytes, kept %" PRIu64 "\n", info.copies,
+               info.bytes, info.kept_step);
+    }
+    *last = info.copies;
+    return wrong;
+}
+
+/* Write over what this machine's ranks have kept. */
+static void damage(void)
+{
+    const char *text = getenv("CDDP_KEEP_FDS");
+    int fd = text != NULL ? atoi(text) : -1;
+    unsigned char byte;
+
+    /* (slots begin at multiples of 64 KiB; the list of pieces comes after 32 bytes) */
+    for (off_t at = 65536; pread(fd, &byte, 1, at + 100) == 1; at += 65536) {
+        byte ^= 1;
+        if (pwrite(fd, &byte, 1, at + 100) != 1) {
+            break;
+        }
+    }
+    kill(getpid(), SIGKILL);
+}
+
+static void *die_soon(void *microseconds)
+{
+    const struct timespec pause = {.tv_nsec = (long)(uintptr_t)microseconds * 1000};
+
+    nanosleep(&pause, NULL);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static void begin_chaos(const struct loop *loop)
+{
+    pthread_t thread;
+    uint64_t chaos = loop->events.chaos;
+
+    if (chaos > 0 && pthread_create(&thread, NULL, die_soon, (void *)(uintptr_t)chaos) == 0) {
+        pthread_detach(thread);
+    }
+}
+
+/* The loop's own events before step loop->step is begun. Not 0: it fails. */
+static int before(struct loop *loop)
+{
+    const struct events *events = &loop->events;
+
+    if (events->back == loop->step && loop->step > 0) {
+        loop->events.back = 0;
+        loop->events.kill = events->gone_back;
+        loop->step -= 2;
+        loop_set(loop);
+    }
+    loop_die_if(events->kill, loop->step);
+    if (events->term == loop->step && loop->step > 0) {
+        raise(SIGTERM);
+    }
+    if (events->refuse == loop->step && loop->step > 0) {
+        return cddp_recovery_refuse(loop->recovery) == CDDP_OK ? FAILED : WRONG;
+    }
+    return events->ends == loop->step && loop->step > 0 ? FAILED : 0;
+}
+
+static void after(const struct loop *loop)
+{
+    loop_die_if(loop->events.begun, loop->step);
+    if (loop->events.damage == loop->step && loop->step > 0) {
+        damage();
+    }
+    if (loop->checkpoint > 0 && loop->step > 0 && loop->step % loop->checkpoint == 0 &&
+        loop->rank == 0) {
+        write_step(loop, "checkpoint");
+    }
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* Copies take at most 2 % of the time, and are made as soon as that allows it. The time between
+ * what is known of the call's beginning and of its end may count or not. */
+static int check_cost(const struct loop *loop, const cddp_recovery_info *was, int64_t began_ns)
+{
+    static int64_t first_began_ns, first_ended_ns; /* the first call */
+    cddp_recovery_info info = CDDP_RECOVERY_INFO_INIT;
+    int64_t spent = (int64_t)was->spent_ns;
+    int64_t ended_ns = now_ns();
+    bool wrong = false;
+
+    if (cddp_recovery_get_info(loop->recovery, &info) != CDDP_OK) {
+        return 1;
+    }
+    if (first_ended_ns == 0) {
+        first_began_ns = began_ns;
+        first_ended_ns = ended_ns;
+    } else if (loop->every == 0 && loop->slow_us > 0 && loop->rank == 0) {
+        wrong = info.copies > was->copies ? spent > (ended_ns - first_began_ns) / 50
+                                          : spent < (began_ns - first_ended_ns) / 50;
+    }
+    if (wrong) {
+        printf("WRONG: %" PRIu64 " copies at step %" PRIu64 "\n", info.copies, loop->step);
+    }
+    return wrong;
+}
+
+/* Call cddp_recovery_step(). */
+static int begin_step(struct loop *loop, cddp_recovery_action *action)
+{
+    cddp_recovery_info was = CDDP_RECOVERY_INFO_INIT;
+    uint64_t step = loop->step + (loop->events.jump == loop->step && loop->step > 0);
+    int64_t began_ns = now_ns();
+    uint64_t copies;
+
+    if (cddp_recovery_get_info(loop->recovery, &was) != CDDP_OK ||
+        cddp_recovery_step(loop->recovery, &step, action) != CDDP_OK) {
+        return fail(loop, "step");
+    }
+    if (*action == CDDP_RECOVERY_REPLACED) {
+        loop->step = step;
+        say(loop, "replaced");
+        loop->events.chaos = 0;
+    } else if (step != loop->step) {
+        printf("WRONG: step %" PRIu64 " became %" PRIu64 "\n", loop->step, step);
+        return WRONG;
+    }
+    if (check_info(loop, *action, &copies) != 0 || check_cost(loop, &was, began_ns) != 0 ||
+        (*action == CDDP_RECOVERY_REPLACED && loop_check(loop, true) != 0)) {
+        return WRONG;
+    }
+    return 0;
+}
+
+/* One step of the loop. @p is_done: it was the last. */
+static int do_step(struct loop *loop, bool *is_done)
+{
+    cddp_recovery_action action = CDDP_RECOVERY_STOP;
+    int64_t ranks = 1;
+    int status = before(loop);
+
+    if (status == 0) {
+        status = begin_step(loop, &action);
+    }
+    if (status != 0) {
+        return status;
+    }
+    after(loop);
+    if (action == CDDP_RECOVERY_STOP) {
+        say(loop, "stopped");
+        return STOPPED;
+    }
+    *is_done = loop->step >= loop->steps;
+    if (*is_done) {
+        return 0;
+    }
+    if (cddp_all_reduce(loop->group, &ranks, &ranks, 1, CDDP_I64, CDDP_OP_SUM, NULL) != CDDP_OK) {
+        return fail(loop, "sum");
+    }
+    if (loop->rank == 0) {
+        write_step(loop, "met"); /* all have ended the call before */
+    }
+    loop_die_if(loop->events.met, loop->step);
+    return loop_update(loop) == 0 ? 0 : fail(loop, "update");
+}
+
+static int begin_loop(struct loop *loop, cddp_group *group, const char *words)
+{
+    strcpy(loop->folder, ".");
+    loop->group = group;
+    loop->rank = cddp_group_rank(group);
+    loop->world_size = cddp_group_world_size(group);
+    loop->generation = (uint64_t)atoi(getenv("CDDP_GENERATION") != NULL ? getenv("CDDP_GENERATION")
+                                                                        : "0");
+    if (loop_read(loop, words) != 0) {
+        return WRONG;
+    }
+    loop->step = read_step(loop, "checkpoint");
+    if (loop_make(loop) != 0) {
+        return fail(loop, "make");
+    }
+    say(loop, "begins at");
+    begin_chaos(loop);
+    return 0;
+}
+
+static int end_loop(struct loop *loop)
+{
+    cddp_recovery_info info = CDDP_RECOVERY_INFO_INIT;
+
+    if (cddp_recovery_get_info(loop->recovery, &info) != CDDP_OK || loop_check(loop, false) != 0) {
+        return WRONG;
+    }
+    if (loop->rank == 0) {
+        printf("copies: %" PRIu64 "\n", info.copies);
+    }
+    say(loop, "ends at");
+    return 0;
+}
+
+static int run_loop(struct loop *loop)
+{
+    bool is_done = false;
+    int status = 0;
+
+    while (status == 0 && !is_done) {
+        status = do_step(loop, &is_done);
+    }
+    return status == 0 ? end_loop(loop) : status;
+}
+
+/* Take turns, until the first loop is at its end. */
+static int run_together(struct loop *loops, int count)
+{
+    bool is_done = false;
+    int status = 0;
+
+    while (status == 0 && !is_done) {
+        for (int i = 0; status == 0 && i < count; i++) {
+            bool other;
+
+            status = do_step(&loops[i], i == 0 ? &is_done : &other);
+        }
+    }
+    return status == 0 ? end_loop(&loops[0]) : status;
+}
+
+static int run(cddp_group *group, char **words, int count)
+{
+    static struct loop loops[LOOPS];
+    bool together = count > 0 && strcmp(words[0], "together") == 0;
+    int status = 0;
+
+    words += together;
+    count -= together;
+    for (int i = 0; status == 0 && i < count && i < LOOPS; i++) {
+        status = begin_loop(&loops[i], group, words[i]);
+        if (status == 0 && !together) {
+            status = run_loop(&loops[i]);
+        }
+    }
+    if (status == 0 && together) {
+        status = run_together(loops, count);
+    }
+    for (int i = 0; i < LOOPS; i++) {
+        loop_release(&loops[i]);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    cddp_group *group = NULL;
+    int status = FAILED;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (cddp_stop_on_signals(NULL, 0) == CDDP_OK && cddp_group_create(NULL, &group) == CDDP_OK) {
+        status = run(group, argv + 1, argc - 1);
+    } else {
+        fprintf(stderr, "recovery_rank: %s\n", cddp_last_error());
+    }
+    cddp_group_destroy(group);
+    return status;
+}
