@@ -59,6 +59,7 @@ struct cddpi_keep_state {
     struct cddpi_keep_calls calls[CDDPI_KEEP_CALLS];
     size_t call_count;
     uint64_t whole; /* bytes of what all ranks keep, without calls; 0: this rank does not know */
+    uint64_t cover; /* its cddpi_keep_cover(); 0: this rank does not know */
 };
 
 /* Whose state it is; no function is NULL. */
@@ -127,6 +128,10 @@ void cddpi_keep_add_calls(struct cddpi_keep_state *state, const struct cddpi_kee
 /** What rank @p rank of @p ranks keeps of an array of @p bytes bytes that all have: bytes
  *  [*first, *first + the result). */
 uint64_t cddpi_keep_share(uint64_t bytes, int rank, int ranks, uint64_t *first);
+/** A number for bytes [first, first + bytes) of @p array. The sum of those of several pieces is
+ * that of all bytes of arrays only if the pieces have each byte once: of two pieces, one begins
+ * where the other ends, and the sum is that of both together. */
+uint64_t cddpi_keep_cover(uint64_t array, uint64_t first, uint64_t bytes);
 /** The hash of an array's name. */
 uint64_t cddpi_keep_name(const char *name);
 

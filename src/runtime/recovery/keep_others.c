@@ -14,6 +14,7 @@ int cddpi_keep_local_ranks(void)
 /* What ranks tell each other before they keep something for the first time. */
 struct introduction {
     uint64_t bytes, data; /* of its part; of its pieces */
+    uint64_t cover;       /* of its pieces */
     uint64_t layout;
     int32_t here; /* ranks of its launcher */
     int32_t fails;
@@ -41,6 +42,7 @@ static void choose_others(struct cddpi_keep *keep, const struct introduction *ra
 static int find_misfit(const struct cddpi_keep *keep, const struct introduction *ranks)
 {
     uint64_t data = 0;
+    uint64_t cover = 0;
 
     for (int i = 0; i < keep->world_size; i++) {
         if (ranks[i].layout != ranks[0].layout) {
@@ -48,10 +50,15 @@ static int find_misfit(const struct cddpi_keep *keep, const struct introduction 
             return i;
         }
         data += ranks[i].data;
+        cover += ranks[i].cover;
     }
     if (keep->state.whole != 0 && data != keep->state.whole) {
         (void)cddpi_fail(CDDP_ERR_MISMATCH, "all ranks together have %llu bytes of %llu",
                          (unsigned long long)data, (unsigned long long)keep->state.whole);
+        return 0;
+    }
+    if (keep->state.cover != 0 && cover != keep->state.cover) {
+        (void)cddpi_fail(CDDP_ERR_MISMATCH, "ranks have some bytes of an array twice, others not");
         return 0;
     }
     return -1;
@@ -67,26 +74,29 @@ static int find_failed(const struct cddpi_keep *keep, const struct introduction 
     return find_misfit(keep, ranks);
 }
 
-static uint64_t data_bytes(const struct cddpi_keep_list *list)
+static void add_pieces(const struct cddpi_keep_list *list, struct introduction *own)
 {
-    uint64_t bytes = 0;
-
     for (size_t i = 0; i < list->count; i++) {
-        bytes += list->at[i].piece.bytes;
+        const struct cddpi_keep_piece *piece = &list->at[i].piece;
+
+        own->data += piece->bytes;
+        own->cover += cddpi_keep_cover(piece->array, piece->first, piece->bytes);
     }
-    return bytes;
 }
 
 /* Find out whether all ranks can keep their part. The failure of this rank, if any, is its last
  * error. */
 static cddp_status agree(struct cddpi_keep *keep, cddp_status mine)
 {
-    const struct introduction own = {keep->bytes, data_bytes(&keep->state.keeps), keep->layout,
-                                     cddpi_keep_local_ranks(), mine != CDDP_OK};
+    struct introduction own = {.bytes = keep->bytes,
+                               .layout = keep->layout,
+                               .here = cddpi_keep_local_ranks(),
+                               .fails = mine != CDDP_OK};
     struct introduction *ranks;
     void *all = NULL;
     int failed;
 
+    add_pieces(&keep->state.keeps, &own);
     CDDPI_TRY(cddpi_all_gather_bytes(keep->group, &own, sizeof own, &all));
     ranks = all;
     choose_others(keep, ranks);

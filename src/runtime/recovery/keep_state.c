@@ -51,6 +51,21 @@ uint64_t cddpi_keep_share(uint64_t bytes, int rank, int ranks, uint64_t *first)
     return rank == ranks - 1 ? bytes - *first : share.count * CDDPI_KEPT_BLOCK;
 }
 
+/* Any two numbers that are not both the same have another result, as far as chance goes. */
+static uint64_t mix(uint64_t array, uint64_t at)
+{
+    uint64_t mixed = array + at * UINT64_C(0x9e3779b97f4a7c15);
+
+    mixed = (mixed ^ mixed >> 33) * UINT64_C(0xff51afd7ed558ccd);
+    mixed = (mixed ^ mixed >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+    return mixed ^ mixed >> 33;
+}
+
+uint64_t cddpi_keep_cover(uint64_t array, uint64_t first, uint64_t bytes)
+{
+    return mix(array, first + bytes) - mix(array, first);
+}
+
 uint64_t cddpi_keep_name(const char *name)
 {
     uint64_t hash = cddpi_hash_start;

@@ -150,7 +150,10 @@ cddp_status cddpi_recovery_name(cddp_recovery *recovery, const char *call, const
     recovery->layout = cddpi_hash_add(recovery->layout, hash);
     recovery->layout = cddpi_hash_add(recovery->layout, (unsigned char)kind);
     recovery->layout = cddpi_hash_add(recovery->layout, total);
-    recovery->state.whole += kind != 'c' ? total : 0;
+    if (kind != 'c') {
+        recovery->state.whole += total;
+        recovery->state.cover += cddpi_keep_cover(hash, 0, total);
+    }
     return CDDP_OK;
 }
 

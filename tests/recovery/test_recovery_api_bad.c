@@ -1,0 +1,69 @@
+/* test_recovery_api_bad.c - jobs of cddp/recovery.h in which something is wrong: ranks disagree
+ * about their state, functions fail, there is no memory, or what was kept is damaged. No wrong
+ * state is taken up; the job goes on from its checkpoint, and the log says why. */
+#include "support/recovery_api.h"
+
+/* It keeps nothing, because of @p why; a rank that is killed before step 7 costs the steps since
+ * the checkpoint of step 4. */
+static void keeps_nothing(const char *words, const char *why)
+{
+    struct launched job = {0};
+    char all[512];
+
+    snprintf(all, sizeof all, "every=1 steps=9 checkpoint=4 0.0:kill=7 %s", words);
+    RECOVERS_AS(&job, "3", all, "1.3: begins at 4\n", "copies: 0\n", "1.3: ends at 9\n");
+    launcher_need_absence(job.out, "replaced", "stdout");
+    assert_int_equal(launcher_count(job.err, why), 1);
+    launcher_end(&job);
+}
+
+static void ranks_with_different_states_keep_nothing(void **state)
+{
+    static const char differs[] =
+        "rank 1: its state differs from that of rank 0; so a rank that is lost costs the steps "
+        "since the newest checkpoint";
+
+    (void)state;
+    keeps_nothing("*.0:whole=40 *.1:whole=41 *.2:whole=40", differs);
+    keeps_nothing("*.0:calls=40 *.1:calls=39 *.2:calls=40", differs);
+    keeps_nothing("whole=1 whole=2 *.1:order=r", differs);
+    keeps_nothing("*.0:part=40 *.1:whole=40 *.2:part=40", differs);
+    keeps_nothing("whole=40 *.1:whole=40", differs);
+}
+
+static void parts_that_leave_holes_keep_nothing(void **state)
+{
+    static const char holes[] = "rank 0: all ranks together have 19 bytes of 20; so";
+    static const char more[] = "rank 0: all ranks together have 21 bytes of 20; so";
+    static const char twice[] = "rank 0: ranks have some bytes of an array twice, others not; so";
+
+    (void)state;
+    keeps_nothing("*.0:range=20:0:9 *.1:range=20:10:8 *.2:range=20:18:2", holes);
+    keeps_nothing("*.0:range=20:0:10 *.1:range=20:10:9 *.2:range=20:18:2", more);
+    keeps_nothing("*.0:range=20:0:10 *.1:range=20:9:8 *.2:range=20:18:2", twice);
+    keeps_nothing("*.0:range=20:0:10 *.1:range=20:5:10 *.2:range=20:10:0", twice);
+    keeps_nothing("*.0:range=20:0:10 *.1:range=20:0:10 *.2:range=20:10:0", twice);
+    keeps_nothing("*.0:range=1000:0:1 *.1:range=1000:0:0 *.2:range=1000:1:999 "
+                  "*.0:range=20:2:18 *.1:range=20:1:1 *.2:range=20:1:1",
+                  twice);
+}
+
+/* The sums of their bytes are right. */
+static void nor_do_those_that_have_another_arrays_bytes(void **state)
+{
+    (void)state;
+    keeps_nothing("*.0:range=20:0:10 *.1:range=20:10:10 *.2:range=20:10:1 "
+                  "*.0:range=20:0:10 *.1:range=20:10:9 *.2:range=20:10:0",
+                  "rank 0: ranks have some bytes of an array twice, others not; so");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_with_different_states_keep_nothing),
+        cmocka_unit_test(parts_that_leave_holes_keep_nothing),
+        cmocka_unit_test(nor_do_those_that_have_another_arrays_bytes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
