@@ -13,7 +13,7 @@ static void keeps_nothing(const char *words, const char *why)
     snprintf(all, sizeof all, "every=1 steps=9 checkpoint=4 0.0:kill=7 %s", words);
     RECOVERS_AS(&job, "3", all, "1.3: begins at 4\n", "copies: 0\n", "1.3: ends at 9\n");
     launcher_need_absence(job.out, "replaced", "stdout");
-    assert_int_equal(launcher_count(job.err, why), 1);
+    assert_int_equal(launcher_count(job.err, why), 2); /* once in each generation */
     launcher_end(&job);
 }
 
@@ -29,6 +29,48 @@ static void ranks_with_different_states_keep_nothing(void **state)
     keeps_nothing("whole=1 whole=2 *.1:order=r", differs);
     keeps_nothing("*.0:part=40 *.1:whole=40 *.2:part=40", differs);
     keeps_nothing("whole=40 *.1:whole=40", differs);
+}
+
+/* @p words, of a job in which generation 0 has kept its state up to step 4 and was killed. @p why
+ * is said once. */
+static void does_not_take_it(const char *words, const char *why)
+{
+    struct launched job = {0};
+    char all[512];
+
+    snprintf(all, sizeof all, "every=1 steps=9 checkpoint=3 0.0:kill=5 %s", words);
+    RECOVERS_AS(&job, "3", all, "0.3: begins at 0\n", "1.3: begins at 3\n", "1.3: ends at 9\n");
+    launcher_need_absence(job.out, "replaced", "stdout");
+    assert_int_equal(launcher_count(job.err, why), 1);
+    assert_int_equal(launcher_count(job.err, "going back to the newest checkpoint: "), 1);
+    launcher_end(&job);
+}
+
+static void a_state_with_other_arrays_is_not_taken(void **state)
+{
+    static const char anew[] = "recovery: going back to the newest checkpoint: the run was "
+                               "configured anew, so its last state does not fit\n";
+
+    (void)state;
+    does_not_take_it("whole=30 1.*:whole=31", anew);
+    does_not_take_it("0.*:whole=30 1.*:whole=31", anew);
+    does_not_take_it("0.*:whole=30 1.*:part=30", anew);
+    does_not_take_it("whole=30 whole=31 1.*:order=r", anew);
+    does_not_take_it("whole=30 0.*:calls=8 1.*:calls=7", anew);
+    does_not_take_it("whole=30 1.*:ddp=p", anew);
+}
+
+/* One rank registers something else. */
+static void ranks_that_differ_after_a_restart_take_nothing(void **state)
+{
+    static const char differ[] = "recovery: going back to the newest checkpoint: ranks have "
+                                 "registered different states\n";
+    static const char warning[] = "rank 2: its state differs from that of rank 0; so";
+
+    (void)state;
+    does_not_take_it("whole=30 1.2:whole=31", differ);
+    does_not_take_it("whole=30 1.0:whole=31", differ);
+    does_not_take_it("whole=30 1.2:whole=31", warning);
 }
 
 static void parts_that_leave_holes_keep_nothing(void **state)
@@ -61,6 +103,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_with_different_states_keep_nothing),
+        cmocka_unit_test(a_state_with_other_arrays_is_not_taken),
+        cmocka_unit_test(ranks_that_differ_after_a_restart_take_nothing),
         cmocka_unit_test(parts_that_leave_holes_keep_nothing),
         cmocka_unit_test(nor_do_those_that_have_another_arrays_bytes),
     };

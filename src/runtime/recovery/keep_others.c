@@ -71,7 +71,13 @@ static int find_failed(const struct cddpi_keep *keep, const struct introduction 
             return i;
         }
     }
-    return find_misfit(keep, ranks);
+    return -1;
+}
+
+/* That there is no memory is said once in a job, unless it went on from memory before. */
+static bool is_news(const struct cddpi_keep *keep)
+{
+    return keep->restored.step > 0 || cddpi_env_integer(CDDPI_ENV_GENERATION, 0, INT32_MAX, 0) == 0;
 }
 
 static void add_pieces(const struct cddpi_keep_list *list, struct introduction *own)
@@ -94,20 +100,21 @@ static cddp_status agree(struct cddpi_keep *keep, cddp_status mine)
                                .fails = mine != CDDP_OK};
     struct introduction *ranks;
     void *all = NULL;
-    int failed;
+    int failed, misfit;
 
     add_pieces(&keep->state.keeps, &own);
     CDDPI_TRY(cddpi_all_gather_bytes(keep->group, &own, sizeof own, &all));
     ranks = all;
     choose_others(keep, ranks);
     failed = find_failed(keep, ranks);
+    misfit = failed >= 0 ? -1 : find_misfit(keep, ranks);
     cddpi_free(all);
-    keep->is_off = failed >= 0;
-    if (keep->rank == failed && cddpi_env_integer(CDDPI_ENV_GENERATION, 0, INT32_MAX, 0) == 0) {
+    keep->is_off = failed >= 0 || misfit >= 0;
+    if (keep->rank == misfit || (keep->rank == failed && is_news(keep))) {
         cddpi_keep_warn(keep,
                         "rank %d: %s; so a rank that is lost costs the steps since the newest "
                         "checkpoint",
-                        failed, cddp_last_error());
+                        keep->rank, cddp_last_error());
     }
     return CDDP_OK;
 }

@@ -70,6 +70,7 @@ static cddp_status gather_offers(struct restore *restore, uint64_t checkpoint)
 struct kept_before {
     uint64_t newest;           /* step */
     bool is_refused, is_other; /* is_other: it has another layout */
+    bool ranks_differ;         /* now, in their layout */
 };
 
 static struct kept_before find_kept(const struct restore *restore)
@@ -81,6 +82,7 @@ static struct kept_before find_kept(const struct restore *restore)
         const struct cddpi_keep_offer *offer = &restore->offers[rank];
 
         found.is_refused = found.is_refused || offer->is_refused != 0;
+        found.ranks_differ = found.ranks_differ || offer->layout != first->layout;
         for (int i = 0; i < CDDPI_KEEP_STAMPS; i++) {
             if (offer->stamps[i].run == first->run && offer->stamps[i].step > found.newest) {
                 found.newest = offer->stamps[i].step;
@@ -99,7 +101,8 @@ static void say_why_not(const struct restore *restore, const struct kept_before 
 
     if (restore->keep->rank == 0 && kept->newest > restore->offers[0].checkpoint) {
         snprintf(text, sizeof text, "going back to the newest checkpoint: %s",
-                 kept->is_refused ? "the run failed by itself, so its last state is not used"
+                 kept->is_refused     ? "the run failed by itself, so its last state is not used"
+                 : kept->ranks_differ ? "ranks have registered different states"
                  : kept->is_other ? "the run was configured anew, so its last state does not fit"
                                   : "a part of the last state was lost");
         owner->tell(owner->self, text);
