@@ -337,6 +337,33 @@ static void what_another_run_has_kept_is_overwritten_first(void **state)
     assert_int_equal(cddpi_kept_next(&memory, CDDPI_KEPT_OWN, RUN + 1), newer);
 }
 
+/* Loops that take turns: the newest that one of them has kept stays. */
+static void of_two_of_another_run_the_older_is_overwritten(void **state)
+{
+    int older = keep(CDDPI_KEPT_OWN, 1, BYTES);
+    int newer = keep(CDDPI_KEPT_OWN, 2, BYTES);
+
+    (void)state;
+    assert_int_equal(cddpi_kept_next(&memory, CDDPI_KEPT_OWN, RUN + 1), older);
+    assert_int_equal(keep(CDDPI_KEPT_OWN, 3, BYTES), older);
+    assert_int_equal(cddpi_kept_next(&memory, CDDPI_KEPT_OWN, RUN + 1), newer);
+    become_another();
+    assert_int_equal(cddpi_kept_next(&memory, CDDPI_KEPT_OWN, RUN + 1), newer);
+    (void)cddpi_kept_begin(&memory, older);
+    assert_int_equal(cddpi_kept_next(&memory, CDDPI_KEPT_OWN, RUN + 1), older);
+}
+
+static void a_step_that_is_kept_again_takes_the_other_slot(void **state)
+{
+    int first = keep(CDDPI_KEPT_OTHER, 5, BYTES);
+    int second = keep(CDDPI_KEPT_OTHER, 5, BYTES);
+
+    (void)state;
+    assert_int_not_equal(first, second);
+    assert_int_equal(keep(CDDPI_KEPT_OTHER, 5, BYTES), first);
+    assert_int_equal(keep(CDDPI_KEPT_OTHER, 5, BYTES), second);
+}
+
 static void what_a_writer_has_kept_is_news_once(void **state)
 {
     (void)state;
@@ -447,6 +474,8 @@ int main(void)
         WITH_MEMORY(others_are_forgotten),
         WITH_MEMORY(what_another_run_has_kept_is_not_forgotten),
         WITH_MEMORY(what_another_run_has_kept_is_overwritten_first),
+        WITH_MEMORY(of_two_of_another_run_the_older_is_overwritten),
+        WITH_MEMORY(a_step_that_is_kept_again_takes_the_other_slot),
         WITH_MEMORY(what_a_writer_has_kept_is_news_once),
         WITH_MEMORY(a_refusal_is_heard_by_later_processes_until_it_is_forgotten),
         WITH_MEMORY(room_is_what_slots_have_whatever_they_hold),

@@ -131,6 +131,18 @@ static void loops_that_take_turns_keep_what_is_whole(void **state)
 {
     (void)state;
     recovery_runs(NULL, "2",
+                  LOOPS("together", "name=a " STATE_ALL,
+                        "name=b every=1 steps=100 whole=300000 calls=3 0.1:kill=6"),
+                  LOOPS("a 1.2: replaced 6\n", "a 1.2: ends at 9\n"));
+    recovery_runs(NULL, "2",
+                  LOOPS("together", "name=a " STATE_ALL,
+                        "name=b every=1 steps=100 whole=300000 calls=3 0.0:save=6"),
+                  LOOPS("a 1.2: replaced 6\n", "a 1.2: ends at 9\n"));
+    recovery_runs(NULL, "2",
+                  LOOPS("together", "name=a every=1 steps=9 whole=300000 0.1:kill=6 1.0:kill=8",
+                        "name=b every=1 steps=100 whole=9"),
+                  LOOPS("b 1.2: replaced 5\n", "b 2.2: replaced 7\n", "a 2.2: ends at 9\n"));
+    recovery_runs(NULL, "2",
                   LOOPS("together", "name=a " STATE_ALL "0.1:kill=6",
                         "name=b every=1 steps=100 whole=300000 calls=3"),
                   LOOPS("a 1.2: ends at 9\n"));

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <sodium.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum {
@@ -252,14 +253,28 @@ static cddp_status copy_step(struct cddpi_keep *keep, int slot, uint64_t step)
     return CDDP_OK;
 }
 
+/* Whether one more slot has to be prepared. Another loop of this process that has kept its state
+ * since may have moved the slots, since both use the same memory. All ranks have the same loops, so
+ * they find the same. */
+static bool is_to_prepare(struct cddpi_keep *keep)
+{
+    static _Atomic uint64_t last_writer;
+
+    if (atomic_exchange(&last_writer, keep->writer) != keep->writer) {
+        keep->prepared = 0;
+    }
+    return keep->prepared < COPIES;
+}
+
 cddp_status cddpi_keep_step(struct cddpi_keep *keep, uint64_t step)
 {
     int slot = keep->is_on ? cddpi_kept_next(&keep->files[0], CDDPI_KEPT_OWN, keep->run) : 0;
     int64_t begun_ns;
     cddp_status status;
 
-    if (!keep->is_off && keep->copies < COPIES) {
+    if (!keep->is_off && is_to_prepare(keep)) {
         CDDPI_TRY(cddpi_keep_introduce(keep, prepare(keep, slot)));
+        keep->prepared++;
     }
     if (keep->is_off) {
         return CDDP_OK;

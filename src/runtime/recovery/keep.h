@@ -95,6 +95,7 @@ struct cddpi_keep {
     uint64_t bytes;       /* of a copy */
     uint64_t kept_step;   /* of the last one */
     uint64_t copies;      /* made by this process */
+    int prepared;         /* slots that have memory */
     bool sends;           /* to rank `to`, and gets that of rank `from` */
     bool sends_none;      /* all ranks know that one of them has no memory for another's */
     int to, from;         /* in the group */

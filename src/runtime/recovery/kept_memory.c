@@ -18,12 +18,13 @@ enum {
     ALIGNMENT = 65536 /* of slots: the largest pages that a kernel has */
 };
 
-static const char magic[8] = "cddpkep2";
+static const char magic[8] = "cddpkep3";
 
 struct kept_slot {
     _Atomic uint64_t step; /* the stamp's; written last, so that a stamp with a step is whole */
     struct cddpi_kept_stamp stamp;
     uint64_t offset, capacity; /* in the file */
+    uint64_t order;            /* of two slots that take turns, the one written later has more */
 };
 
 struct cddpi_kept_header {
@@ -176,7 +177,15 @@ static uint64_t step_of(const struct cddpi_kept_memory *memory, int slot, uint64
 
 int cddpi_kept_next(const struct cddpi_kept_memory *memory, int first, uint64_t run)
 {
-    return step_of(memory, first + 1, run) < step_of(memory, first, run) ? first + 1 : first;
+    const struct kept_slot *slots = memory->header->slots;
+    uint64_t here = step_of(memory, first, run);
+    uint64_t there = step_of(memory, first + 1, run);
+
+    if (here == there) { /* of another run, both, or nothing */
+        here = cddpi_kept_stamp(memory, first).step == 0 ? 0 : slots[first].order;
+        there = cddpi_kept_stamp(memory, first + 1).step == 0 ? 0 : slots[first + 1].order;
+    }
+    return there < here ? first + 1 : first;
 }
 
 /* Nothing may use the memory in the way of what other processes do, so pages are taken here: a
@@ -224,7 +233,10 @@ unsigned char *cddpi_kept_begin(struct cddpi_kept_memory *memory, int slot)
 void cddpi_kept_end(struct cddpi_kept_memory *memory, int slot,
                     const struct cddpi_kept_stamp *stamp)
 {
+    const struct kept_slot *other = &memory->header->slots[slot ^ 1];
+
     memory->header->slots[slot].stamp = *stamp;
+    memory->header->slots[slot].order = other->order + 1;
     atomic_store_explicit(&memory->header->slots[slot].step, stamp->step, memory_order_release);
 }
 

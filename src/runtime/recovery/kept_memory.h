@@ -59,7 +59,7 @@ struct cddpi_kept_stamp cddpi_kept_stamp(const struct cddpi_kept_memory *memory,
 const unsigned char *cddpi_kept_data(struct cddpi_kept_memory *memory, int slot);
 
 /** The slot to write next: of @p first and the one after it, the one whose step of @p run is the
- *  lower. What another run has kept is overwritten. */
+ *  lower. What another run has kept is overwritten; if both slots have that, the older. */
 int cddpi_kept_next(const struct cddpi_kept_memory *memory, int first, uint64_t run);
 /** Make room for @p bytes in @p slot. If it has less, what it held is lost; the other slot keeps
  *  what it has.
