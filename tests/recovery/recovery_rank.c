@@ -78,7 +78,7 @@ static int check_info(const struct loop *loop, cddp_recovery_action action, uint
     cddp_recovery_info info = CDDP_RECOVERY_INFO_INIT;
     int wrong = cddp_recovery_get_info(loop->recovery, &info) != CDDP_OK;
 
-    wrong |= (info.copies > 0) != (info.bytes > 0) || (info.copies > 0) != (info.kept_step > 0);
+    wrong |= (info.copies > 0) != (info.bytes > 0) || (info.copies == 0 && info.kept_step > 0);
     wrong |= info.kept_step > loop->step || (info.copies > 0 && info.spent_ns == 0);
     wrong |= action == CDDP_RECOVERY_REPLACED ? info.restored_step != loop->step || info.copies != 0
                                               : loop->generation == 0 && info.restored_step != 0;

@@ -89,6 +89,15 @@ static void each_rank_takes_its_new_part_when_ranks_leave(void **state)
 }
 
 /* Only the last rank has something, or each rank where it likes. */
+static void a_loop_may_have_one_array_or_none(void **state)
+{
+    (void)state;
+    RECOVERS("2", "every=1 steps=9 0.1:kill=5", "1.2: replaced 4\n", "1.2: ends at 9\n");
+    RECOVERS("3", "every=1 steps=9 calls=1 0.1:kill=5", "1.3: replaced 4\n", "1.3: ends at 9\n");
+    RECOVERS("4", "every=1 steps=9 whole=1 0.1:kill=5", "1.4: replaced 4\n", "1.4: ends at 9\n");
+    RECOVERS("3", "every=1 steps=9 ddp=s 0.1:kill=5", "1.3: replaced 4\n", "1.3: ends at 9\n");
+}
+
 static void parts_may_be_of_any_size(void **state)
 {
     (void)state;
@@ -164,6 +173,17 @@ static void the_newer_of_checkpoint_and_memory_counts(void **state)
              "1.2: begins at 4\n", "1.2: replaced 6\n", "1.2: ends at 9\n");
 }
 
+/* A loop that goes back to an older state by itself: what it has left behind does not come back. */
+static void a_loop_that_goes_back_does_not_go_on_from_later_steps(void **state)
+{
+    (void)state;
+    RECOVERS("2", STATE_ALL "0.*:back=6 0.*:gone-back=5", "1.2: replaced 4\n", "1.2: ends at 9\n");
+    RECOVERS("2", "every=2 steps=9 whole=7 0.*:back=7 0.*:gone-back=6", "1.2: begins at 0\n",
+             "copies: 4\n", "1.2: ends at 9\n");
+    RECOVERS("2", STATE_ALL "0.*:kill=7 1.*:back=7 1.*:gone-back=6", "1.2: replaced 6\n",
+             "2.2: replaced 5\n", "2.2: ends at 9\n");
+}
+
 static void only_the_steps_that_were_asked_for_are_kept(void **state)
 {
     (void)state;
@@ -206,11 +226,13 @@ int main(void)
         cmocka_unit_test(a_function_that_kills_its_rank_while_it_saves_leaves_the_step_before),
         cmocka_unit_test(what_was_kept_twice_is_kept_again_after_a_restart),
         cmocka_unit_test(each_rank_takes_its_new_part_when_ranks_leave),
+        cmocka_unit_test(a_loop_may_have_one_array_or_none),
         cmocka_unit_test(parts_may_be_of_any_size),
         cmocka_unit_test(all_states_that_have_come_to_an_end_stay),
         cmocka_unit_test(of_several_loops_the_one_that_kept_last_goes_on),
         cmocka_unit_test(loops_that_take_turns_keep_what_is_whole),
         cmocka_unit_test(the_newer_of_checkpoint_and_memory_counts),
+        cmocka_unit_test(a_loop_that_goes_back_does_not_go_on_from_later_steps),
         cmocka_unit_test(only_the_steps_that_were_asked_for_are_kept),
         cmocka_unit_test(copies_take_a_limited_part_of_the_time),
         cmocka_unit_test(a_job_that_is_told_to_stop_keeps_its_state),

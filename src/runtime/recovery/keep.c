@@ -250,6 +250,7 @@ static cddp_status copy_step(struct cddpi_keep *keep, int slot, uint64_t step)
     }
     keep->copies++;
     keep->kept_step = step;
+    keep->newest = step;
     return CDDP_OK;
 }
 

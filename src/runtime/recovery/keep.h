@@ -94,6 +94,7 @@ struct cddpi_keep {
     bool is_listed;
     uint64_t bytes;       /* of a copy */
     uint64_t kept_step;   /* of the last one */
+    uint64_t newest;      /* no later step is kept; 0: none is */
     uint64_t copies;      /* made by this process */
     int prepared;         /* slots that have memory */
     bool sends;           /* to rank `to`, and gets that of rank `from` */
@@ -142,6 +143,10 @@ bool cddpi_keep_is_due(const struct cddpi_keep *keep);
  *  is not possible, no rank keeps anything from then on, and one warns. Collective.
  *  @return An error of the group. */
 CDDP_CHECKED cddp_status cddpi_keep_step(struct cddpi_keep *keep, uint64_t step);
+
+/** Step @p step begins, as all ranks know. If later ones are kept, the loop has gone back by
+ * itself: they are forgotten. */
+void cddpi_keep_follow(struct cddpi_keep *keep, uint64_t step);
 
 /** The run fails, and its state may be the cause: a loss that is no number, or other replicas. The
  *  job does not go on from what it has kept. */

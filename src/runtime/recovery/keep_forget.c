@@ -2,11 +2,26 @@
 #include "base/error.h"
 #include "recovery/keep_impl.h"
 
-void cddpi_keep_forget(struct cddpi_keep *keep)
+static void forget_others(struct cddpi_keep *keep, uint64_t writer, uint64_t step)
 {
     for (int i = 0; i < keep->count; i++) {
-        cddpi_kept_forget_others(&keep->files[i], keep->run, keep->restored.writer,
-                                 keep->restored.step);
+        cddpi_kept_forget_others(&keep->files[i], keep->run, writer, step);
+    }
+}
+
+void cddpi_keep_forget(struct cddpi_keep *keep)
+{
+    forget_others(keep, keep->restored.writer, keep->restored.step);
+}
+
+/* If ranks are killed before all have forgotten it, that is as if they had been killed before the
+ * loop went back: no step can end in between. */
+void cddpi_keep_follow(struct cddpi_keep *keep, uint64_t step)
+{
+    if (step < keep->newest) {
+        forget_others(keep, 0, 0);
+        keep->newest = 0;
+        keep->kept_step = 0;
     }
 }
 

@@ -406,6 +406,7 @@ cddp_status cddpi_keep_restore(struct cddpi_keep *keep, uint64_t checkpoint)
     cddp_status status = restore_state(&restore, checkpoint);
 
     keep->restored = restore.chosen;
+    keep->newest = keep->restored.step;
     if (status == CDDP_ERR_FORMAT) { /* all ranks have seen the same, and do not try it again */
         cddpi_keep_forget(keep);
     }

@@ -240,6 +240,7 @@ static cddp_status go_on(cddp_recovery *recovery, uint64_t step, cddp_recovery_a
                           (long long)-news[MINUS_STEP], (long long)news[STEP],
                           (unsigned long long)step);
     }
+    cddpi_keep_follow(keep, step);
     if (news[KEEPS] != 0 || (news[STOPS] != 0 && news[CAN_KEEP] != 0)) {
         CDDPI_TRY(cddpi_keep_step(keep, step));
     }
