@@ -89,6 +89,13 @@ static void each_rank_takes_its_new_part_when_ranks_leave(void **state)
 }
 
 /* Only the last rank has something, or each rank where it likes. */
+static void models_may_have_the_same_names(void **state)
+{
+    (void)state;
+    RECOVERS("3", STATE_ALL "ddp=pp 0.1:kill=5", "1.3: replaced 4\n", "1.3: ends at 9\n");
+    RECOVERS("2", STATE_ALL "ddp=ss 0.0:kill=6", "1.2: replaced 5\n", "1.2: ends at 9\n");
+}
+
 static void a_loop_may_have_one_array_or_none(void **state)
 {
     (void)state;
@@ -226,6 +233,7 @@ int main(void)
         cmocka_unit_test(a_function_that_kills_its_rank_while_it_saves_leaves_the_step_before),
         cmocka_unit_test(what_was_kept_twice_is_kept_again_after_a_restart),
         cmocka_unit_test(each_rank_takes_its_new_part_when_ranks_leave),
+        cmocka_unit_test(models_may_have_the_same_names),
         cmocka_unit_test(a_loop_may_have_one_array_or_none),
         cmocka_unit_test(parts_may_be_of_any_size),
         cmocka_unit_test(all_states_that_have_come_to_an_end_stay),

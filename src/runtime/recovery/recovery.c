@@ -129,9 +129,8 @@ void cddp_recovery_destroy(cddp_recovery *recovery)
 }
 
 cddp_status cddpi_recovery_name(cddp_recovery *recovery, const char *call, const char *name,
-                                char kind, uint64_t total)
+                                uint64_t hash, char kind, uint64_t total)
 {
-    uint64_t hash = cddpi_keep_name(name);
     uint64_t *names;
 
     if (recovery->is_begun) {
@@ -180,7 +179,8 @@ cddp_status cddp_recovery_add_callbacks(cddp_recovery *recovery,
         return cddpi_fail(CDDP_ERR_ARGUMENT, "recovery_add_callbacks: %s: more than %d", read.name,
                           CDDPI_KEEP_CALLS);
     }
-    CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add_callbacks", read.name, 'c', read.bytes));
+    CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add_callbacks", read.name,
+                                  cddpi_keep_name(read.name), 'c', read.bytes));
     cddpi_keep_add_calls(&recovery->state, &(struct cddpi_keep_calls){.bytes = read.bytes,
                                                                       .save = read.save,
                                                                       .load = read.load,

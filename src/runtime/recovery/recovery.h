@@ -25,6 +25,7 @@ struct cddp_recovery {
     uint64_t layout;
     uint64_t *names; /* hashes of those that are taken */
     size_t name_count, name_room;
+    uint64_t ddp_count;
     struct cddpi_keep_state state; /* as registered, until the first step */
     struct cddpi_recovery_copy *copies;
     size_t copy_count, copy_room;
@@ -42,10 +43,12 @@ CDDP_CHECKED cddp_status cddpi_recovery_begin_call(cddp_recovery *recovery, cons
 /** The same for a call that such functions may make, too. */
 CDDP_CHECKED cddp_status cddpi_recovery_ask(cddp_recovery *recovery, const char *call);
 
-/** Take a name, and what it stands for, into the layout: @p total bytes of @p kind.
+/** Take a name, whose hash is @p hash, and what it stands for, into the layout: @p total bytes of
+ *  @p kind.
  *  @return CDDP_OK; CDDP_ERR_STATE (a step was begun); CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_recovery_name(cddp_recovery *recovery, const char *call,
-                                             const char *name, char kind, uint64_t total);
+                                             const char *name, uint64_t hash, char kind,
+                                             uint64_t total);
 
 /* An array, and what this rank does with it. All in bytes. */
 struct cddpi_recovery_entry {

@@ -1,6 +1,7 @@
 /* recovery_arrays.c - owns the arrays that a program registers, those of a cddp_ddp among them.
  * What is on a device goes through memory of the CPU. */
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/types.h"
 #include "ddp/ddp.h"
 #include "group/device/group_device.h"
@@ -129,7 +130,8 @@ cddp_status cddp_recovery_add(cddp_recovery *recovery, const cddp_recovery_array
         return cddpi_fail(CDDP_ERR_ARGUMENT, "recovery_add: name is NULL");
     }
     CDDPI_TRY(check_array(&read));
-    CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add", read.name, read.total == 0 ? 'a' : 'p',
+    CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add", read.name, cddpi_keep_name(read.name),
+                                  read.total == 0 ? 'a' : 'p',
                                   read.total == 0 ? read.bytes : read.total));
     entry = (struct cddpi_recovery_entry){.name = cddpi_keep_name(read.name),
                                           .data = read.data,
@@ -165,20 +167,28 @@ static void find_kept(const cddp_ddp *ddp, size_t index, struct cddpi_recovery_e
     }
 }
 
+/* A name of a model is in no way of other models' or arrays' names. */
+static uint64_t name_tensor(const cddp_recovery *recovery, const char *name, char kind)
+{
+    return cddpi_hash_add(cddpi_hash_add(cddpi_keep_name(name), (unsigned char)kind),
+                          recovery->ddp_count);
+}
+
 static cddp_status add_tensor(cddp_recovery *recovery, const cddp_ddp *ddp, size_t index)
 {
     bool is_param = index < ddp->param_count;
     const struct cddpi_param *tensor = is_param ? &ddp->params[index]
                                                 : &ddp->buffers[index - ddp->param_count];
     uint64_t bytes = tensor->count * cddp_type_bytes(tensor->type);
+    char kind = is_param ? 'd' : 'b';
     struct cddpi_recovery_entry entry = {
-        .name = cddpi_keep_name(tensor->name), .data = tensor->data, .bytes = bytes};
+        .name = name_tensor(recovery, tensor->name, kind), .data = tensor->data, .bytes = bytes};
 
     if (bytes == 0 || (is_param && tensor->slot == UINT32_MAX)) { /* frozen */
         return CDDP_OK;
     }
-    CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add_ddp", tensor->name, is_param ? 'd' : 'b',
-                                  bytes));
+    CDDPI_TRY(
+        cddpi_recovery_name(recovery, "recovery_add_ddp", tensor->name, entry.name, kind, bytes));
     if (is_param) {
         find_kept(ddp, index, &entry);
     } else {
@@ -197,5 +207,6 @@ cddp_status cddp_recovery_add_ddp(cddp_recovery *recovery, cddp_ddp *ddp)
     for (size_t i = 0; i < ddp->param_count + ddp->buffer_count; i++) {
         CDDPI_TRY(add_tensor(recovery, ddp, i));
     }
+    recovery->ddp_count++;
     return CDDP_OK;
 }
