@@ -168,7 +168,7 @@ cddp_status cddp_recovery_add_callbacks(cddp_recovery *recovery,
     CDDPI_TRY(cddpi_struct_read("recovery callbacks", "CDDP_RECOVERY_CALLBACKS_INIT", callbacks,
                                 sizeof read, &read));
     if (read.name == NULL || read.save == NULL || read.load == NULL || read.bytes == 0 ||
-        read.bytes > SIZE_MAX / 2) {
+        read.bytes > SIZE_MAX / 2 / CDDPI_KEEP_CALLS) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "recovery_add_callbacks: %s",
                           read.name == NULL   ? "name is NULL"
                           : read.save == NULL ? "save is NULL"
@@ -198,6 +198,9 @@ static cddp_status begin(cddp_recovery *recovery, uint64_t *step, cddp_recovery_
     recovery->is_begun = true;
     CDDPI_TRY(
         cddpi_keep_open(keep, recovery->group, &recovery->owner, recovery->run, recovery->layout));
+    if (keep->rank == 0 && !keep->is_on) {
+        cddpi_log(CDDPI_LOG_INFO, "recovery: the launcher holds no memory, so nothing is kept");
+    }
     keep->state = recovery->state;
     recovery->state = (struct cddpi_keep_state){.call_count = 0};
     CDDPI_TRY(cddp_broadcast(recovery->group, step, sizeof *step, CDDP_U8, 0, NULL));
