@@ -413,7 +413,6 @@ static struct rlimit limit_files(rlim_t bytes)
 {
     struct rlimit before, limit;
 
-    (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     limit = (struct rlimit){bytes, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);

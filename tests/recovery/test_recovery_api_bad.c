@@ -73,6 +73,73 @@ static void ranks_that_differ_after_a_restart_take_nothing(void **state)
     does_not_take_it("whole=30 1.2:whole=31", warning);
 }
 
+static void without_memory_of_a_launcher_the_log_says_so(void **state)
+{
+    static const char line[] = "recovery: the launcher holds no memory, so nothing is kept\n";
+    struct launched job = {0};
+
+    (void)state;
+    setenv("CDDP_LOG", "info", 1);
+    LAUNCH(&job, "--nproc", "2", "--", recovery_rank(), STATE_ALL);
+    unsetenv("CDDP_LOG");
+    recovery_ends_well(&job, LOOPS("copies: 0\n", "0.2: ends at 9\n"));
+    assert_int_equal(launcher_count(job.err, line), 1);
+    launcher_end(&job);
+    LAUNCH(&job, "--nproc", "2", "--", recovery_rank(), STATE_ALL);
+    recovery_ends_well(&job, LOOPS("copies: 0\n", "0.2: ends at 9\n"));
+    assert_no_err(&job, "recovery");
+    launcher_end(&job);
+}
+
+/* Start ranks of which some find no memory, or a limit. */
+static void start_limited(struct launched *job, const char *limit, const char *words)
+{
+    char script[128];
+
+    snprintf(script, sizeof script, "%s; exec \"$0\" \"$1\"", limit);
+    LAUNCH(job, "--nproc", "2", "--max-restarts", "9", "--", "sh", "-c", script, recovery_rank(),
+           words);
+}
+
+static void one_rank_without_memory_lets_all_keep_nothing(void **state)
+{
+    static const char warning[] = "rank 1: the launcher holds no memory for it; so a rank that is "
+                                  "lost costs the steps since the newest checkpoint\n";
+    struct launched job = {0};
+
+    (void)state;
+    start_limited(&job, "[ $RANK = 0 ] || unset CDDP_KEEP_FDS",
+                  STATE_ALL "checkpoint=4 0.0:kill=7");
+    recovery_ends_well(&job, LOOPS("1.2: begins at 4\n", "copies: 0\n", "1.2: ends at 9\n"));
+    assert_int_equal(launcher_count(job.err, warning), 1);
+    launcher_end(&job);
+    /* from the second generation on */
+    start_limited(&job, "[ $RANK = 0 -o $CDDP_GENERATION = 0 ] || unset CDDP_KEEP_FDS",
+                  STATE_ALL "checkpoint=4 0.0:kill=7 1.1:kill=9");
+    recovery_ends_well(
+        &job, LOOPS("1.2: begins at 4\n", "2.2: begins at 8\n", "copies: 0\n", "2.2: ends at 9\n"));
+    launcher_need_absence(job.out, "replaced", "stdout");
+    assert_err(&job, "going back to the newest checkpoint: a part of the last state was lost\n");
+    launcher_end(&job);
+}
+
+/* The first copy fits, but the second does not: 4 MB in all, and files of 3 MB. */
+static void where_memory_is_limited_nothing_more_is_kept(void **state)
+{
+    static const char warning[] =
+        "memory that outlives a rank: File too large (ulimit -f); so a rank that is "
+        "lost costs the steps since the newest checkpoint\n";
+    struct launched job = {0};
+
+    (void)state;
+    start_limited(&job, "ulimit -f 6000",
+                  "every=1 steps=9 checkpoint=4 whole=4000000 0.0:kill=7 1.1:kill=8");
+    recovery_ends_well(&job, LOOPS("1.2: begins at 4\n", "2.2: begins at 4\n", "2.2: replaced 5\n",
+                                   "copies: 0\n", "2.2: ends at 9\n"));
+    assert_int_equal(launcher_count(job.err, warning), 2); /* again, since it had kept something */
+    launcher_end(&job);
+}
+
 static void parts_that_leave_holes_keep_nothing(void **state)
 {
     static const char holes[] = "rank 0: all ranks together have 19 bytes of 20; so";
@@ -105,6 +172,9 @@ int main(void)
         cmocka_unit_test(ranks_with_different_states_keep_nothing),
         cmocka_unit_test(a_state_with_other_arrays_is_not_taken),
         cmocka_unit_test(ranks_that_differ_after_a_restart_take_nothing),
+        cmocka_unit_test(without_memory_of_a_launcher_the_log_says_so),
+        cmocka_unit_test(one_rank_without_memory_lets_all_keep_nothing),
+        cmocka_unit_test(where_memory_is_limited_nothing_more_is_kept),
         cmocka_unit_test(parts_that_leave_holes_keep_nothing),
         cmocka_unit_test(nor_do_those_that_have_another_arrays_bytes),
     };

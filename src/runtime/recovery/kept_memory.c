@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/number.h"
 
 #include <errno.h>
@@ -81,7 +82,7 @@ cddp_status cddpi_kept_open(int fd, struct cddpi_kept_memory *out)
 
     *out = (struct cddpi_kept_memory){.fd = fd};
     if (fstat(fd, &info) != 0 ||
-        (info.st_size < HEADER_BYTES && ftruncate(fd, HEADER_BYTES) != 0)) {
+        (info.st_size < HEADER_BYTES && cddpi_file_resize(fd, HEADER_BYTES) != 0)) {
         return cddpi_fail_errno(CDDP_ERR_IO, errno, "memory that outlives a rank");
     }
     page = mmap(NULL, HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -188,6 +189,20 @@ int cddpi_kept_next(const struct cddpi_kept_memory *memory, int first, uint64_t 
     return there < here ? first + 1 : first;
 }
 
+/* Returns an errno; 0: the file has them. */
+static int add_pages(int fd, uint64_t offset, uint64_t bytes)
+{
+    int failure;
+
+    if (cddpi_file_resize(fd, offset + bytes) != 0) {
+        return errno;
+    }
+    do {
+        failure = posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+    } while (failure == EINTR); /* older kernels give up at any signal */
+    return failure;
+}
+
 /* Nothing may use the memory in the way of what other processes do, so pages are taken here: a
  * write to a page that the kernel cannot give would end the process. */
 cddp_status cddpi_kept_reserve(struct cddpi_kept_memory *memory, int slot, uint64_t bytes)
@@ -210,10 +225,9 @@ cddp_status cddpi_kept_reserve(struct cddpi_kept_memory *memory, int slot, uint6
         found->capacity = 0;
         found->stamp.bytes = 0;
         found->offset = ((uint64_t)info.st_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        do {
-            failure = posix_fallocate(memory->fd, (off_t)found->offset, (off_t)capacity);
-        } while (failure == EINTR); /* older kernels give up at any signal */
+        failure = add_pages(memory->fd, found->offset, capacity);
         if (failure != 0) {
+            (void)ftruncate(memory->fd, info.st_size);
             return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, failure, "memory that outlives a rank");
         }
         found->capacity = capacity;
