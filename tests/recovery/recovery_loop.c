@@ -83,6 +83,7 @@ static const struct row rows[] = {
     EVENT("gone-back", gone_back),
     EVENT("chaos", chaos),
     EVENT("jump", jump),
+    EVENT("no-memory", no_memory),
 };
 
 static int read_word(struct loop *loop, const char *key, const char *value)

@@ -24,6 +24,7 @@ struct events {
     uint64_t back, gone_back;      /* go back by two steps, once; then it is killed at a step */
     uint64_t chaos;                /* killed within so many microseconds */
     uint64_t jump;                 /* this rank says a step too much */
+    uint64_t no_memory;            /* this allocation of the first call fails */
 };
 
 struct array {

@@ -7,6 +7,8 @@
  * rank 0 of generation 1. Rank 0 prints what becomes of it; each rank, what is wrong. */
 #include "recovery/recovery_loop.h"
 
+#include "base/alloc.h"
+
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -201,10 +203,13 @@ static int begin_step(struct loop *loop, cddp_recovery_action *action)
     int64_t began_ns = now_ns();
     uint64_t copies;
 
+    cddpi_alloc_fail_nth((unsigned)loop->events.no_memory);
+    loop->events.no_memory = 0;
     if (cddp_recovery_get_info(loop->recovery, &was) != CDDP_OK ||
         cddp_recovery_step(loop->recovery, &step, action) != CDDP_OK) {
         return fail(loop, "step");
     }
+    cddpi_alloc_fail_nth(0);
     if (*action == CDDP_RECOVERY_REPLACED) {
         loop->step = step;
         say(loop, "replaced");
