@@ -67,6 +67,7 @@ static const struct row rows[] = {
     NUMBER(every),
     NUMBER(checkpoint),
     NUMBER(slow_us),
+    NUMBER(strict),
     NUMBER(calls),
     EVENT("kill", kill),
     EVENT("begun", begun),
@@ -83,6 +84,8 @@ static const struct row rows[] = {
     EVENT("gone-back", gone_back),
     EVENT("chaos", chaos),
     EVENT("jump", jump),
+    EVENT("waits", waits),
+    EVENT("save-waits", save_waits),
     EVENT("no-memory", no_memory),
 };
 
@@ -171,6 +174,17 @@ void loop_die_if(uint64_t event, uint64_t now)
     }
 }
 
+void loop_wait_if(uint64_t event, uint64_t now)
+{
+    if (event != 0 && event == now) {
+        printf("waits %" PRIu64 "\n", now);
+        fflush(stdout);
+        while (!cddp_stop_requested()) {
+            usleep(2000);
+        }
+    }
+}
+
 /* Byte @p i of array @p array after @p step steps. */
 static unsigned char value(uint64_t array, uint64_t i, uint64_t step)
 {
@@ -250,6 +264,7 @@ static cddp_status save(void *state, void *to)
     const struct loop *loop = state;
 
     loop_die_if(loop->events.save, loop->step);
+    loop_wait_if(loop->events.save_waits, loop->step);
     set(to, 99, 0, loop->calls, loop->step);
     if (loop->calls > sizeof loop->share) {
         memcpy(to, &loop->share, sizeof loop->share);

@@ -24,7 +24,9 @@ struct events {
     uint64_t back, gone_back;      /* go back by two steps, once; then it is killed at a step */
     uint64_t chaos;                /* killed within so many microseconds */
     uint64_t jump;                 /* this rank says a step too much */
-    uint64_t no_memory;            /* this allocation of the first call fails */
+    uint64_t waits, save_waits; /* says so before the step is begun, or in the function; and waits
+                                 * to be told to end */
+    uint64_t no_memory;         /* this allocation of the first call fails */
 };
 
 struct array {
@@ -35,7 +37,9 @@ struct array {
 
 struct loop {
     char name[WORD_BYTES], folder[WORD_BYTES];
-    uint64_t steps, every, checkpoint, slow_us;
+    uint64_t steps, every, checkpoint;
+    uint64_t slow_us; /* its function takes so long */
+    uint64_t strict;  /* no step that ranks have begun together may be lost */
     struct events events;
     cddp_group *group;
     cddp_recovery *recovery;
@@ -71,6 +75,8 @@ void loop_set(struct loop *loop);
 int loop_update(struct loop *loop);
 /** Whether the state is that of loop->step. @p replaced: it was replaced just now. */
 int loop_check(struct loop *loop, bool replaced);
+/** If @p event is now, say so, and wait to be told to end. */
+void loop_wait_if(uint64_t event, uint64_t now);
 /** An event that is due @p now: this process is killed. */
 void loop_die_if(uint64_t event, uint64_t now);
 

@@ -140,6 +140,7 @@ static int before(struct loop *loop)
         loop_set(loop);
     }
     loop_die_if(events->kill, loop->step);
+    loop_wait_if(events->waits, loop->step);
     if (events->term == loop->step && loop->step > 0) {
         raise(SIGTERM);
     }
@@ -213,9 +214,12 @@ static int begin_step(struct loop *loop, cddp_recovery_action *action)
     if (*action == CDDP_RECOVERY_REPLACED) {
         loop->step = step;
         say(loop, "replaced");
-        loop->events.chaos = 0;
     } else if (step != loop->step) {
         printf("WRONG: step %" PRIu64 " became %" PRIu64 "\n", loop->step, step);
+        return WRONG;
+    }
+    if (loop->strict != 0 && step < read_step(loop, "met")) {
+        printf("WRONG: step %" PRIu64 " is lost\n", read_step(loop, "met"));
         return WRONG;
     }
     if (check_info(loop, *action, &copies) != 0 || check_cost(loop, &was, began_ns) != 0 ||
