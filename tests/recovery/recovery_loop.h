@@ -31,8 +31,7 @@ struct events {
 
 struct array {
     uint64_t total, first, bytes; /* total 0: whole */
-    unsigned char *data;          /* where the loop works on it */
-    void *there;                  /* the same on the device */
+    void *data;                   /* on the group's device, if that has memory of its own */
 };
 
 struct loop {
@@ -47,13 +46,12 @@ struct loop {
     uint64_t generation;
     struct array arrays[ARRAYS];
     int count;
-    bool on_device;
     char order; /* 'r': the last array is registered first */
     char ddp;   /* 'p': without shards; 's': with; 0: there is none */
     int ddps;
     struct model {
         cddp_ddp *handle;
-        float params[PARAMS][128];
+        void *params[PARAMS];
         unsigned char buffer[5];
     } models[2];
     uint64_t calls; /* bytes that its function writes; 0: there is none */
@@ -62,6 +60,20 @@ struct loop {
     int loaded; /* parts, so far; less than 0: all */
     unsigned char last[LAST_BYTES];
 };
+
+/* Memory of the group's device, or of the CPU. */
+void *bytes_alloc(const struct loop *loop, uint64_t bytes);
+void bytes_free(const struct loop *loop, void *memory);
+/* Byte @p i of array @p array after @p step steps. */
+unsigned char bytes_value(uint64_t array, uint64_t i, uint64_t step);
+/* Bytes [first, first + bytes) of an array, which are at @p at: make them those after @p step
+ * steps; update them to those of the step after loop->step; compare them. */
+void bytes_set(const struct loop *loop, void *at, uint64_t array, uint64_t first, uint64_t bytes,
+               uint64_t step);
+void bytes_update(const struct loop *loop, void *at, uint64_t array, uint64_t first,
+                  uint64_t bytes);
+int bytes_check(const struct loop *loop, void *at, uint64_t array, uint64_t first, uint64_t bytes,
+                uint64_t step);
 
 /** Read the words of a loop, as far as they are for this rank: "KEY=NUMBER", "GENERATION.RANK:..."
  */
