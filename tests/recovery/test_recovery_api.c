@@ -170,11 +170,15 @@ static void loops_that_take_turns_keep_what_is_whole(void **state)
 
 static void the_newer_of_checkpoint_and_memory_counts(void **state)
 {
+    struct launched job = {0};
+
     (void)state;
     RECOVERS("2", STATE_ALL "checkpoint=4 0.1:kill=7 1.0:kill=9", "1.2: begins at 4\n",
              "1.2: replaced 6\n", "2.2: begins at 8\n", "2.2: replaced 8\n", "2.2: ends at 9\n");
-    RECOVERS("2", "every=3 steps=9 checkpoint=4 ddp=s " ARRAYS_ALL "0.1:kill=5",
-             "1.2: begins at 4\n", "copies: 2\n", "1.2: ends at 9\n");
+    RECOVERS_AS(&job, "2", "every=3 steps=9 checkpoint=4 ddp=s " ARRAYS_ALL "0.1:kill=5",
+                "1.2: begins at 4\n", "copies: 2\n", "1.2: ends at 9\n");
+    launcher_need_absence(job.out, "replaced", "stdout");
+    launcher_end(&job);
     /* only rank 0's checkpoint counts */
     RECOVERS("2", "every=3 steps=9 0.*:checkpoint=4 *.1:folder=nowhere " ARRAYS_ALL "0.1:kill=7",
              "1.2: begins at 4\n", "1.2: replaced 6\n", "1.2: ends at 9\n");
@@ -208,7 +212,7 @@ static void copies_take_a_limited_part_of_the_time(void **state)
     struct launched job = {0};
 
     (void)state;
-    RECOVERS_AS(&job, "2", "steps=200 calls=9 slow_us=2000 whole=5", "0.2: ends at 200\n");
+    RECOVERS_AS(&job, "2", "steps=300 calls=9 slow_us=100 whole=5", "0.2: ends at 300\n");
     launcher_need_absence(job.out, "copies: 0\n", "stdout");
     launcher_end(&job);
 }
