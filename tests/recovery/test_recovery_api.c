@@ -88,6 +88,21 @@ static void each_rank_takes_its_new_part_when_ranks_leave(void **state)
     launcher_end(&job);
 }
 
+/* One rank reads what all have kept. */
+static void all_ranks_but_one_may_leave_at_once(void **state)
+{
+    char words[512] = "every=1 steps=9 calls=9 whole=300 part=1000 ";
+    struct launched job = {0};
+
+    (void)state;
+    for (int rank = 1; rank < 12; rank++) {
+        snprintf(words + strlen(words), sizeof words - strlen(words), "0.%d:term=5 ", rank);
+    }
+    LAUNCH(&job, "--nproc", "12", "--elastic", "1:12", "--", recovery_rank(), words);
+    recovery_ends_well(&job, LOOPS("0.12: stopped 5\n", "1.1: replaced 5\n", "1.1: ends at 9\n"));
+    launcher_end(&job);
+}
+
 /* Only the last rank has something, or each rank where it likes. */
 static void models_may_have_the_same_names(void **state)
 {
@@ -237,6 +252,7 @@ int main(void)
         cmocka_unit_test(a_function_that_kills_its_rank_while_it_saves_leaves_the_step_before),
         cmocka_unit_test(what_was_kept_twice_is_kept_again_after_a_restart),
         cmocka_unit_test(each_rank_takes_its_new_part_when_ranks_leave),
+        cmocka_unit_test(all_ranks_but_one_may_leave_at_once),
         cmocka_unit_test(models_may_have_the_same_names),
         cmocka_unit_test(a_loop_may_have_one_array_or_none),
         cmocka_unit_test(parts_may_be_of_any_size),

@@ -22,7 +22,7 @@
 #include <cddp/group.h>
 
 /* Parts of a rank's machine that this rank can read: its own, and what earlier ranks have left. */
-enum { CDDPI_KEEP_FILES = 8 };
+enum { CDDPI_KEEP_FILES = 32 };
 
 /* Bytes [first, first + bytes) of an array of the state. */
 struct cddpi_keep_piece {

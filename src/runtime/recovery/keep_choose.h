@@ -5,7 +5,7 @@
 
 #include "recovery/kept_memory.h"
 
-enum { CDDPI_KEEP_STAMPS = 32 }; /* of a rank: those of all memory that it can read */
+enum { CDDPI_KEEP_STAMPS = 128 }; /* of a rank: those of all memory that it can read */
 
 /* What a rank can read. */
 struct cddpi_keep_offer {
