@@ -66,12 +66,20 @@ void loop_set(struct loop *loop)
     loop->share = loop->rank == 0 ? 7 * loop->step : 0;
 }
 
+static void hang_if(uint64_t event, uint64_t now)
+{
+    while (event != 0 && event == now) {
+        pause();
+    }
+}
+
 static cddp_status save(void *state, void *to)
 {
     const struct loop *loop = state;
 
     loop_die_if(loop->events.save, loop->step);
     loop_wait_if(loop->events.save_waits, loop->step);
+    hang_if(loop->events.hang_save, loop->step);
     bytes_set(loop, to, 99, 0, loop->calls, loop->step);
     if (loop->calls > sizeof loop->share) {
         memcpy(to, &loop->share, sizeof loop->share);
@@ -88,6 +96,7 @@ static cddp_status load(void *state, const void *from, int part, int parts)
     uint64_t share = 0;
 
     loop_die_if(loop->events.load, (uint64_t)part + 1);
+    hang_if(loop->events.hang_load, (uint64_t)part + 1);
     if (part != loop->loaded || part >= parts) {
         printf("WRONG: part %d of %d comes after %d\n", part, parts, loop->loaded);
         return CDDP_ERR_ARGUMENT;

@@ -18,6 +18,7 @@ struct events {
     uint64_t met;                  /* after that */
     uint64_t save, load;           /* in the function; load: 1 is the first part */
     uint64_t fail_save, fail_load; /* the function fails */
+    uint64_t hang_save, hang_load; /* it does not return */
     uint64_t term;                 /* SIGTERM, before the step is begun */
     uint64_t refuse, ends;         /* say that the state may be bad, or do not; and fail */
     uint64_t damage;               /* of what is kept; then it is killed */

@@ -69,6 +69,8 @@ static const struct row rows[] = {
     EVENT("load", load),
     EVENT("fail-save", fail_save),
     EVENT("fail-load", fail_load),
+    EVENT("hang-save", hang_save),
+    EVENT("hang-load", hang_load),
     EVENT("term", term),
     EVENT("refuse", refuse),
     EVENT("ends", ends),

@@ -77,6 +77,20 @@ static void nor_is_one_again_in_which_a_process_ended(void **state)
         LOOPS("2.3: begins at 4\n", "3.3: replaced 6\n", "4.3: replaced 7\n", "4.3: ends at 9\n"));
 }
 
+/* The others wait for it until their deadline, and it is killed. */
+static void a_function_that_does_not_return_counts_as_one_that_ends(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    LAUNCH(&job, "--nproc", "2", "--max-restarts", "9", "--timeout", "8", "--grace", "1", "--",
+           recovery_rank(), STATE_ALL "checkpoint=3 0.1:hang-save=6 1.1:hang-load=2 2.*:load=1");
+    recovery_ends_well(&job, LOOPS("1.2: begins at 3\n", "2.2: begins at 3\n", "2.2: ends at 9\n"));
+    launcher_need_absence(job.out, "replaced", "stdout");
+    assert_int_equal(launcher_count(job.err, itself), 1);
+    launcher_end(&job);
+}
+
 /* The generation that goes back to the checkpoint is lost before it has kept anything, too. */
 static void what_was_not_to_be_used_stays_so(void **state)
 {
@@ -142,6 +156,7 @@ int main(void)
         cmocka_unit_test(a_function_that_does_not_save_ends_the_keeping_in_its_generation),
         cmocka_unit_test(a_function_that_does_not_load_is_called_once),
         cmocka_unit_test(nor_is_one_again_in_which_a_process_ended),
+        cmocka_unit_test(a_function_that_does_not_return_counts_as_one_that_ends),
         cmocka_unit_test(what_was_not_to_be_used_stays_so),
         cmocka_unit_test(a_loop_that_refuses_its_state_goes_back),
         cmocka_unit_test(ranks_at_different_steps_fail),
