@@ -137,6 +137,36 @@ static void damage_is_found(void **state)
     }
 }
 
+/* Before rank 1 of generation 1 begins, @p command does something to its memory, $own. */
+static void ruin(const char *command)
+{
+    struct launched job = {0};
+    char script[400];
+
+    snprintf(script, sizeof script,
+             "own=/proc/$$/fd/$(echo $CDDP_KEEP_FDS | cut -d, -f$((LOCAL_RANK + 1))); "
+             "[ $CDDP_GENERATION.$RANK != 1.1 ] || %s; exec \"$0\" \"$1\"",
+             command);
+    LAUNCH(&job, "--nproc", "2", "--max-restarts", "9", "--", "sh", "-c", script, recovery_rank(),
+           STATE_ALL "ddp=s checkpoint=4 0.0:kill=7 1.0:kill=7");
+    recovery_ends_well(&job, LOOPS("1.2: begins at 4\n", "2.2: begins at 4\n", "2.2: replaced 6\n",
+                                   "2.2: ends at 9\n"));
+    launcher_need_absence(job.out, "1.2: replaced", "stdout");
+    assert_int_equal(launcher_count(job.err, lost), 1);
+    launcher_end(&job);
+}
+
+static void memory_that_is_no_longer_in_form_holds_nothing(void **state)
+{
+    (void)state;
+    ruin("truncate -s 0 $own");
+    ruin("truncate -s 5000 $own");
+    ruin("yes | head -c 5000 >$own");
+    ruin("dd if=/dev/zero of=$own bs=4096 count=1 conv=notrunc 2>/dev/null");
+    ruin("yes | head -c 1000 | dd of=$own bs=8 seek=1 conv=notrunc 2>/dev/null");
+    ruin("yes | head -c 500000 | dd of=$own bs=64 seek=1024 conv=notrunc 2>/dev/null");
+}
+
 /* One allocation after another, while the state is restored. */
 static void where_memory_ends_the_job_goes_on_in_some_way(void **state)
 {
@@ -161,6 +191,7 @@ int main(void)
         cmocka_unit_test(a_loop_that_refuses_its_state_goes_back),
         cmocka_unit_test(ranks_at_different_steps_fail),
         cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(memory_that_is_no_longer_in_form_holds_nothing),
         cmocka_unit_test(where_memory_ends_the_job_goes_on_in_some_way),
     };
 
