@@ -100,8 +100,8 @@ typedef struct cddp_recovery_callbacks {
     const char *name;
     /** How many bytes `save` writes; the same on all ranks. */
     uint64_t bytes;
-    /** Write this rank's `bytes` bytes to @p to. A failure ends the keeping of states in this job;
-     *  the loop goes on. */
+    /** Write this rank's `bytes` bytes to @p to. A failure ends the keeping of states until
+     *  ranks are started again; the loop goes on. */
     cddp_status (*save)(void *state, void *to);
     /** Read what one rank has saved. It is called once for each rank that the job had then, in
      *  order: @p part is its number, of @p parts. What all ranks have alike is read from part 0; a
@@ -203,7 +203,11 @@ CDDP_CHECKED cddp_status cddp_recovery_add_callbacks(cddp_recovery *recovery,
  *
  *  Keeping a state needs no success. If the launcher holds no memory, if a rank has too little of
  *  it, if ranks have registered different states, or if a callback fails, nothing is kept from then
- *  on; the log says once why, and a job that loses ranks goes on from its checkpoint.
+ *  on; the log says once why (the first of these at $CDDP_LOG=info), and a job that loses ranks
+ * goes on from its checkpoint, or from what was kept before, if that is newer.
+ *
+ *  A loop may go back by itself, to an older checkpoint, say: where @p step is less than one that
+ * is kept, the latter is forgotten.
  *
  *  Collective: yes.
  *  @param step        How many steps are done: at the first call 0, or what the caller's checkpoint
