@@ -229,6 +229,13 @@ static int update_ddp(struct loop *loop, struct model *model)
     return 0;
 }
 
+void loop_own_buffers(struct loop *loop)
+{
+    for (int i = 0; i < loop->ddps; i++) {
+        set_buffer(loop, &loop->models[i]);
+    }
+}
+
 int loop_update(struct loop *loop)
 {
     for (int i = 0; i < loop->count; i++) {
@@ -243,9 +250,7 @@ int loop_update(struct loop *loop)
     }
     loop->share += loop->rank == 0 ? 8 - (uint64_t)loop->world_size : 1;
     loop->step++;
-    for (int i = 0; i < loop->ddps; i++) {
-        set_buffer(loop, &loop->models[i]);
-    }
+    loop_own_buffers(loop);
     return 0;
 }
 

@@ -14,6 +14,7 @@ enum { ARRAYS = 16, PARAMS = 4, WORD_BYTES = 128, LAST_BYTES = 64 };
 /* What a rank does to itself, at the step that its number says. 0: never. */
 struct events {
     uint64_t kill;                 /* before the step is begun */
+    uint64_t dies;                 /* at the loop's end */
     uint64_t begun;                /* after that, before the ranks meet */
     uint64_t met;                  /* after that */
     uint64_t save, load;           /* in the function; load: 1 is the first part */
@@ -84,6 +85,8 @@ int loop_make(struct loop *loop);
 void loop_release(struct loop *loop);
 /** The state becomes that of loop->step; cddp has not seen it. */
 void loop_set(struct loop *loop);
+/** The state was replaced, and compared: make the buffers this rank's own again. */
+void loop_own_buffers(struct loop *loop);
 /** Do a step's update. */
 int loop_update(struct loop *loop);
 /** Whether the state is that of loop->step. @p replaced: it was replaced just now. */

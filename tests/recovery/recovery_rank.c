@@ -226,6 +226,9 @@ static int begin_step(struct loop *loop, cddp_recovery_action *action)
         (*action == CDDP_RECOVERY_REPLACED && loop_check(loop, true) != 0)) {
         return WRONG;
     }
+    if (*action == CDDP_RECOVERY_REPLACED) {
+        loop_own_buffers(loop);
+    }
     return 0;
 }
 
@@ -292,6 +295,7 @@ static int end_loop(struct loop *loop)
         printf("copies: %" PRIu64 "\n", info.copies);
     }
     say(loop, "ends at");
+    loop_die_if(loop->events.dies, loop->step);
     return 0;
 }
 

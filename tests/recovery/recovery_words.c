@@ -64,6 +64,7 @@ static const struct row rows[] = {
     NUMBER(calls),
     EVENT("kill", kill),
     EVENT("begun", begun),
+    EVENT("dies", dies),
     EVENT("met", met),
     EVENT("save", save),
     EVENT("load", load),

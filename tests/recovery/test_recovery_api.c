@@ -136,6 +136,8 @@ static void all_states_that_have_come_to_an_end_stay(void **state)
     (void)state;
     RECOVERS("2", STATE_ALL "0.1:kill=9 1.0:met=8", "1.2: replaced 8\n", "2.2: replaced 8\n",
              "2.2: ends at 9\n");
+    RECOVERS("2", STATE_ALL "ddp=p 0.1:dies=9", "0.2: ends at 9\n", "1.2: replaced 9\n",
+             "copies: 0\n", "1.2: ends at 9\n");
     recovery_runs(NULL, "2",
                   LOOPS("name=a " STATE_ALL, "name=b every=100 steps=5 whole=100 0.1:kill=3"),
                   LOOPS("a 0.2: ends at 9\n", "b 0.2: begins at 0\n", "a 1.2: begins at 0\n",
