@@ -30,7 +30,9 @@
  *  Memory is lost with the launcher or its machine, and when the job ends. So a job also needs
  *  checkpoints, only less often.
  *
- *  One thread uses a handle: the one that drives the group. */
+ *  One thread uses a handle: the one that drives the group. All handles of a process share the
+ *  memory, so no two may be in a step at the same time. On a device, what work in the compute
+ *  stream has written until the call is the state. */
 #ifndef CDDP_RECOVERY_H
 #define CDDP_RECOVERY_H
 

@@ -1,5 +1,6 @@
 /* test_recovery_calls.c - calls of cddp/recovery.h with wrong arguments, or at the wrong time: an
  * error with a message, and the handle goes on as if the call had not been. */
+#include "base/alloc.h"
 #include "support/misuse.h"
 
 #define GIVES(call, status, text) assert_true(misuse_gives((call), (status), (text)))
@@ -250,12 +251,35 @@ static void the_group_may_be_destroyed_first(void **state)
 
 #define WITH_HANDLE(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
+/* Which allocation fails does not matter: the array is not registered, and so it can be again. */
+static void what_memory_did_not_suffice_for_can_be_registered_again(void **state)
+{
+    unsigned failed = 0;
+
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        char name[] = {'a', (char)('a' + i / 26), (char)('a' + i % 26), '\0'};
+        cddp_status status;
+        unsigned nth = 0;
+
+        do {
+            cddpi_alloc_fail_nth(++nth);
+            status = add(name, data, sizeof data, 0, 0);
+            cddpi_alloc_fail_nth(0);
+            assert_true(status == CDDP_OK || status == CDDP_ERR_NO_MEMORY);
+            failed += status != CDDP_OK;
+        } while (status != CDDP_OK);
+    }
+    assert_in_range(failed, 6, 40); /* lists grow now and then */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_HANDLE(options_that_no_version_knows_are_refused),
         WITH_HANDLE(arrays_that_cannot_be_are_refused),
         WITH_HANDLE(functions_that_cannot_be_are_refused),
+        WITH_HANDLE(what_memory_did_not_suffice_for_can_be_registered_again),
         WITH_HANDLE(a_model_of_another_group_is_refused),
         WITH_HANDLE(nothing_is_registered_after_the_first_step),
         WITH_HANDLE(steps_that_cannot_be_are_refused),

@@ -382,7 +382,7 @@ static cddp_status restore_state(struct restore *restore, uint64_t checkpoint)
         return CDDP_OK;
     }
     status = cddpi_agree(keep->group, prepare(restore));
-    if (status == CDDP_ERR_NO_MEMORY) {
+    if (status == CDDP_ERR_NO_MEMORY && cddpi_last_failure()->is_fatal == 0) {
         if (keep->rank == 0) {
             cddpi_keep_warn(keep, "%s; so the job goes on from its newest checkpoint",
                             cddp_last_error());

@@ -58,6 +58,41 @@ void cddpi_recovery_release_copies(cddp_recovery *recovery)
     cddpi_free(recovery->copies);
 }
 
+/* What was registered before a call, which fails as a whole. */
+struct mark {
+    size_t names, takes, keeps, copies;
+    uint64_t layout, whole, cover;
+};
+
+static struct mark mark_of(const cddp_recovery *recovery)
+{
+    const struct cddpi_keep_state *state = &recovery->state;
+
+    return (struct mark){.names = recovery->name_count,
+                         .takes = state->takes.count,
+                         .keeps = state->keeps.count,
+                         .copies = recovery->copy_count,
+                         .layout = recovery->layout,
+                         .whole = state->whole,
+                         .cover = state->cover};
+}
+
+static cddp_status undo(cddp_recovery *recovery, const struct mark *mark, cddp_status status)
+{
+    struct cddpi_device *device = recovery->device;
+
+    while (recovery->copy_count > mark->copies) {
+        device->ops->unpin(device, recovery->copies[--recovery->copy_count].here);
+    }
+    recovery->name_count = mark->names;
+    recovery->state.takes.count = mark->takes;
+    recovery->state.keeps.count = mark->keeps;
+    recovery->layout = mark->layout;
+    recovery->state.whole = mark->whole;
+    recovery->state.cover = mark->cover;
+    return status;
+}
+
 static cddp_status finish(const cddp_recovery *recovery)
 {
     struct cddpi_device *device = recovery->device;
@@ -119,6 +154,8 @@ cddp_status cddp_recovery_add(cddp_recovery *recovery, const cddp_recovery_array
 {
     cddp_recovery_array read = CDDP_RECOVERY_ARRAY_INIT;
     struct cddpi_recovery_entry entry;
+    struct mark mark;
+    cddp_status status;
 
     CDDPI_ENTER_RECOVERY(recovery, "recovery_add");
     if (array == NULL) {
@@ -130,6 +167,7 @@ cddp_status cddp_recovery_add(cddp_recovery *recovery, const cddp_recovery_array
         return cddpi_fail(CDDP_ERR_ARGUMENT, "recovery_add: name is NULL");
     }
     CDDPI_TRY(check_array(&read));
+    mark = mark_of(recovery);
     CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add", read.name, cddpi_keep_name(read.name),
                                   read.total == 0 ? 'a' : 'p',
                                   read.total == 0 ? read.bytes : read.total));
@@ -143,7 +181,8 @@ cddp_status cddp_recovery_add(cddp_recovery *recovery, const cddp_recovery_array
         entry.kept_bytes = cddpi_keep_share(read.bytes, cddp_group_rank(recovery->group),
                                             cddp_group_world_size(recovery->group), &entry.kept);
     }
-    return cddpi_recovery_enter(recovery, &entry);
+    status = cddpi_recovery_enter(recovery, &entry);
+    return status == CDDP_OK ? CDDP_OK : undo(recovery, &mark, status);
 }
 
 /* What this rank keeps of parameter @p index, which has @p bytes bytes: its span if the optimizer
@@ -199,13 +238,20 @@ static cddp_status add_tensor(cddp_recovery *recovery, const cddp_ddp *ddp, size
 
 cddp_status cddp_recovery_add_ddp(cddp_recovery *recovery, cddp_ddp *ddp)
 {
+    struct mark mark;
+
     CDDPI_ENTER_RECOVERY(recovery, "recovery_add_ddp");
     CDDPI_TRY(cddpi_handle_check((struct cddpi_handle *)ddp, CDDPI_HANDLE_DDP, "recovery_add_ddp"));
     if (ddp->group != recovery->group) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "recovery_add_ddp: the cddp_ddp is of another group");
     }
+    mark = mark_of(recovery);
     for (size_t i = 0; i < ddp->param_count + ddp->buffer_count; i++) {
-        CDDPI_TRY(add_tensor(recovery, ddp, i));
+        cddp_status status = add_tensor(recovery, ddp, i);
+
+        if (status != CDDP_OK) {
+            return undo(recovery, &mark, status);
+        }
     }
     recovery->ddp_count++;
     return CDDP_OK;
