@@ -21,7 +21,8 @@ enum {
 
 struct cuda_card {
     _Atomic int users;   /* its owner, and the questions about it */
-    _Atomic bool silent; /* NVML did not answer in time; then nobody asks again */
+    _Atomic bool silent; /* NVML did not answer in time; until it does, nobody asks again */
+    _Atomic bool waited; /* for an Xid that comes after CUDA's error */
     char pci[32];
     bool since_reset;
     pthread_mutex_t mutex; /* one question at a time */
@@ -43,7 +44,6 @@ struct card_question {
 static void drop_card(struct cuda_card *card)
 {
     if (card != NULL && atomic_fetch_sub(&card->users, 1) == 1) {
-        cuda_nvml_end(&card->nvml);
         pthread_mutex_destroy(&card->mutex);
         cddpi_free(card);
     }
@@ -62,6 +62,9 @@ static void *answer(void *argument)
     struct card_question *question = argument;
 
     question->task(question);
+    if (question->card != NULL) {
+        atomic_store(&question->card->silent, false); /* late, but it answers */
+    }
     atomic_store(&question->done, true);
     drop_question(question);
     return NULL;
@@ -169,6 +172,11 @@ static void find_faults(struct card_question *question)
     end_text(question, list);
 }
 
+static void end_watch(struct card_question *question)
+{
+    cuda_nvml_end(&question->card->nvml);
+}
+
 /* --- what others call --- */
 
 bool cuda_card_nvml(char *why)
@@ -198,6 +206,11 @@ struct cuda_card *cuda_card_watch(const char *pci, bool since_reset, char *worn)
 
 void cuda_card_close(struct cuda_card *card)
 {
+    char text[CUDA_CARD_TEXT_BYTES];
+
+    if (card != NULL && !atomic_load(&card->silent)) {
+        (void)ask(card, end_watch, 0, text);
+    }
     drop_card(card);
 }
 
@@ -218,6 +231,9 @@ void cuda_card_faults(struct cuda_card *card, unsigned wait_ms, char *out)
     if (card != NULL && atomic_load(&card->silent)) {
         snprintf(out, CUDA_CARD_TEXT_BYTES, SILENT);
     } else if (card != NULL) {
-        (void)ask(card, find_faults, wait_ms, out);
+        bool waits = wait_ms > 0 &&
+                     !atomic_exchange(&card->waited, true); /* each call fails then */
+
+        (void)ask(card, find_faults, waits ? wait_ms : 0, out);
     }
 }

@@ -132,7 +132,6 @@ struct cddpi_group_device {
     _Atomic int64_t checked_ns;
     _Atomic bool failed;   /* if true, `failure` is set and does not change */
     _Atomic bool reported; /* a call has already returned its status */
-    _Atomic bool told;     /* what is wrong with the device itself was logged, or nothing is */
     struct cddpi_failure failure;
 };
 

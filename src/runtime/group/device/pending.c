@@ -121,14 +121,11 @@ cddp_status cddpi_group_device_failed(const struct cddpi_group_device *dev)
 
 /* When something fails, even elsewhere, log what is wrong with this rank's own device: a card that
  * hangs, or lost its link, shows at other ranks first. */
-static void tell_faults(struct cddpi_group_device *dev)
+static void tell_faults(const struct cddpi_group_device *dev)
 {
     const struct cddpi_device *device = dev->device;
     char faults[800];
 
-    if (atomic_exchange(&dev->told, true)) {
-        return;
-    }
     device->ops->faults(device, faults, sizeof faults);
     if (faults[0] != '\0') {
         cddpi_log(CDDPI_LOG_WARN, "rank %d: %s:%d (%s): %s", dev->group->rank, device->ops->name,
@@ -140,7 +137,6 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
 {
     bool was_first;
 
-    tell_faults(dev);
     pthread_mutex_lock(&dev->mutex);
     was_first = !atomic_load_explicit(&dev->failed, memory_order_relaxed);
     if (was_first) {
@@ -173,6 +169,7 @@ cddp_status cddpi_group_device_fail(struct cddpi_group_device *dev, cddp_status 
         dev->transport->ops->abort(dev->transport, dev->failure.rank == dev->group->rank
                                                        ? dev->failure.text + dev->failure.unnamed
                                                        : dev->failure.text);
+        tell_faults(dev); /* all others know; an answer may take seconds */
     }
     return cddpi_group_device_failed(dev);
 }

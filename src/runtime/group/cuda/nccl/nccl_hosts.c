@@ -1,7 +1,8 @@
 /* nccl_hosts.c - owns deterministic reductions between hosts: each host's ranks reduce among
  * themselves, then the hosts. With as many ranks on each host, a power of two, the tree over ranks
- * is the same, so the bits are. A host then sends and receives as many bytes as with a ring;
- * without this, its number of ranks times as many.
+ * is the same, so the bits are. A host then sends and receives as many bytes as with a ring (of 16
+ * bits 1.5 times as many, since sums are sent as f32); without this, its number of ranks times as
+ * many.
  *
  * Part r of a piece belongs to rank r, as in deterministic.c. Scratch has a row for each part of
  * this rank's local index from each rank of its host; and one for each of these parts, reduced. */

@@ -73,7 +73,7 @@ enum {
     NCCL_REGISTER_MS = 60000,  /* time limit for registrations, which only make exchanges faster */
     NCCL_DRAIN_MS = 10000,     /* time limit for a stream that the transport does not block */
     NCCL_GRAIN = 256,          /* bytes; parts begin at multiples of this */
-    NCCL_SCRATCH_BYTES = 256 << 20,       /* most of all rows together */
+    NCCL_SCRATCH_BYTES = 256 << 20,       /* most of the rows of all ranks together */
     NCCL_ROW_BYTES = CDDPI_NCCL_ROW_BYTES /* bytes of a row of scratch, one row per rank */
 };
 
