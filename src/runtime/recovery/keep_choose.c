@@ -8,37 +8,30 @@ static bool is_of(const struct cddpi_kept_stamp *stamp, const struct cddpi_kept_
            stamp->parts == state->parts;
 }
 
-/* Find part @p part of @p state. */
-static bool find_part(const struct cddpi_keep_offer *offers, int ranks,
-                      const struct cddpi_kept_stamp *state, uint32_t part,
-                      struct cddpi_keep_place *out)
-{
-    for (int rank = 0; rank < ranks; rank++) {
-        for (int i = 0; i < CDDPI_KEEP_STAMPS; i++) {
-            const struct cddpi_kept_stamp *stamp = &offers[rank].stamps[i];
-
-            if (stamp->part == part && is_of(stamp, state)) {
-                *out = (struct cddpi_keep_place){rank, i};
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
+/* Find all parts of @p state; of a part that several ranks can read, the first. */
 static bool is_whole(const struct cddpi_keep_offer *offers, int ranks,
                      const struct cddpi_kept_stamp *state, struct cddpi_keep_place *places,
                      size_t room)
 {
+    uint32_t found = 0;
+
     if (state->parts > room) {
         return false;
     }
     for (uint32_t part = 0; part < state->parts; part++) {
-        if (!find_part(offers, ranks, state, part, &places[part])) {
-            return false;
+        places[part].rank = -1;
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        for (int i = 0; i < CDDPI_KEEP_STAMPS; i++) {
+            const struct cddpi_kept_stamp *stamp = &offers[rank].stamps[i];
+
+            if (is_of(stamp, state) && stamp->part < state->parts && places[stamp->part].rank < 0) {
+                places[stamp->part] = (struct cddpi_keep_place){rank, i};
+                found++;
+            }
         }
     }
-    return true;
+    return found == state->parts;
 }
 
 static bool may_choose(const struct cddpi_keep_offer *offers, int ranks)
