@@ -31,14 +31,14 @@ module cddp_recovery
     ! How a state is kept: see cddp_recovery_options of recovery.h. What is not set is the default.
     type, public :: cddp_recovery_options
         character(len=:), allocatable :: name
-        integer(int64) :: every = 0
+        integer(int64) :: every_steps = 0
     end type
 
     ! cddp_recovery_options of recovery.h.
     type, bind(c) :: c_recovery_options
         integer(c_size_t) :: struct_size
         type(c_ptr) :: name
-        integer(c_int64_t) :: every
+        integer(c_int64_t) :: every_steps
         integer(c_int32_t) :: flags, reserved
     end type
 
@@ -140,7 +140,7 @@ contains
 
         how = c_recovery_options(c_sizeof(how), c_null_ptr, 0, 0, 0)
         if (present(options)) then
-            how%every = options%every
+            how%every_steps = options%every_steps
             if (allocated(options%name)) then
                 name = options%name // c_null_char
                 how%name = c_loc(name)

@@ -55,7 +55,7 @@ typedef struct cddp_recovery_options {
     const char *name;
     /** Keep the state before each step whose number is a multiple of this. 0: as often as costs at
      *  most 2 % of the time, as rank 0 measures it. */
-    uint64_t every;
+    uint64_t every_steps;
     /** 0: there are no flags yet. */
     uint32_t flags;
     /** 0. */
@@ -78,13 +78,13 @@ typedef struct cddp_recovery_array {
     /** `bytes` bytes, in CPU memory or that of the group's device. They have to stay there until
      *  the handle is destroyed. */
     void *data;
-    /** How many bytes this rank has; may be 0, if `total` is set. */
+    /** How many bytes this rank has; may be 0, if `total_bytes` is set. */
     uint64_t bytes;
     /** If all ranks have the whole array, with the same bytes: 0. If each has another part of it:
      *  the size of the whole, the same on all ranks. */
-    uint64_t total;
+    uint64_t total_bytes;
     /** Where this rank's part begins in the whole, in bytes; ranks have each byte once. */
-    uint64_t first;
+    uint64_t first_byte;
 
 } cddp_recovery_array;
 /** A cddp_recovery_array without data. */
@@ -92,7 +92,7 @@ typedef struct cddp_recovery_array {
     {                                                                                              \
         sizeof(cddp_recovery_array), NULL, NULL, 0, 0, 0                                           \
     }
-CDDP_NO_TAIL(cddp_recovery_array, first);
+CDDP_NO_TAIL(cddp_recovery_array, first_byte);
 
 /** A part of the state that functions write and read. They may call: nothing of cddp. */
 typedef struct cddp_recovery_callbacks {

@@ -243,7 +243,7 @@ static const struct input {
     IN(cddp_model_options, model_options, struct_size),
     IN(cddp_generate_options, generate_options, struct_size),
     IN(cddp_recovery_options, recovery_options, flags),
-    IN(cddp_recovery_array, recovery_array, first),
+    IN(cddp_recovery_array, recovery_array, first_byte),
     IN(cddp_recovery_callbacks, recovery_callbacks, state),
 };
 enum { INPUTS = sizeof inputs / sizeof *inputs };

@@ -71,7 +71,7 @@ program fortran_recovery
     call cddp_must(cddp_ddp_create(group, [cddp_param_of("weight", weight, weight_grad)], ddp))
     call refuse_wrong_arrays()
     options%name = "a loop"
-    options%every = 1
+    options%every_steps = 1
     call cddp_must(cddp_recovery_create(group, recovery, options))
     call register()
     call train()

@@ -136,7 +136,7 @@ static void train(const std::string &mode)
     int parts_seen = 0;
     cddp_recovery_options how = cddp::recovery::options();
 
-    how.every = 1;
+    how.every_steps = 1;
     how.name = "a loop";
     model.param("w", {2, 5}, own.weight).buffer("seen", {}, own.seen);
     cddp::ddp ddp(group, model);

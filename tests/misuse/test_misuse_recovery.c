@@ -91,8 +91,8 @@ static cddp_status add_all(struct scene *scene)
     array.name = "own";
     array.data = &scene->own;
     array.bytes = 1;
-    array.first = (uint64_t)cddp_group_rank(scene->group);
-    array.total = (uint64_t)cddp_group_world_size(scene->group);
+    array.first_byte = (uint64_t)cddp_group_rank(scene->group);
+    array.total_bytes = (uint64_t)cddp_group_world_size(scene->group);
     status = status == CDDP_OK ? cddp_recovery_add(scene->recovery, &array) : status;
     callbacks.name = "calls";
     callbacks.bytes = sizeof scene->calls;
@@ -106,7 +106,7 @@ static cddp_status create(struct scene *scene)
 {
     cddp_recovery_options options = CDDP_RECOVERY_OPTIONS_INIT;
 
-    options.every = 1;
+    options.every_steps = 1;
     return cddp_recovery_create(scene->group, &options, &scene->recovery);
 }
 

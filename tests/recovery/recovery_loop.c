@@ -150,8 +150,8 @@ static int add(struct loop *loop, int i)
     registered.name = name;
     registered.data = array->bytes > 0 ? array->data : NULL;
     registered.bytes = array->bytes;
-    registered.total = array->total;
-    registered.first = array->first;
+    registered.total_bytes = array->total;
+    registered.first_byte = array->first;
     return array->data == NULL || cddp_recovery_add(loop->recovery, &registered) != CDDP_OK;
 }
 
@@ -172,7 +172,7 @@ int loop_make(struct loop *loop)
     cddp_recovery_options options = CDDP_RECOVERY_OPTIONS_INIT;
 
     options.name = loop->name;
-    options.every = loop->every;
+    options.every_steps = loop->every;
     if (cddp_recovery_create(loop->group, &options, &loop->recovery) != CDDP_OK ||
         (loop->calls > 0 && add_calls(loop) != 0)) {
         return 1;

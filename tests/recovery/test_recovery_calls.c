@@ -37,8 +37,8 @@ static cddp_recovery_array array_of(const char *name, void *at, uint64_t bytes, 
     array.name = name;
     array.data = at;
     array.bytes = bytes;
-    array.total = total;
-    array.first = first;
+    array.total_bytes = total;
+    array.first_byte = first;
     return array;
 }
 

@@ -183,8 +183,8 @@ class recovery
         made.name = name.c_str();
         made.data = data.data();
         made.bytes = data.size() * sizeof(T);
-        made.first = first * sizeof(T);
-        made.total = total * sizeof(T);
+        made.first_byte = first * sizeof(T);
+        made.total_bytes = total * sizeof(T);
         check(cddp_recovery_add(get(), &made));
         return *this;
     }

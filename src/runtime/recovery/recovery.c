@@ -75,7 +75,7 @@ cddp_status cddp_recovery_create(cddp_group *group, const cddp_recovery_options 
     cddpi_group_ref(group);
     recovery->device = cddpi_group_on_device(group);
     recovery->run = cddpi_keep_name(read.name != NULL ? read.name : "");
-    recovery->every = read.every;
+    recovery->every = read.every_steps;
     recovery->layout = cddpi_hash_start;
     recovery->owner = (struct cddpi_keep_owner){.name = "recovery",
                                                 .self = recovery,

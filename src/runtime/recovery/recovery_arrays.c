@@ -135,17 +135,18 @@ static cddp_status check_array(const cddp_recovery_array *array)
     if (array->bytes > 0 && array->data == NULL) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "recovery_add: %s: data is NULL", array->name);
     }
-    if (array->bytes > SIZE_MAX / 2 || (array->total == 0 && array->bytes == 0)) {
+    if (array->bytes > SIZE_MAX / 2 || (array->total_bytes == 0 && array->bytes == 0)) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "recovery_add: %s: %llu bytes", array->name,
                           (unsigned long long)array->bytes);
     }
-    if (array->total == 0
-            ? array->first != 0
-            : array->first > array->total || array->bytes > array->total - array->first) {
-        return cddpi_fail(
-            CDDP_ERR_ARGUMENT, "recovery_add: %s: bytes %llu to %llu are not inside of %llu",
-            array->name, (unsigned long long)array->first,
-            (unsigned long long)(array->first + array->bytes), (unsigned long long)array->total);
+    if (array->total_bytes == 0 ? array->first_byte != 0
+                                : array->first_byte > array->total_bytes ||
+                                      array->bytes > array->total_bytes - array->first_byte) {
+        return cddpi_fail(CDDP_ERR_ARGUMENT,
+                          "recovery_add: %s: bytes %llu to %llu are not inside of %llu",
+                          array->name, (unsigned long long)array->first_byte,
+                          (unsigned long long)(array->first_byte + array->bytes),
+                          (unsigned long long)array->total_bytes);
     }
     return CDDP_OK;
 }
@@ -169,15 +170,15 @@ cddp_status cddp_recovery_add(cddp_recovery *recovery, const cddp_recovery_array
     CDDPI_TRY(check_array(&read));
     mark = mark_of(recovery);
     CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add", read.name, cddpi_keep_name(read.name),
-                                  read.total == 0 ? 'a' : 'p',
-                                  read.total == 0 ? read.bytes : read.total));
+                                  read.total_bytes == 0 ? 'a' : 'p',
+                                  read.total_bytes == 0 ? read.bytes : read.total_bytes));
     entry = (struct cddpi_recovery_entry){.name = cddpi_keep_name(read.name),
                                           .data = read.data,
-                                          .first = read.first,
+                                          .first = read.first_byte,
                                           .bytes = read.bytes,
-                                          .kept = read.first,
+                                          .kept = read.first_byte,
                                           .kept_bytes = read.bytes};
-    if (read.total == 0) {
+    if (read.total_bytes == 0) {
         entry.kept_bytes = cddpi_keep_share(read.bytes, cddp_group_rank(recovery->group),
                                             cddp_group_world_size(recovery->group), &entry.kept);
     }
