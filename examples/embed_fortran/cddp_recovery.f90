@@ -7,7 +7,7 @@
 !     step = 0
 !     do
 !         call cddp_must(cddp_recovery_step(recovery, step, action))
-!         if (action == cddp_recovery_stop) exit
+!         if (step >= steps .or. action == cddp_recovery_stop) exit
 !         (forward, backward, update)
 !         step = step + 1
 !     end do
@@ -142,7 +142,7 @@ contains
         if (present(options)) then
             how%every_steps = options%every_steps
             if (allocated(options%name)) then
-                name = options%name // c_null_char
+                name = trim(options%name) // c_null_char
                 how%name = c_loc(name)
             end if
         end if

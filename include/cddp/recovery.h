@@ -8,13 +8,14 @@
  *      for (step = 0;; step++):
  *          cddp_recovery_step(recovery, &step, &action)
  *          CDDP_RECOVERY_REPLACED: the state is that before `step`, which is done next
- *          CDDP_RECOVERY_STOP: save a checkpoint, and leave the loop
+ *          CDDP_RECOVERY_STOP, or all steps are done: save a checkpoint, and leave the loop
  *          (forward, backward, update)
  *
  *  The launcher holds the memory: cddp-run, with --max-restarts, --elastic or --nnodes MIN:MAX. It
  *  starts processes again in place of those that are lost, with another number of ranks if need be.
  *  The first cddp_recovery_step() of these gives them the newest state that is kept. So, whichever
  *  ranks are killed, no step is lost, or few; only a step that was not complete is done again.
+ *  (Ranks that are killed while a callback loads go back to the checkpoint.)
  *
  *  Each rank keeps a part of the state: what it alone has (with a sharded optimizer), else an equal
  *  share. In a job of several launchers, mostly one on each machine, it also sends its copy to a
@@ -76,14 +77,16 @@ typedef struct cddp_recovery_array {
     /** The same on all ranks; no other array of the handle has it. */
     const char *name;
     /** `bytes` bytes, in CPU memory or that of the group's device. They have to stay there until
-     *  the handle is destroyed. */
+     *  the handle is destroyed. For those on a device, the handle takes as many bytes of pinned
+     *  host memory. */
     void *data;
     /** How many bytes this rank has; may be 0, if `total_bytes` is set. */
     uint64_t bytes;
     /** If all ranks have the whole array, with the same bytes: 0. If each has another part of it:
      *  the size of the whole, the same on all ranks. */
     uint64_t total_bytes;
-    /** Where this rank's part begins in the whole, in bytes; ranks have each byte once. */
+    /** Where this rank's part begins in the whole; together, the ranks have each byte exactly
+     *  once. */
     uint64_t first_byte;
 
 } cddp_recovery_array;
@@ -94,7 +97,8 @@ typedef struct cddp_recovery_array {
     }
 CDDP_NO_TAIL(cddp_recovery_array, first_byte);
 
-/** A part of the state that functions write and read. They may call: nothing of cddp. */
+/** A part of the state that functions write and read. They may call cddp_fail() and
+ *  cddp_recovery_get_info(), but nothing else of cddp. */
 typedef struct cddp_recovery_callbacks {
     /** Set by the initialiser: tells cddp which fields the caller knows. */
     size_t struct_size;
@@ -155,11 +159,11 @@ CDDP_NO_TAIL(cddp_recovery_info, restored_step);
 /** Begin to register the state of a loop.
  *
  *  Collective: no.
- *  @param group    The handle holds a reference to it.
+ *  @param group    That of all ranks of the job. The handle holds a reference to it.
  *  @param options  The same on all ranks, borrowed for the call; NULL for all defaults.
  *  @param out      Release with cddp_recovery_destroy().
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_UNAVAILABLE (an unknown flag).
- */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_NO_MEMORY, CDDP_ERR_UNAVAILABLE (an unknown flag,
+ *          or a group of a part of the job's ranks). */
 CDDP_CHECKED cddp_status cddp_recovery_create(cddp_group *group,
                                               const cddp_recovery_options *options,
                                               cddp_recovery **out);
@@ -203,20 +207,21 @@ CDDP_CHECKED cddp_status cddp_recovery_add_callbacks(cddp_recovery *recovery,
  *  Each further call finds out whether a rank was asked to stop, as cddp_group_should_stop() does,
  *  and keeps the state if it is time to. It is always kept before CDDP_RECOVERY_STOP.
  *
- *  Keeping a state needs no success. If the launcher holds no memory, if a rank has too little of
- *  it, if ranks have registered different states, or if a callback fails, nothing is kept from then
- *  on; the log says once why (the first of these at $CDDP_LOG=info), and a job that loses ranks
+ *  A state that cannot be kept is no error. If the launcher holds no memory, if a rank has too
+ * little of it, if ranks have registered different states, or if a callback fails, nothing is kept
+ * from then on; the log says why (the first of these at $CDDP_LOG=info), and a job that loses ranks
  * goes on from its checkpoint, or from what was kept before, if that is newer.
  *
- *  A loop may go back by itself, to an older checkpoint, say: where @p step is less than one that
- * is kept, the latter is forgotten.
+ *  A loop may go back by itself, to an older checkpoint, say: where @p step is not greater than the
+ *  last one that this process has kept, all that is kept is forgotten.
  *
  *  Collective: yes.
- *  @param step        How many steps are done: at the first call 0, or what the caller's checkpoint
- *                     says, which counts as rank 0 has it. With CDDP_RECOVERY_REPLACED, it becomes
- *                     that of the state, on all ranks.
+ *  @param step        How many steps are done. At the first call: 0, or what the caller's
+ * checkpoint says. Rank 0's value counts and is returned on all ranks, so all must have loaded that
+ * checkpoint. With CDDP_RECOVERY_REPLACED, it becomes that of the state, on all ranks.
  *  @param out_action  The same on all ranks.
- *  @return CDDP_OK; as a collective; CDDP_ERR_MISMATCH (ranks are at different steps);
+ *  @return CDDP_OK; as a collective; CDDP_ERR_ARGUMENT; CDDP_ERR_NO_MEMORY;
+ *          CDDP_ERR_MISMATCH (ranks are at different steps);
  *          CDDP_ERR_FORMAT (what was kept is not in order, or a callback did not read it: the state
  *          is undefined, and when the job starts again, it goes on from its checkpoint). */
 CDDP_CHECKED cddp_status cddp_recovery_step(cddp_recovery *recovery, uint64_t *step,
@@ -225,7 +230,8 @@ CDDP_CHECKED cddp_status cddp_recovery_step(cddp_recovery *recovery, uint64_t *s
 /** The loop fails, and its state may be the cause, such as a loss that is not a number: when the
  *  job starts again, it does not go on from what was kept, but from its checkpoint.
  *  Collective: no; one rank's call is enough.
- *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */
+ *  @return CDDP_OK, CDDP_ERR_ARGUMENT, CDDP_ERR_STATE (no step was begun, or a callback calls it).
+ */
 CDDP_CHECKED cddp_status cddp_recovery_refuse(cddp_recovery *recovery);
 
 /** What was kept so far.

@@ -165,7 +165,7 @@ contains
         call refuse(cddp_recovery_add(first, "part", part, 10, 6), "part: bytes 24 to 44 are not inside of 40")
         call refuse(cddp_recovery_add_callbacks(first, "none", 8_int64, c_null_funptr, c_funloc(load_sum)), &
                     "save is NULL")
-        call cddp_must(cddp_recovery_refuse(first))
+        call refuse(cddp_recovery_refuse(first), "no step was begun")
         call cddp_recovery_destroy(first)
         call refuse(cddp_recovery_refuse(first), "destroyed")
     end subroutine

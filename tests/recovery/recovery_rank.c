@@ -92,7 +92,7 @@ static int check_info(const struct loop *loop, cddp_recovery_action action, uint
     return wrong;
 }
 
-/* Write over what this machine's ranks have kept. */
+/* Flip bytes of what local rank 0 has kept. */
 static void damage(void)
 {
     const char *text = getenv("CDDP_KEEP_FDS");

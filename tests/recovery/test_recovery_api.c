@@ -103,7 +103,6 @@ static void all_ranks_but_one_may_leave_at_once(void **state)
     launcher_end(&job);
 }
 
-/* Only the last rank has something, or each rank where it likes. */
 static void models_may_have_the_same_names(void **state)
 {
     (void)state;
@@ -120,6 +119,7 @@ static void a_loop_may_have_one_array_or_none(void **state)
     RECOVERS("3", "every=1 steps=9 ddp=s 0.1:kill=5", "1.3: replaced 4\n", "1.3: ends at 9\n");
 }
 
+/* Only the last rank has something, or each rank where it likes. */
 static void parts_may_be_of_any_size(void **state)
 {
     (void)state;

@@ -1,7 +1,10 @@
 /* test_recovery_calls.c - calls of cddp/recovery.h with wrong arguments, or at the wrong time: an
  * error with a message, and the handle goes on as if the call had not been. */
 #include "base/alloc.h"
+#include "recovery/kept_memory.h"
 #include "support/misuse.h"
+
+#include <sys/mman.h>
 
 #define GIVES(call, status, text) assert_true(misuse_gives((call), (status), (text)))
 #define REFUSES(call, text) GIVES(call, CDDP_ERR_ARGUMENT, text)
@@ -221,7 +224,7 @@ static void what_may_be_called_at_any_time(void **state)
     cddp_recovery_info info = CDDP_RECOVERY_INFO_INIT;
 
     (void)state;
-    assert_int_equal(cddp_recovery_refuse(recovery), CDDP_OK);
+    GIVES(cddp_recovery_refuse(recovery), CDDP_ERR_STATE, "no step was begun");
     assert_int_equal(cddp_recovery_get_info(recovery, &info), CDDP_OK);
     assert_int_equal(info.copies + info.bytes + info.spent_ns + info.kept_step, 0);
     REFUSES(cddp_recovery_refuse(NULL), "");
@@ -250,6 +253,57 @@ static void the_group_may_be_destroyed_first(void **state)
 }
 
 #define WITH_HANDLE(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+static void a_group_of_a_part_of_the_job_is_refused(void **state)
+{
+    cddp_recovery *other = NULL;
+
+    (void)state;
+    setenv("CDDP_WORLD_SIZE", "2", 1);
+    GIVES(cddp_recovery_create(group, NULL, &other), CDDP_ERR_UNAVAILABLE,
+          "does not have all ranks of the job");
+    unsetenv("CDDP_WORLD_SIZE");
+    assert_null(other);
+}
+
+/* How often @p step is kept in @p memory. */
+static int count_kept(int memory, uint64_t step)
+{
+    struct cddpi_kept_memory kept;
+    int count = 0;
+
+    assert_int_equal(cddpi_kept_open(memory, &kept), CDDP_OK);
+    for (int slot = 0; slot < CDDPI_KEPT_SLOTS; slot++) {
+        count += cddpi_kept_stamp(&kept, slot).step == step;
+    }
+    cddpi_kept_close(&kept);
+    return count;
+}
+
+/* A loop does a step again, with another state: parts of both must not be taken for one. */
+static void a_step_that_is_kept_again_is_there_once(void **state)
+{
+    cddp_recovery_options options = CDDP_RECOVERY_OPTIONS_INIT;
+    int memory = memfd_create("kept", MFD_CLOEXEC);
+    cddp_recovery_action action;
+    cddp_recovery *kept = NULL;
+    uint64_t step = 0;
+
+    (void)state;
+    support_setenv_number("CDDP_KEEP_FDS", memory);
+    options.every_steps = 1;
+    assert_int_equal(cddp_recovery_create(group, &options, &kept), CDDP_OK);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(cddp_recovery_step(kept, &step, &action), CDDP_OK);
+        step = 1 + (uint64_t)(i > 2);
+    }
+    assert_int_equal(count_kept(memory, 1), 1);
+    assert_int_equal(cddp_recovery_step(kept, &step, &action), CDDP_OK);
+    assert_int_equal(count_kept(memory, 1) + 2 * count_kept(memory, 2), 3);
+    cddp_recovery_destroy(kept);
+    unsetenv("CDDP_KEEP_FDS");
+    close(memory);
+}
 
 /* Which allocation fails does not matter: the array is not registered, and so it can be again. */
 static void what_memory_did_not_suffice_for_can_be_registered_again(void **state)
@@ -280,6 +334,8 @@ int main(void)
         WITH_HANDLE(arrays_that_cannot_be_are_refused),
         WITH_HANDLE(functions_that_cannot_be_are_refused),
         WITH_HANDLE(what_memory_did_not_suffice_for_can_be_registered_again),
+        WITH_HANDLE(a_group_of_a_part_of_the_job_is_refused),
+        WITH_HANDLE(a_step_that_is_kept_again_is_there_once),
         WITH_HANDLE(a_model_of_another_group_is_refused),
         WITH_HANDLE(nothing_is_registered_after_the_first_step),
         WITH_HANDLE(steps_that_cannot_be_are_refused),

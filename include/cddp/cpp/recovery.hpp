@@ -20,7 +20,8 @@ inline namespace v0_2
  *
  *      cddp::recovery state(group);
  *      state.add(ddp).add("momentum", momentum);
- *      for (std::uint64_t step = 0; state.step(step) != CDDP_RECOVERY_STOP; step++) {
+ *      std::uint64_t step = 0;
+ *      for (; state.step(step) != CDDP_RECOVERY_STOP && step < steps; step++) {
  *          (forward, backward, update)
  *      }
  *      (save a checkpoint) */

@@ -94,17 +94,19 @@ static cddp_status check_memory(const struct cddpi_keep *keep)
     int here = cddpi_keep_local_ranks();
     uint64_t bytes = (here < keep->world_size ? 4 : 2) * keep->bytes;
     uint64_t there = cddpi_kept_room(&keep->files[0]);
-    uint64_t missing = bytes > there ? (bytes - there) * (uint64_t)here : 0;
+    uint64_t missing = bytes > there ? bytes - there : 0; /* of this rank */
+    uint64_t most;
     char size[CDDPI_SIZE_TEXT], rest[CDDPI_SIZE_TEXT];
     struct cddpi_memory_left left;
 
     cddpi_memory_left(&left);
-    if (missing == 0 || missing <= (keep->owner->is_frugal ? left.bytes / 2 : left.bytes)) {
+    most = (keep->owner->is_frugal ? left.bytes / 2 : left.bytes) / (uint64_t)here;
+    if (missing <= most) {
         return CDDP_OK;
     }
     return cddpi_fail(CDDP_ERR_NO_MEMORY, "it takes %s of memory, and %s are left (%s)",
-                      cddpi_print_size(missing, size), cddpi_print_size(left.bytes, rest),
-                      left.limit);
+                      cddpi_print_size(missing * (uint64_t)here, size),
+                      cddpi_print_size(left.bytes, rest), left.limit);
 }
 
 static uint64_t part_bytes(const struct cddpi_keep_state *state)

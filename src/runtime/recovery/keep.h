@@ -21,7 +21,7 @@
 
 #include <cddp/group.h>
 
-/* Parts of a rank's machine that this rank can read: its own, and what earlier ranks have left. */
+/* Most files that a rank reads: its own, and what earlier ranks of its machine have left. */
 enum { CDDPI_KEEP_FILES = 32 };
 
 /* Bytes [first, first + bytes) of an array of the state. */

@@ -14,13 +14,15 @@ void cddpi_keep_forget(struct cddpi_keep *keep)
     forget_others(keep, keep->restored.writer, keep->restored.step);
 }
 
-/* If ranks are killed before all have forgotten it, that is as if they had been killed before the
- * loop went back: no step can end in between. */
+/* A state that is kept again is another one, too: parts of both must not be taken for one. If ranks
+ * are killed before all have forgotten it, it is whole and is used, or it is not and the job goes
+ * back to its checkpoint. */
 void cddpi_keep_follow(struct cddpi_keep *keep, uint64_t step)
 {
-    if (step < keep->newest) {
+    if (step < keep->newest || (step > 0 && step == keep->kept_step)) {
         forget_others(keep, 0, 0);
         keep->newest = 0;
+        keep->prepared = 0; /* copies begin with the first slot again, and may not have had both */
         keep->kept_step = 0;
     }
 }

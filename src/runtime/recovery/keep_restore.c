@@ -377,7 +377,7 @@ static cddp_status restore_state(struct restore *restore, uint64_t checkpoint)
     cddp_status status;
 
     CDDPI_TRY(gather_offers(restore, checkpoint));
-    CDDPI_TRY(choose(restore));
+    CDDPI_TRY(cddpi_agree(keep->group, choose(restore)));
     if (restore->chosen.step == 0) {
         return CDDP_OK;
     }

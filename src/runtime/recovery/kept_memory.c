@@ -148,7 +148,8 @@ static bool map_slot(struct cddpi_kept_memory *memory, int slot)
     const struct kept_slot *found = &memory->header->slots[slot];
     void *data;
 
-    if (memory->data[slot] != NULL && memory->mapped[slot] == found->capacity) {
+    if (memory->data[slot] != NULL && memory->mapped[slot] == found->capacity &&
+        memory->offset[slot] == found->offset) {
         return true;
     }
     unmap_slot(memory, slot);
@@ -159,6 +160,7 @@ static bool map_slot(struct cddpi_kept_memory *memory, int slot)
     }
     memory->data[slot] = data;
     memory->mapped[slot] = found->capacity;
+    memory->offset[slot] = found->offset;
     return true;
 }
 

@@ -39,6 +39,7 @@ struct cddpi_kept_memory {
     struct cddpi_kept_header *header;
     unsigned char *data[CDDPI_KEPT_SLOTS]; /* mapped; NULL: not yet */
     size_t mapped[CDDPI_KEPT_SLOTS];       /* bytes of them */
+    uint64_t offset[CDDPI_KEPT_SLOTS];     /* of them in the file */
 };
 
 /** The files that the launcher holds for the ranks of this machine, in the order of their local

@@ -2,6 +2,7 @@
  * happens where a step begins. */
 #include "recovery/recovery.h"
 #include "base/alloc.h"
+#include "base/env.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/types.h"
@@ -57,6 +58,18 @@ static cddp_status read_options(const cddp_recovery_options *options, cddp_recov
                                         (unsigned)out->flags);
 }
 
+/* The launcher's memory is that of the job's ranks: those of a part of them would find what another
+ * part has kept. */
+static cddp_status check_group(const cddp_group *group)
+{
+    int ranks = cddp_group_world_size(group);
+
+    return cddpi_env_integer(CDDPI_ENV_WORLD_SIZE, 1, INT32_MAX, ranks) == ranks
+               ? CDDP_OK
+               : cddpi_fail(CDDP_ERR_UNAVAILABLE,
+                            "recovery_create: the group does not have all ranks of the job");
+}
+
 cddp_status cddp_recovery_create(cddp_group *group, const cddp_recovery_options *options,
                                  cddp_recovery **out)
 {
@@ -68,6 +81,7 @@ cddp_status cddp_recovery_create(cddp_group *group, const cddp_recovery_options 
         return cddpi_fail(CDDP_ERR_ARGUMENT, "recovery_create: out is NULL");
     }
     CDDPI_TRY(read_options(options, &read));
+    CDDPI_TRY(check_group(group));
     recovery = cddpi_zalloc(sizeof *recovery);
     CDDPI_TRY_MEMORY(recovery != NULL, "recovery_create: no memory");
     cddpi_handle_init(&recovery->handle, CDDPI_HANDLE_RECOVERY);
@@ -168,7 +182,7 @@ cddp_status cddp_recovery_add_callbacks(cddp_recovery *recovery,
     CDDPI_TRY(cddpi_struct_read("recovery callbacks", "CDDP_RECOVERY_CALLBACKS_INIT", callbacks,
                                 sizeof read, &read));
     if (read.name == NULL || read.save == NULL || read.load == NULL || read.bytes == 0 ||
-        read.bytes > SIZE_MAX / 2 / CDDPI_KEEP_CALLS) {
+        read.bytes > SIZE_MAX / 2 / CDDPI_KEEP_CALLS / CDDPI_MACHINE_RANKS) {
         return cddpi_fail(CDDP_ERR_ARGUMENT, "recovery_add_callbacks: %s",
                           read.name == NULL   ? "name is NULL"
                           : read.save == NULL ? "save is NULL"
@@ -269,7 +283,10 @@ cddp_status cddp_recovery_step(cddp_recovery *recovery, uint64_t *step,
 
 cddp_status cddp_recovery_refuse(cddp_recovery *recovery)
 {
-    CDDPI_ENTER(&recovery->group->handle, cddpi_recovery_ask(recovery, "recovery_refuse"));
+    CDDPI_ENTER_RECOVERY(recovery, "recovery_refuse");
+    if (!recovery->is_begun) {
+        return cddpi_fail(CDDP_ERR_STATE, "recovery_refuse: no step was begun");
+    }
     cddpi_keep_refuse(&recovery->keep);
     return CDDP_OK;
 }

@@ -113,7 +113,7 @@ cddp_status cddpi_recovery_fetch(void *self)
                                     (const unsigned char *)copy->there + copy->first,
                                     (size_t)copy->count));
     }
-    return recovery->copy_count > 0 ? finish(recovery) : CDDP_OK;
+    return cddpi_device_is_async(device) ? finish(recovery) : CDDP_OK; /* functions read it, too */
 }
 
 cddp_status cddpi_recovery_send(void *self)
@@ -127,7 +127,7 @@ cddp_status cddpi_recovery_send(void *self)
         CDDPI_TRY(device->ops->copy(device, CDDPI_STREAM_COMPUTE, copy->there, copy->here,
                                     (size_t)copy->bytes));
     }
-    return recovery->copy_count > 0 ? finish(recovery) : CDDP_OK;
+    return cddpi_device_is_async(device) ? finish(recovery) : CDDP_OK;
 }
 
 static cddp_status check_array(const cddp_recovery_array *array)

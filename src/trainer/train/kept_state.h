@@ -25,8 +25,7 @@ struct cddpi_kept_state {
     size_t copy_count, copy_room;
 };
 
-/** Whether train.recovery, the way to train and the device allow a run to keep its state; the same
- *  on all ranks. */
+/** Whether train.recovery lets a run keep its state; the same on all ranks. */
 bool cddpi_kept_state_is_possible(const struct cddpi_trainer *trainer);
 
 /** Open the memory that the launcher holds for this rank, if that is possible. Collective.
