@@ -52,13 +52,9 @@ static void name_of(enum cddpi_snapshot_kind kind, uint64_t step, int64_t writer
 static int64_t place_here(void)
 {
     char place[CDDPI_PROCESS_PLACE_BYTES];
-    uint64_t hash = cddpi_hash_start;
 
     cddpi_process_place(place);
-    for (const char *at = place; *at != '\0'; at++) {
-        hash = cddpi_hash_add(hash, (unsigned char)*at);
-    }
-    return (int64_t)(hash >> 33 << 32);
+    return (int64_t)(cddpi_hash_text(cddpi_hash_start, place) >> 33 << 32);
 }
 
 void cddpi_snapshot_name(enum cddpi_snapshot_kind kind, uint64_t step,

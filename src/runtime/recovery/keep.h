@@ -26,7 +26,7 @@ enum { CDDPI_KEEP_FILES = 32 };
 
 /* Bytes [first, first + bytes) of an array of the state. */
 struct cddpi_keep_piece {
-    uint64_t array; /* a hash of its name */
+    uint64_t array; /* cddpi_hash_text() of its name */
     uint64_t first, bytes;
 };
 
@@ -134,8 +134,6 @@ uint64_t cddpi_keep_share(uint64_t bytes, int rank, int ranks, uint64_t *first);
  * that of all bytes of arrays only if the pieces have each byte once: of two pieces, one begins
  * where the other ends, and the sum is that of both together. */
 uint64_t cddpi_keep_cover(uint64_t array, uint64_t first, uint64_t bytes);
-/** The hash of an array's name. */
-uint64_t cddpi_keep_name(const char *name);
 
 /** Whether rank 0 would keep the state now, so that copies take at most 2 % of the time. */
 bool cddpi_keep_is_due(const struct cddpi_keep *keep);

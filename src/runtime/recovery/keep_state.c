@@ -1,7 +1,6 @@
 /* keep_state.c - owns the lists of what a state consists of. */
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "recovery/keep_impl.h"
 
 #include <cddp/sampler.h>
@@ -64,14 +63,4 @@ static uint64_t mix(uint64_t array, uint64_t at)
 uint64_t cddpi_keep_cover(uint64_t array, uint64_t first, uint64_t bytes)
 {
     return mix(array, first + bytes) - mix(array, first);
-}
-
-uint64_t cddpi_keep_name(const char *name)
-{
-    uint64_t hash = cddpi_hash_start;
-
-    for (; *name != '\0'; name++) {
-        hash = cddpi_hash_add(hash, (unsigned char)*name);
-    }
-    return hash;
 }

@@ -88,7 +88,7 @@ cddp_status cddp_recovery_create(cddp_group *group, const cddp_recovery_options 
     recovery->group = group;
     cddpi_group_ref(group);
     recovery->device = cddpi_group_on_device(group);
-    recovery->run = cddpi_keep_name(read.name != NULL ? read.name : "");
+    recovery->run = cddpi_hash_text(cddpi_hash_start, read.name);
     recovery->every = read.every_steps;
     recovery->layout = cddpi_hash_start;
     recovery->owner = (struct cddpi_keep_owner){.name = "recovery",
@@ -194,7 +194,7 @@ cddp_status cddp_recovery_add_callbacks(cddp_recovery *recovery,
                           CDDPI_KEEP_CALLS);
     }
     CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add_callbacks", read.name,
-                                  cddpi_keep_name(read.name), 'c', read.bytes));
+                                  cddpi_hash_text(cddpi_hash_start, read.name), 'c', read.bytes));
     cddpi_keep_add_calls(&recovery->state, &(struct cddpi_keep_calls){.bytes = read.bytes,
                                                                       .save = read.save,
                                                                       .load = read.load,

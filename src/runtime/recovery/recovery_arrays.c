@@ -156,6 +156,7 @@ cddp_status cddp_recovery_add(cddp_recovery *recovery, const cddp_recovery_array
     cddp_recovery_array read = CDDP_RECOVERY_ARRAY_INIT;
     struct cddpi_recovery_entry entry;
     struct mark mark;
+    uint64_t name;
     cddp_status status;
 
     CDDPI_ENTER_RECOVERY(recovery, "recovery_add");
@@ -169,10 +170,11 @@ cddp_status cddp_recovery_add(cddp_recovery *recovery, const cddp_recovery_array
     }
     CDDPI_TRY(check_array(&read));
     mark = mark_of(recovery);
-    CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add", read.name, cddpi_keep_name(read.name),
+    name = cddpi_hash_text(cddpi_hash_start, read.name);
+    CDDPI_TRY(cddpi_recovery_name(recovery, "recovery_add", read.name, name,
                                   read.total_bytes == 0 ? 'a' : 'p',
                                   read.total_bytes == 0 ? read.bytes : read.total_bytes));
-    entry = (struct cddpi_recovery_entry){.name = cddpi_keep_name(read.name),
+    entry = (struct cddpi_recovery_entry){.name = name,
                                           .data = read.data,
                                           .first = read.first_byte,
                                           .bytes = read.bytes,
@@ -207,11 +209,12 @@ static void find_kept(const cddp_ddp *ddp, size_t index, struct cddpi_recovery_e
     }
 }
 
-/* A name of a model is in no way of other models' or arrays' names. */
+/* Names of a model never clash with those of other models or arrays. */
 static uint64_t name_tensor(const cddp_recovery *recovery, const char *name, char kind)
 {
-    return cddpi_hash_add(cddpi_hash_add(cddpi_keep_name(name), (unsigned char)kind),
-                          recovery->ddp_count);
+    return cddpi_hash_add(
+        cddpi_hash_add(cddpi_hash_text(cddpi_hash_start, name), (unsigned char)kind),
+        recovery->ddp_count);
 }
 
 static cddp_status add_tensor(cddp_recovery *recovery, const cddp_ddp *ddp, size_t index)

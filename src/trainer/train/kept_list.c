@@ -34,7 +34,9 @@ static size_t moments_of(const struct cddpi_trainer *trainer)
  */
 static uint64_t name_array(const char *kind, const char *tensor, size_t number)
 {
-    return cddpi_hash_add(cddpi_hash_add(cddpi_keep_name(kind), cddpi_keep_name(tensor)), number);
+    uint64_t hash = cddpi_hash_add(cddpi_hash_text(cddpi_hash_start, kind), '.');
+
+    return cddpi_hash_add(cddpi_hash_text(hash, tensor), number);
 }
 
 /* Whether this rank, or a replica of it, keeps parameter @p index: of stages that share one, one
@@ -347,8 +349,8 @@ cddp_status cddpi_kept_list(void *self)
         listed.model += listed.each->params.count + listed.each->buffers.count;
         listed.index++;
     }
-    CDDPI_TRY(list_whole(state, cddpi_keep_name("cursor"), &trainer->cursor, sizeof trainer->cursor,
-                         trainer->rank == 0));
+    CDDPI_TRY(list_whole(state, cddpi_hash_text(cddpi_hash_start, "cursor"), &trainer->cursor,
+                         sizeof trainer->cursor, trainer->rank == 0));
     cddpi_keep_add_calls(state, &calls);
     if (trainer->engine->keep_sums != NULL) {
         trainer->engine->keep_sums(trainer, &calls);

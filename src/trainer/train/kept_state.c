@@ -25,15 +25,9 @@ static uint64_t number_run(const struct cddpi_trainer *trainer)
     char here[PATH_MAX] = "";
     const char *name = dir[0] != '/' && getcwd(here, sizeof here) != NULL ? strrchr(here, '/')
                                                                           : NULL;
-    uint64_t run = cddpi_hash_start;
+    uint64_t run = cddpi_hash_text(cddpi_hash_start, name);
 
-    for (; name != NULL && *name != '\0'; name++) {
-        run = cddpi_hash_add(run, (unsigned char)*name);
-    }
-    run = cddpi_hash_add(run, '/');
-    for (; *dir != '\0'; dir++) {
-        run = cddpi_hash_add(run, (unsigned char)*dir);
-    }
+    run = cddpi_hash_text(cddpi_hash_add(run, '/'), dir);
     for (int i = 0; i < CDDPI_DATA_DIGESTS; i++) {
         run = cddpi_hash_add(run, trainer->data.digests[i]);
     }

@@ -292,10 +292,7 @@ bool cddpi_claim_read(enum cddpi_launcher by, struct cddpi_claim *out)
 
 static uint64_t add_text(uint64_t hash, const char *text)
 {
-    for (; text != NULL && *text != '\0'; text++) {
-        hash = cddpi_hash_add(hash, (unsigned char)*text);
-    }
-    return cddpi_hash_add(hash, '\n');
+    return cddpi_hash_add(cddpi_hash_text(hash, text), '\n');
 }
 
 /* A digest of @p by's variables, without those that cddp-run sets itself; 0: no variable is set. */

@@ -44,9 +44,7 @@ static uint64_t hash_of_kernels(const struct cddpi_plan *plan, int index,
     uint64_t hash = cddpi_hash_add(cddpi_hash_start, (uint64_t)plan->values[output].block);
 
     for (int i = mark.parts; i < plan->part_count; i++) {
-        for (const char *c = plan->parts[i].name; *c != '\0'; c++) {
-            hash = cddpi_hash_add(hash, (unsigned char)*c);
-        }
+        hash = cddpi_hash_text(hash, plan->parts[i].name);
     }
     return hash;
 }

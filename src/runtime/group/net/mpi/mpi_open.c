@@ -3,6 +3,7 @@
 #include "group/net/mpi/mpi_internal.h"
 
 #include "base/alloc.h"
+#include "base/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,14 +28,10 @@ struct mpi_open_place {
 static uint64_t hash_of_world(void)
 {
     static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"};
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = cddpi_hash_start;
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = getenv(names[i]);
-
-        for (; value != NULL && *value != '\0'; value++) {
-            hash = (hash ^ (unsigned char)*value) * 1099511628211u;
-        }
+        hash = cddpi_hash_text(hash, getenv(names[i]));
     }
     return hash;
 }

@@ -18,12 +18,7 @@
 /* The parameter's name as a number. 0 means no parameter. */
 static uint64_t hash_of(const cddp_param *param)
 {
-    uint64_t hash = cddpi_hash_start;
-
-    for (const char *name = param->name; *name != '\0'; name++) {
-        hash = cddpi_hash_add(hash, (uint32_t)(unsigned char)*name);
-    }
-    return hash | 1;
+    return cddpi_hash_text(cddpi_hash_start, param->name) | 1;
 }
 
 /* Whether @p stage has the parameter with this hash. */
