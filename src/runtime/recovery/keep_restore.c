@@ -333,9 +333,8 @@ static cddp_status get_part(struct restore *restore, uint32_t part, cddp_status 
     struct cddpi_keep *keep = restore->keep;
     const unsigned char *own = own_part(restore, part);
     unsigned char *data = own != NULL ? (unsigned char *)(uintptr_t)own : restore->received;
-    struct cddpi_failure failure;
+    const struct cddpi_failure failure = *cddpi_last_failure();
 
-    failure = *cddpi_last_failure();
     CDDPI_TRY(cddp_broadcast(keep->group, data, stamp_of(restore, part)->bytes, CDDP_U8,
                              restore->places[part].rank, NULL));
     if (*mine == CDDP_OK) {

@@ -50,11 +50,19 @@ cddp_status cddpi_recovery_enter(cddp_recovery *recovery, const struct cddpi_rec
                           data + (entry->kept - entry->first));
 }
 
+/* Release all copies but the first @p left. */
+static void drop_copies(cddp_recovery *recovery, size_t left)
+{
+    struct cddpi_device *device = recovery->device;
+
+    while (recovery->copy_count > left) {
+        device->ops->unpin(device, recovery->copies[--recovery->copy_count].here);
+    }
+}
+
 void cddpi_recovery_release_copies(cddp_recovery *recovery)
 {
-    for (size_t i = 0; i < recovery->copy_count; i++) {
-        recovery->device->ops->unpin(recovery->device, recovery->copies[i].here);
-    }
+    drop_copies(recovery, 0);
     cddpi_free(recovery->copies);
 }
 
@@ -79,11 +87,7 @@ static struct mark mark_of(const cddp_recovery *recovery)
 
 static cddp_status undo(cddp_recovery *recovery, const struct mark *mark, cddp_status status)
 {
-    struct cddpi_device *device = recovery->device;
-
-    while (recovery->copy_count > mark->copies) {
-        device->ops->unpin(device, recovery->copies[--recovery->copy_count].here);
-    }
+    drop_copies(recovery, mark->copies);
     recovery->name_count = mark->names;
     recovery->state.takes.count = mark->takes;
     recovery->state.keeps.count = mark->keeps;

@@ -120,7 +120,7 @@ struct gan_kept {
 
 static cddp_status save_sums(void *owner, void *to)
 {
-    const struct cddpi_gan *gan = owner;
+    const struct cddpi_gan *gan = cddpi_gan_of(owner);
     struct gan_kept kept = {.count = gan->count};
 
     memcpy(kept.sums, gan->sums, sizeof kept.sums);
@@ -131,32 +131,22 @@ static cddp_status save_sums(void *owner, void *to)
 /* Rank 0 goes on with the sums of all ranks. */
 static cddp_status load_sums(void *owner, const void *from, int part, int parts)
 {
-    struct cddpi_gan *gan = owner;
+    const struct cddpi_trainer *trainer = owner;
+    struct cddpi_gan *gan = cddpi_gan_of(trainer);
     struct gan_kept kept;
 
     (void)part;
     (void)parts;
     memcpy(&kept, from, sizeof kept);
-    gan->count += kept.count;
-    for (int i = 0; i < CDDPI_GAN_MEANS; i++) {
+    for (int i = 0; trainer->rank == 0 && i < CDDPI_GAN_MEANS; i++) {
         cddpi_exact_merge(&gan->sums[i], &kept.sums[i]);
     }
-    return CDDP_OK;
-}
-
-static cddp_status load_nothing(void *owner, const void *from, int part, int parts)
-{
-    (void)owner;
-    (void)from;
-    (void)part;
-    (void)parts;
+    gan->count += trainer->rank == 0 ? kept.count : 0;
     return CDDP_OK;
 }
 
 void cddpi_gan_keep_sums(struct cddpi_trainer *trainer, struct cddpi_keep_calls *out)
 {
-    *out = (struct cddpi_keep_calls){.bytes = sizeof(struct gan_kept),
-                                     .save = save_sums,
-                                     .load = trainer->rank == 0 ? load_sums : load_nothing,
-                                     .owner = cddpi_gan_of(trainer)};
+    *out = (struct cddpi_keep_calls){
+        .bytes = sizeof(struct gan_kept), .save = save_sums, .load = load_sums, .owner = trainer};
 }
