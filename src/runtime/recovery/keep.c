@@ -109,7 +109,7 @@ static cddp_status check_memory(const struct cddpi_keep *keep)
                       cddpi_print_size(left.bytes, rest), left.limit);
 }
 
-static uint64_t part_bytes(const struct cddpi_keep_state *state)
+static uint64_t part_bytes(const struct cddpi_keep_contents *state)
 {
     uint64_t bytes = cddpi_keep_padded(sizeof(struct cddpi_kept_head)) +
                      cddpi_keep_padded(state->keeps.count * sizeof(struct cddpi_keep_piece)) +
@@ -173,7 +173,7 @@ static void put_item(struct copy *copy, const unsigned char *from, uint64_t byte
     end_item(copy);
 }
 
-static cddp_status put_calls(struct copy *copy, const struct cddpi_keep_state *state)
+static cddp_status put_calls(struct copy *copy, const struct cddpi_keep_contents *state)
 {
     for (size_t i = 0; i < state->call_count; i++) {
         const struct cddpi_keep_calls *calls = &state->calls[i];
@@ -190,7 +190,7 @@ static cddp_status put_calls(struct copy *copy, const struct cddpi_keep_state *s
     return CDDP_OK;
 }
 
-static cddp_status copy_state(const struct cddpi_keep_state *state, unsigned char *to)
+static cddp_status copy_state(const struct cddpi_keep_contents *state, unsigned char *to)
 {
     const struct cddpi_keep_list *keeps = &state->keeps;
     const struct cddpi_kept_head head = {keeps->count};

@@ -53,7 +53,7 @@ struct cddpi_keep_calls {
 enum { CDDPI_KEEP_CALLS = 64 };
 
 /* What a state consists of, as this rank has it. */
-struct cddpi_keep_state {
+struct cddpi_keep_contents {
     struct cddpi_keep_list keeps; /* what it copies: all ranks together have each byte once */
     struct cddpi_keep_list takes; /* what it needs of a state that is restored */
     struct cddpi_keep_calls calls[CDDPI_KEEP_CALLS];
@@ -90,7 +90,7 @@ struct cddpi_keep {
     bool was_refused;                 /* what was kept of it was refused, as all ranks know */
     uint64_t run, writer;             /* of the stamps; the same on all ranks */
     uint64_t layout;                  /* of the state */
-    struct cddpi_keep_state state;
+    struct cddpi_keep_contents state;
     bool is_listed;
     uint64_t bytes;       /* of a copy */
     uint64_t kept_step;   /* of the last one */
@@ -120,13 +120,13 @@ void cddpi_keep_close(struct cddpi_keep *keep);
 CDDP_CHECKED cddp_status cddpi_keep_begin(struct cddpi_keep *keep);
 
 /** Empty the lists of @p state, and release their memory. */
-void cddpi_keep_clear(struct cddpi_keep_state *state);
+void cddpi_keep_clear(struct cddpi_keep_contents *state);
 /** Add bytes [first, first + bytes) of @p array, at @p data, to a list of the state. Without bytes:
  *  nothing. @return CDDP_OK, CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_keep_add(struct cddpi_keep_list *list, uint64_t array,
                                         uint64_t first, uint64_t bytes, void *data);
 /** Add what functions write and read. There is room for CDDPI_KEEP_CALLS of them. */
-void cddpi_keep_add_calls(struct cddpi_keep_state *state, const struct cddpi_keep_calls *calls);
+void cddpi_keep_add_calls(struct cddpi_keep_contents *state, const struct cddpi_keep_calls *calls);
 /** What rank @p rank of @p ranks keeps of an array of @p bytes bytes that all have: bytes
  *  [*first, *first + the result). */
 uint64_t cddpi_keep_share(uint64_t bytes, int rank, int ranks, uint64_t *first);

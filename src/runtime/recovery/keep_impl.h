@@ -26,7 +26,7 @@ void cddpi_keep_warn(const struct cddpi_keep *keep, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /** Bytes that all functions write, in a part. */
-uint64_t cddpi_keep_calls_bytes(const struct cddpi_keep_state *state);
+uint64_t cddpi_keep_calls_bytes(const struct cddpi_keep_contents *state);
 /** What an item of @p bytes bytes takes in a part. */
 static inline uint64_t cddpi_keep_padded(uint64_t bytes)
 {

@@ -284,7 +284,7 @@ static cddp_status load(struct cddpi_keep *keep, const struct cddpi_keep_calls *
 /* Take from part @p part what this rank needs of it. */
 static cddp_status take_part(struct restore *restore, uint32_t part, const unsigned char *data)
 {
-    struct cddpi_keep_state *state = &restore->keep->state;
+    struct cddpi_keep_contents *state = &restore->keep->state;
     uint64_t left = stamp_of(restore, part)->bytes - CDDPI_KEPT_CHECKSUM_BYTES;
     const unsigned char *at = data;
     const unsigned char *first = take(&at, &left, sizeof(struct cddpi_kept_head));

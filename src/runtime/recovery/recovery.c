@@ -216,7 +216,7 @@ static cddp_status begin(cddp_recovery *recovery, uint64_t *step, cddp_recovery_
         cddpi_log(CDDPI_LOG_INFO, "recovery: the launcher holds no memory, so nothing is kept");
     }
     keep->state = recovery->state;
-    recovery->state = (struct cddpi_keep_state){.call_count = 0};
+    recovery->state = (struct cddpi_keep_contents){.call_count = 0};
     CDDPI_TRY(cddp_broadcast(recovery->group, step, sizeof *step, CDDP_U8, 0, NULL));
     if (recovery->group->generation > 0) {
         CDDPI_TRY(cddpi_keep_restore(keep, *step));

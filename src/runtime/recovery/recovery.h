@@ -26,7 +26,7 @@ struct cddp_recovery {
     uint64_t *names; /* hashes of those that are taken */
     size_t name_count, name_room;
     uint64_t ddp_count;
-    struct cddpi_keep_state state; /* as registered, until the first step */
+    struct cddpi_keep_contents state; /* as registered, until the first step */
     struct cddpi_recovery_copy *copies;
     size_t copy_count, copy_room;
     struct cddpi_keep_owner owner;

@@ -74,7 +74,7 @@ struct mark {
 
 static struct mark mark_of(const cddp_recovery *recovery)
 {
-    const struct cddpi_keep_state *state = &recovery->state;
+    const struct cddpi_keep_contents *state = &recovery->state;
 
     return (struct mark){.names = recovery->name_count,
                          .takes = state->takes.count,

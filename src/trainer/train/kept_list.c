@@ -109,7 +109,7 @@ struct listed {
     const cddp_param *model; /* its parameters and statistics in host memory */
     size_t index;            /* among the models */
     struct cddpi_kept_state *kept;
-    struct cddpi_keep_state *state; /* of kept */
+    struct cddpi_keep_contents *state; /* of kept */
 };
 
 /* On a device, what is kept of @p tensor is first copied to @p copy, its copy in host memory. */
@@ -207,7 +207,7 @@ static cddp_status list_taken(const struct listed *listed)
 }
 
 /* List an array that ranks have whole; @p keeps: this one's is kept. */
-static cddp_status list_whole(struct cddpi_keep_state *state, uint64_t name, void *data,
+static cddp_status list_whole(struct cddpi_keep_contents *state, uint64_t name, void *data,
                               size_t bytes, bool keeps)
 {
     CDDPI_TRY(cddpi_keep_add(&state->takes, name, 0, bytes, data));
@@ -332,7 +332,7 @@ cddp_status cddpi_kept_list(void *self)
 {
     struct cddpi_trainer *trainer = self;
     struct cddpi_kept_state *kept = &trainer->kept;
-    struct cddpi_keep_state *state = &kept->keep.state;
+    struct cddpi_keep_contents *state = &kept->keep.state;
     struct listed listed = {.kept = kept, .state = state};
     struct cddpi_keep_calls calls = {
         .bytes = sizeof(struct kept_sums), .save = save_sums, .load = load_sums, .owner = trainer};

@@ -1,15 +1,15 @@
-/* keep_state.c - owns the lists of what a state consists of. */
+/* keep_contents.c - owns the lists of what a state consists of. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "recovery/keep_impl.h"
 
 #include <cddp/sampler.h>
 
-void cddpi_keep_clear(struct cddpi_keep_state *state)
+void cddpi_keep_clear(struct cddpi_keep_contents *state)
 {
     cddpi_free(state->keeps.at);
     cddpi_free(state->takes.at);
-    *state = (struct cddpi_keep_state){.call_count = 0};
+    *state = (struct cddpi_keep_contents){.call_count = 0};
 }
 
 cddp_status cddpi_keep_add(struct cddpi_keep_list *list, uint64_t array, uint64_t first,
@@ -27,12 +27,12 @@ cddp_status cddpi_keep_add(struct cddpi_keep_list *list, uint64_t array, uint64_
     return CDDP_OK;
 }
 
-void cddpi_keep_add_calls(struct cddpi_keep_state *state, const struct cddpi_keep_calls *calls)
+void cddpi_keep_add_calls(struct cddpi_keep_contents *state, const struct cddpi_keep_calls *calls)
 {
     state->calls[state->call_count++] = *calls;
 }
 
-uint64_t cddpi_keep_calls_bytes(const struct cddpi_keep_state *state)
+uint64_t cddpi_keep_calls_bytes(const struct cddpi_keep_contents *state)
 {
     uint64_t bytes = 0;
 
