@@ -86,18 +86,25 @@ static void a_kernel_that_failed_names_call_and_line(void **state)
     assert_int_equal(in_process(lose_the_context, NULL, WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1")), 0);
 }
 
+/* Work on @p device fails with an error that says @p text. */
+static int fail_at_work(struct cddpi_device *device, const char *text)
+{
+    float *a;
+
+    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
+    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
+          CDDP_OK);
+    CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, text);
+    return 0;
+}
+
 /* @p argument: what the error says. */
 static int lose_the_card(int rank, int world_size, void *argument)
 {
     struct cddpi_device *device = open_cuda();
-    float *a;
 
     (void)rank, (void)world_size;
-    CHECK(device != NULL);
-    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
-    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
-          CDDP_OK);
-    CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, argument);
+    CHECK(device != NULL && fail_at_work(device, argument) == 0);
     CHECK(last_error_has("Xid"));
     cddpi_device_close(device);
     return 0;
@@ -126,14 +133,9 @@ static int lose_a_reported_card(int rank, int world_size, void *argument)
 {
     struct cddpi_device *device = open_cuda();
     char text[800];
-    float *a;
 
     (void)rank, (void)world_size;
-    CHECK(device != NULL);
-    CHECK(device->ops->alloc(device, BYTES, "a", (void **)&a) == CDDP_OK);
-    CHECK(device->kernels->pointwise(device, CDDP_F32, CDDPI_POINTWISE_RELU, 0, a, COUNT, a) ==
-          CDDP_OK);
-    CHECK_FAILS(device->ops->finish(device, LIMIT_MS), CDDP_ERR_DEVICE, argument);
+    CHECK(device != NULL && fail_at_work(device, argument) == 0);
     device->ops->faults(device, text, sizeof text);
     CHECK(strstr(text, argument) != NULL); /* not forgotten */
     cddpi_device_close(device);
@@ -209,6 +211,11 @@ static void nvml_that_does_not_answer_holds_no_rank_up(void **state)
                      0);
     assert_int_equal(in_process(lose_a_reported_card, "NVML does not answer",
                                 WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_HANG=init")),
+                     0);
+    /* when the card is closed */
+    assert_int_equal(in_process(lose_a_reported_card, "NVML reports Xid 48",
+                                WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_XIDS=48",
+                                     "CDDP_FAKE_NVML_HANG=free")),
                      0);
 }
 

@@ -43,7 +43,7 @@
  *   CDDP_FAKE_NVML_ROWS            1: rows of memory wait to be replaced, 2: they cannot be (0)
  *   CDDP_FAKE_NVML_LINKS           active NVLinks (0)
  *   CDDP_FAKE_NVML_RECOVERIES      of NVLink 2 (0)
- *   CDDP_FAKE_NVML_HANG            a call that never returns: "wait", "init" */
+ *   CDDP_FAKE_NVML_HANG            a call that never returns: "wait", "init", "free" */
 #ifndef CDDP_TESTS_FAKE_CUDA_H
 #define CDDP_TESTS_FAKE_CUDA_H
 

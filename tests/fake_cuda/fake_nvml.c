@@ -106,6 +106,7 @@ int nvmlEventSetCreate(struct fake_nvml_set **out)
 
 int nvmlEventSetFree(struct fake_nvml_set *set)
 {
+    hang_in("free");
     free(set);
     return OK;
 }

@@ -2,19 +2,11 @@
 #ifndef CDDP_TESTS_INCLUDE_ALL_OF_CPP_HPP
 #define CDDP_TESTS_INCLUDE_ALL_OF_CPP_HPP
 
+#include "include/check.hpp"
+
 #include <cddp/cddp.hpp>
 
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);           \
-            std::exit(1);                                                                          \
-        }                                                                                          \
-    } while (0)
 
 template <class T>
 constexpr bool only_moves = std::is_move_constructible_v<T> &&std::is_move_assignable_v<T> &&

@@ -1,5 +1,7 @@
 /* recovery_of_cpp.cpp - a rank of a job that is killed and goes on from memory: what each kind of
  * registration gives back, and what becomes of functions that throw. Its argument says which. */
+#include "include/check.hpp"
+
 #include <cddp/cddp.hpp>
 
 #include <array>
@@ -8,14 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);           \
-            std::exit(1);                                                                          \
-        }                                                                                          \
-    } while (0)
 
 enum { LOST_AT = 4, STEPS = 7, PART = 3 };
 
