@@ -141,6 +141,54 @@ static void a_rank_that_was_killed_is_named(void **state)
     run_fault(die_rank, (struct fault){.which = 1, .culprit = 0}, true);
 }
 
+/* Wait for @p work without ever sleeping for long: only asking, or for a millisecond at a time. */
+static cddp_status wait_shortly(cddp_work *work, bool asks, int64_t until_ns)
+{
+    cddp_status status = CDDP_OK;
+    bool done = false;
+
+    while (status == CDDP_OK && !done && cddpi_now_ns() < until_ns) {
+        status = asks ? cddp_work_test(work, &done) : cddp_work_wait_host(work, 1, &done);
+    }
+    return status;
+}
+
+static int poll_rank(int rank, int n, void *argument)
+{
+    const struct fault *fault = argument;
+    float data[COUNT] = {0};
+    cddp_group *group;
+    cddp_status status = CDDP_OK;
+    cddp_work *work;
+    int64_t until_ns;
+
+    CHECK(group_from_seed(&fault->seed, rank, n, TIMEOUT_MS, &group) == CDDP_OK);
+    CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    if (rank == fault->culprit) {
+        raise(SIGKILL);
+    }
+    until_ns = cddpi_now_ns() + SOON_MS * INT64_C(1000000);
+    if (fault->which < 2) {
+        CHECK(cddp_all_reduce(group, data, data, COUNT, CDDP_F32, CDDP_OP_SUM, &work) == CDDP_OK);
+    } else {
+        CHECK(cddp_recv(group, data, COUNT, CDDP_F32, fault->culprit, &work) == CDDP_OK);
+    }
+    status = wait_shortly(work, fault->which % 2 == 0, until_ns);
+    CHECK(failure_is(status, CDDP_ERR_PEER, ANY_RANK, fault->culprit,
+                     fault->which < 2 ? "all_reduce #" : "recv #"));
+    cddp_work_destroy(work);
+    cddp_group_destroy(group);
+    return 0;
+}
+
+static void who_only_asks_whether_work_is_done_hears_of_a_rank_that_was_killed(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 4; which++) {
+        run_fault(poll_rank, (struct fault){.which = which, .culprit = 1}, true);
+    }
+}
+
 /* A child of ours that kills us, who are stopped, once the other ranks have ended. */
 static void have_us_killed_later(const int32_t *pids, int rank, int n)
 {
@@ -429,6 +477,7 @@ int main(void)
         cmocka_unit_test(ranks_that_disagree_are_all_told_who_called_what),
         cmocka_unit_test(a_rank_that_left_is_named),
         cmocka_unit_test(a_rank_that_was_killed_is_named),
+        cmocka_unit_test(who_only_asks_whether_work_is_done_hears_of_a_rank_that_was_killed),
         cmocka_unit_test(a_rank_that_was_stopped_is_named_at_the_deadline),
         cmocka_unit_test(a_receiver_is_told_that_the_sender_means_something_else),
         cmocka_unit_test(a_rank_that_leaves_before_a_message_is_missed_at_once),

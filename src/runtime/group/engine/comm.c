@@ -138,7 +138,6 @@ void *cddpi_wire_main(void *argument)
 {
     cddp_group *group = argument;
     struct cddpi_queue *queue = &group->queue;
-    bool overslept = false;
 
     pthread_mutex_lock(&queue->mutex);
     for (;;) {
@@ -155,10 +154,8 @@ void *cddpi_wire_main(void *argument)
             return NULL;
         }
         any = cddpi_queue_advance(group);
-        if (any || queue->running == 0) {
-            overslept = false;
-        } else {
-            overslept = cddpi_queue_sleep(group, INT64_MAX, overslept, &queue->mutex);
+        if (!any && queue->running > 0) {
+            cddpi_queue_sleep(group, INT64_MAX, &queue->mutex);
         }
         (void)cddpi_queue_count_finished(queue);
     }

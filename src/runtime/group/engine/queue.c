@@ -186,15 +186,31 @@ bool cddpi_queue_advance(cddp_group *group)
     for (unsigned i = 1; i < queue->channel_count && queue->messages > 0; i++) {
         any = advance_channel(group, &queue->channels[i]) || any;
     }
+    if (any) {
+        queue->quiet_ns = 0;
+    }
     return any;
+}
+
+/* Whether to look for ranks that have died: nothing has advanced for a while, in however many waits
+ * and polls. */
+static bool is_quiet(struct cddpi_queue *queue, int64_t now)
+{
+    bool is_due = queue->quiet_ns != 0 && now - queue->quiet_ns >= CDDPI_QUEUE_SLICE_NS;
+
+    if (queue->quiet_ns == 0 || is_due) {
+        queue->quiet_ns = now;
+    }
+    return is_due;
 }
 
 /* Check every operation in progress; if one cannot be completed, all fail.
  * @param out_until_ns  The earliest deadline. */
-static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
+static bool check_all(cddp_group *group, int64_t *out_until_ns)
 {
     struct cddpi_queue *queue = &group->queue;
     int64_t now = cddpi_now_ns();
+    bool thorough = is_quiet(queue, now);
 
     *out_until_ns = INT64_MAX;
     for (unsigned i = 0; i < queue->channel_count; i++) {
@@ -222,21 +238,20 @@ static bool check_all(cddp_group *group, bool thorough, int64_t *out_until_ns)
     return true;
 }
 
-bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthread_mutex_t *mutex)
+void cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, pthread_mutex_t *mutex)
 {
     struct cddpi_queue *queue = &group->queue;
     const struct cddpi_backend_ops *ops = group->backend->ops;
     const struct cddpi_group_op *only = NULL;
     int64_t until;
     uint32_t ticket;
-    bool result = false;
 
     if (queue->messages == 0 && queue->channels[0].first != NULL) {
         only = &queue->channels[0].first->op;
     }
     ticket = ops->prepare_sleep(group->backend, only);
-    if (!cddpi_queue_advance(group) && !cddpi_queue_arrived(queue) &&
-        check_all(group, overslept, &until) && queue->running > 0) {
+    if (!cddpi_queue_advance(group) && !cddpi_queue_arrived(queue) && check_all(group, &until) &&
+        queue->running > 0) {
         int64_t now = cddpi_now_ns();
 
         until = until < limit_ns ? until : limit_ns;
@@ -244,14 +259,14 @@ bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthr
         if (mutex != NULL) {
             pthread_mutex_unlock(mutex);
         }
-        result = until > 0 && !ops->sleep(group->backend, ticket, until) &&
-                 until == CDDPI_QUEUE_SLICE_NS;
+        if (until > 0) {
+            (void)ops->sleep(group->backend, ticket, until);
+        }
         if (mutex != NULL) {
             pthread_mutex_lock(mutex);
         }
     }
     ops->end_sleep(group->backend);
-    return result;
 }
 
 void cddpi_queue_back_off(cddp_group *group, struct cddpi_backoff *backoff, int64_t limit_ns)
@@ -274,7 +289,7 @@ void cddpi_queue_back_off(cddp_group *group, struct cddpi_backoff *backoff, int6
             return;
         }
     }
-    backoff->overslept = cddpi_queue_sleep(group, limit_ns, backoff->overslept, NULL);
+    cddpi_queue_sleep(group, limit_ns, NULL);
 }
 
 void cddpi_queue_run_here(cddp_group *group, struct cddp_work *work, int64_t deadline_ns)
@@ -419,7 +434,11 @@ bool cddpi_queue_wait(cddp_group *group, struct cddp_work *work, int64_t deadlin
 void cddpi_group_poll(cddp_group *group)
 {
     if (!group->queue.threaded && !group->queue.shared && group->queue.running > 0) {
-        (void)cddpi_queue_advance(group);
+        int64_t until;
+
+        if (!cddpi_queue_advance(group)) {
+            (void)check_all(group, &until); /* who only polls hears of failures, too */
+        }
         (void)cddpi_queue_count_finished(&group->queue);
     }
 }

@@ -25,6 +25,8 @@ struct cddpi_queue {
     unsigned running;  /* works in channels; only the running thread uses this and `finished` */
     unsigned finished; /* works that are done but still counted in `pending` */
     _Atomic unsigned pending; /* submitted and not done, in all threads */
+    int64_t quiet_ns;         /* since then nothing has advanced, or ranks were last looked for; 0:
+                                 not waited yet */
 
     int64_t spin_ns;
     unsigned yields; /* how often a wait yields instead of spinning, if there are more ranks than
@@ -69,7 +71,6 @@ cddp_status cddpi_group_run(cddp_group *group, const struct cddpi_group_op *op, 
 struct cddpi_backoff {
     int64_t spin_until_ns;
     unsigned yields;
-    bool overslept; /* the last sleep timed out */
 };
 
 enum { CDDPI_QUEUE_SLICE_NS = 50000000, CDDPI_QUEUE_PAUSES = 16 };
@@ -100,10 +101,8 @@ bool cddpi_queue_advance(cddp_group *group);
  * use the channels from now on. */
 unsigned cddpi_queue_count_finished(struct cddpi_queue *queue);
 /** Check the operations in progress, and sleep until something happens or a time limit passes.
- *  @param overslept  What the last sleep returned; true: peers are checked thoroughly.
- *  @param mutex      Released during the sleep; may be NULL.
- *  @return Whether the sleep timed out. */
-bool cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, bool overslept, pthread_mutex_t *mutex);
+ *  @param mutex  Released during the sleep; may be NULL. */
+void cddpi_queue_sleep(cddp_group *group, int64_t limit_ns, pthread_mutex_t *mutex);
 /** Wait between two checks of a queue in which nothing advances. */
 void cddpi_queue_back_off(cddp_group *group, struct cddpi_backoff *backoff, int64_t limit_ns);
 /** Run the queue until @p work is done, or until @p deadline_ns; 0: no deadline. */
