@@ -5,6 +5,7 @@
 
 #include "launcher/nodes/job_rendezvous.h"
 #include "launcher/run_options.h"
+#include "launcher/supervise/held_ranks.h"
 #include "launcher/supervise/rank_cores.h"
 #include "launcher/supervise/rank_memory.h"
 
@@ -61,6 +62,7 @@ struct cddpi_job {
     int first_rank;
     int generation;
     int report_fd;            /* ranks report through it that they are still saving; -1: none */
+    int reports;              /* its other end */
     struct rlimit file_limit; /* the limit that we inherited, which ranks get */
     char log_dir[4096];       /* "": none */
     char token_file[600];     /* the file with the token, which node 0 removes; "": the token came
@@ -70,6 +72,7 @@ struct cddpi_job {
     const char *host;         /* this machine's name in messages; NULL: its own name */
     /* For ranks of this machine; none unless a further generation may follow. */
     struct cddpi_rank_memory memory;
+    struct cddpi_held_ranks held; /* their processes, between two generations */
 };
 
 #endif

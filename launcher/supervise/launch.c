@@ -433,9 +433,11 @@ int cddpi_launch(const struct cddpi_launch_options *options)
     cddp_status status;
 
     unsetenv("CDDP_KEEP_FDS"); /* memory of an outer job's ranks, one of which we are */
+    unsetenv("CDDP_REJOIN_FD");
     job.options = *options;
     cddpi_rendezvous_clear(&job.rendezvous);
     job.report_fd = -1;
+    job.reports = -1;
     job.head_fd = -1;
     if (options->action == CDDPI_ACTION_STORE) {
         return launch_store(&job);

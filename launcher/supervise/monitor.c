@@ -2,6 +2,7 @@
  * every process that descends from us. */
 #include "launcher/supervise/monitor.h"
 
+#include "launcher/supervise/held_ranks.h"
 #include "launcher/supervise/job_state.h"
 
 #include "base/child.h"
@@ -50,25 +51,34 @@ static pid_t parent_of(const char *name)
     return parent;
 }
 
-/* Send SIGKILL to each of our children. It cannot hit an unrelated process: a child's pid is not
- * reused before we reap the child. */
-static void kill_children(void)
+/* Send SIGKILL to each of our children but @p held. It cannot hit an unrelated process: a child's
+ * pid is not reused before we reap the child. Returns whether there was one. An orphan becomes our
+ * child before its parent, whom we reap later, is gone: so one is seen as long as the other is not.
+ */
+static bool kill_children(const struct cddpi_held_ranks *held)
 {
     DIR *processes = opendir("/proc");
     struct dirent *entry;
     pid_t self = getpid();
+    bool is_any = processes == NULL;
 
     while (processes != NULL && (entry = readdir(processes)) != NULL) {
-        if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == self) {
-            kill((pid_t)atol(entry->d_name), SIGKILL);
+        pid_t pid = (pid_t)atol(entry->d_name);
+
+        if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == self &&
+            !cddpi_held_has(held, pid)) {
+            kill(pid, SIGKILL);
+            is_any = true;
         }
     }
     if (processes != NULL) {
         closedir(processes);
     }
+    return is_any;
 }
 
-bool cddpi_reaper_kill_all(unsigned timeout_ms, const sigset_t *hurry, int *out_signal)
+bool cddpi_reaper_kill_all(unsigned timeout_ms, const struct cddpi_held_ranks *held,
+                           const sigset_t *hurry, int *out_signal)
 {
     int64_t deadline = cddpi_deadline_ns(timeout_ms);
     struct timespec pause = {0, 1000000};
@@ -83,10 +93,12 @@ bool cddpi_reaper_kill_all(unsigned timeout_ms, const sigset_t *hurry, int *out_
         if (pid > 0 || (pid < 0 && errno == EINTR)) {
             continue;
         }
+        if (!kill_children(held) && held != NULL) {
+            return true;
+        }
         if (cddpi_left_ms(deadline) == 0) {
             return false;
         }
-        kill_children();
         number = sigtimedwait(hurry, NULL, &pause);
         if (number > 0) {
             int64_t soon = cddpi_deadline_ns(HURRY_MS);
@@ -218,7 +230,7 @@ run_monitor(pid_t supervisor, const struct cddpi_monitor *monitor)
 {
     int status = watch_supervisor(supervisor, monitor);
     int number = 0;
-    bool all_ended = cddpi_reaper_kill_all(KILL_TIMEOUT_MS, &monitor->ending, &number);
+    bool all_ended = cddpi_reaper_kill_all(KILL_TIMEOUT_MS, NULL, &monitor->ending, &number);
 
     /* only messages are left to write; if nobody reads them, a signal may end us */
     sigprocmask(SIG_SETMASK, &monitor->inherited, NULL);

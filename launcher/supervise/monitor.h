@@ -11,17 +11,21 @@
 #include <stdbool.h>
 #include <sys/wait.h>
 
+struct cddpi_held_ranks;
+
 /** The exit status that a shell shows for @p status of waitpid(): 128 + N after signal N. */
 static inline int cddpi_exit_status(int status)
 {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/** Kill and reap all children, including processes that become our children meanwhile, within @p
- *  timeout_ms. A signal in @p hurry (all of them are blocked) shortens the time left to at most one
- *  second and sets *out_signal, which otherwise keeps its value. Returns whether no child is left.
- *  Nothing else may wait for children at the same time. */
-bool cddpi_reaper_kill_all(unsigned timeout_ms, const sigset_t *hurry, int *out_signal);
+/** Kill and reap all children but those that are held, including processes that become our children
+ *  meanwhile, within @p timeout_ms. @p held may be NULL. A signal in @p hurry (all of them are
+ * blocked) shortens the time left to at most one second and sets *out_signal, which otherwise keeps
+ * its value. Returns whether no other child is left. Nothing else may wait for children at the same
+ * time. */
+bool cddpi_reaper_kill_all(unsigned timeout_ms, const struct cddpi_held_ranks *held,
+                           const sigset_t *hurry, int *out_signal);
 
 /* What the supervisor needs from its start. */
 struct cddpi_monitor {

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { MOST_EARLY = 64 };
+
 /* Choose how a rank's stream is relayed. Rank 0's stderr is relayed byte for byte (unless tagged),
  * because rank 0 redraws its progress line. */
 static enum cddpi_relay_form choose_form(const struct cddpi_job *job, int rank, bool is_stderr)
@@ -66,6 +68,7 @@ static void init_worker(struct cddpi_supervision *run, struct cddpi_worker *work
     worker->rank = rank;
     worker->pidfd = -1;
     worker->exec_fd = -1;
+    worker->rejoin_fd = -1;
     worker->log.fd = -1;
     worker->out = (struct cddpi_relay){.fd = -1,
                                        .rank = rank,
@@ -100,11 +103,14 @@ static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worke
 
     /* exec_fd first: for a rank that could not be executed, the failed exec is seen before its
      * end */
-    return cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, index) &&
+    return (worker->exec_fd < 0 ||
+            cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, index)) &&
            cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, index) &&
            cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, index) &&
            (worker->pidfd < 0 ||
-            cddpi_supervision_watch(run, worker->pidfd, EPOLLIN, CDDPI_FROM_WORKER, index));
+            cddpi_supervision_watch(run, worker->pidfd, EPOLLIN, CDDPI_FROM_WORKER, index)) &&
+           (worker->rejoin_fd < 0 ||
+            cddpi_supervision_watch(run, worker->rejoin_fd, EPOLLIN, CDDPI_FROM_REJOIN, index));
 }
 
 static bool start_worker(struct cddpi_supervision *run, struct cddpi_worker *worker)
@@ -112,7 +118,8 @@ static bool start_worker(struct cddpi_supervision *run, struct cddpi_worker *wor
     if (!open_log(run, worker)) {
         return false;
     }
-    if (cddpi_worker_start(worker, run->job, run->output, &run->monitor->inherited) != CDDP_OK) {
+    if (!cddpi_held_start(run->job, worker, run->output) &&
+        cddpi_worker_start(worker, run->job, run->output, &run->monitor->inherited) != CDDP_OK) {
         cddpi_output_say(run->output, "%s", cddp_last_error());
         return false;
     }
@@ -124,6 +131,16 @@ static bool start_worker(struct cddpi_supervision *run, struct cddpi_worker *wor
     return true;
 }
 
+/* For how many ranks there is memory: those that come later, too, if that is known and no waste of
+ * descriptors, since a process has what was there when it was started. */
+static int memory_ranks(const struct cddpi_job *job)
+{
+    int ranks = job->local_world_size;
+    int most = job->options.rdzv == NULL ? job->options.most : 0;
+
+    return ranks < most && most <= MOST_EARLY ? most : ranks;
+}
+
 /* If a further generation may follow this one, ranks have memory that outlives them. A job goes on
  * without it. */
 static void hold_memory(struct cddpi_supervision *run)
@@ -131,7 +148,7 @@ static void hold_memory(struct cddpi_supervision *run)
     struct cddpi_job *job = run->job;
 
     if ((job->options.max_restarts != 0 || job->nodes->members.is_elastic) &&
-        cddpi_rank_memory_hold(&job->memory, job->local_world_size, job->file_limit.rlim_cur) !=
+        cddpi_rank_memory_hold(&job->memory, memory_ranks(job), job->file_limit.rlim_cur) !=
             CDDP_OK) {
         cddpi_output_say(run->output, "warning: %s", cddp_last_error());
     }
@@ -143,6 +160,7 @@ static bool start_all(struct cddpi_supervision *run)
 
     cddpi_secret_init(&run->secret, job->rendezvous.token);
     hold_memory(run);
+    cddpi_held_place(job);
     for (int i = 0; i < job->local_world_size; i++) {
         init_worker(run, &run->workers[i], job->first_rank + i);
     }
@@ -154,10 +172,21 @@ static bool start_all(struct cddpi_supervision *run)
     return true;
 }
 
+/* Ranks whose processes have stayed run their programs already. */
+static void tell_held(struct cddpi_supervision *run)
+{
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        if (run->workers[i].exec_fd < 0) {
+            CDDPI_FEED(run, .kind = CDDPI_JOB_EXECUTED, .rank = run->workers[i].rank);
+        }
+    }
+}
+
 void cddpi_supervision_start(struct cddpi_supervision *run)
 {
     if (start_all(run)) {
         CDDPI_FEED(run, .kind = CDDPI_JOB_BEGUN);
+        tell_held(run);
     } else {
         CDDPI_FEED(run, .kind = CDDPI_JOB_NOT_STARTED, .text = "its ranks cannot be started");
     }

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,6 +191,31 @@ static void reap_worker(struct cddpi_supervision *run, struct cddpi_worker *work
                .exit_status = cddpi_exit_status(status));
 }
 
+/* @p worker asks to stay for the next generation: count that as its end. A process that is refused
+ * sees the end of the socket, and exits. */
+static void hold_worker(struct cddpi_supervision *run, struct cddpi_worker *worker)
+{
+    unsigned char exit_status = 0;
+    ssize_t got = recv(worker->rejoin_fd, &exit_status, 1, MSG_DONTWAIT);
+
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    read_reports(run);
+    if (got != 1 || exit_status == 0 || worker->has_ended || worker->has_left ||
+        !cddpi_held_may_stay(&run->state) ||
+        !cddpi_held_runs(worker->pid, run->job->command.path)) {
+        cddpi_fd_close(&worker->rejoin_fd);
+        return;
+    }
+    drain_output(worker);
+    epoll_ctl(run->epoll, EPOLL_CTL_DEL, worker->rejoin_fd, NULL);
+    worker->status = exit_status << 8; /* as waitpid() would give it */
+    worker->has_ended = true;
+    worker->is_held = true;
+    CDDPI_FEED(run, .kind = CDDPI_JOB_ENDED, .rank = worker->rank, .exit_status = exit_status);
+}
+
 static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid)
 {
     for (int i = 0; i < run->job->local_world_size; i++) {
@@ -288,6 +314,9 @@ static void handle_event(struct cddpi_supervision *run, uint64_t number)
     case CDDPI_FROM_WORKER:
         reap_worker(run, worker);
         break;
+    case CDDPI_FROM_REJOIN:
+        hold_worker(run, worker);
+        break;
     case CDDPI_FROM_EXEC:
         cddpi_supervision_executed(run, worker);
         break;
@@ -370,7 +399,8 @@ static void finish_generation(struct cddpi_supervision *run)
 {
     int number = 0;
 
-    if (!cddpi_reaper_kill_all(run->state.has_unkillable ? 0 : KILL_TIMEOUT_MS,
+    cddpi_held_keep(run->job, run->workers);
+    if (!cddpi_reaper_kill_all(run->state.has_unkillable ? 0 : KILL_TIMEOUT_MS, &run->job->held,
                                &run->monitor->ending, &number)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
     }
@@ -382,7 +412,9 @@ static void finish_generation(struct cddpi_supervision *run)
      * store takes them */
     cddpi_rendezvous_leave_room(&run->job->rendezvous, run->job->local_world_size);
     for (int i = 0; i < run->job->local_world_size; i++) {
-        drain_output(&run->workers[i]);
+        if (!run->workers[i].is_held) {
+            drain_output(&run->workers[i]);
+        }
         cddpi_worker_close(&run->workers[i]);
     }
     if (run->deduplicator.ranks > 0) {
@@ -391,14 +423,19 @@ static void finish_generation(struct cddpi_supervision *run)
     }
 }
 
-/* Open the pipe through which ranks report. Without it, ranks cannot ask for more time. */
+/* Open the pipe through which ranks report, in the first generation: processes may keep their end.
+ * Without it, ranks cannot ask for more time. */
 static void open_reports(struct cddpi_supervision *run)
 {
+    struct cddpi_job *job = run->job;
     int ends[2];
 
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0) {
-        run->reports = ends[0];
-        run->job->report_fd = ends[1];
+    if (job->report_fd < 0 && pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0) {
+        job->reports = ends[0];
+        job->report_fd = ends[1];
+    }
+    if (job->report_fd >= 0) {
+        run->reports = job->reports;
         (void)cddpi_supervision_watch(run, run->reports, EPOLLIN, CDDPI_FROM_REPORTS, 0);
     }
 }
@@ -502,12 +539,7 @@ struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
         tell_unprepared(job);
     }
     job->nodes->run = NULL;
-    if (run.reports >= 0) {
-        read_reports(&run);
-        close(run.reports);
-        close(job->report_fd);
-        job->report_fd = -1;
-    }
+    read_reports(&run);
     cddpi_deduplicator_fini(&run.deduplicator);
     cddpi_free(run.workers);
     cddpi_free(run.state.ranks);

@@ -26,6 +26,7 @@ enum cddpi_event_source {
     CDDPI_FROM_SINK,
     CDDPI_FROM_EXEC,
     CDDPI_FROM_WORKER,
+    CDDPI_FROM_REJOIN, /* a rank's process asks to stay */
     CDDPI_FROM_STDOUT,
     CDDPI_FROM_STDERR
 };

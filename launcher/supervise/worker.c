@@ -19,6 +19,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { MAX_VARIABLES = 48, TEXT_BYTES = 16384 };
@@ -160,7 +161,9 @@ static void add_threads(struct environment_list *list, const struct cddpi_job *j
     }
 }
 
-cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char ***out)
+/* @p rejoin_fd: CDDP_REJOIN_FD; -1: it is not set. */
+static cddp_status make_environment(const struct cddpi_job *job, int rank, int rejoin_fd,
+                                    char ***out)
 {
     struct environment_list *list = cddpi_zalloc(sizeof *list);
 
@@ -170,6 +173,9 @@ cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char **
     add_cddp(list, job, rank);
     add_torchrun(list, job, rank);
     add_threads(list, job, rank);
+    if (rejoin_fd >= 0) {
+        add_variable(list, "CDDP_REJOIN_FD", "%d", rejoin_fd);
+    }
     if (list->is_full) {
         cddpi_free(list);
         return cddpi_fail_rank(CDDP_ERR_ARGUMENT, rank, "its environment is longer than %d bytes",
@@ -177,6 +183,11 @@ cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char **
     }
     *out = list->texts; /* the first member, so releasing it releases the whole block */
     return CDDP_OK;
+}
+
+cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char ***out)
+{
+    return make_environment(job, rank, -1, out);
 }
 
 static bool is_named_in(const char *variable, char *const *list)
@@ -231,6 +242,7 @@ struct start {
     int out[2];
     int err[2];
     int exec[2];
+    int rejoin[2]; /* the program inherits the second; -1: none */
     int null;
     pid_t parent;
 };
@@ -246,38 +258,54 @@ static void release_start(struct start *start)
         cddpi_fd_close(&start->out[i]);
         cddpi_fd_close(&start->err[i]);
         cddpi_fd_close(&start->exec[i]);
+        cddpi_fd_close(&start->rejoin[i]);
     }
     cddpi_fd_close(&start->null);
 }
 
-static cddp_status make_mask(struct start *start, const struct cddpi_job *job, int rank)
+cddp_status cddpi_worker_mask(const struct cddpi_job *job, int rank, cpu_set_t **out,
+                              size_t *out_bytes)
 {
     struct cddpi_core_share share = cddpi_worker_cores(job, rank);
     int highest = 0;
 
+    *out = NULL;
     if (!share.bound) {
         return CDDP_OK;
     }
     for (int i = job->cores.first[share.begin]; i < job->cores.first[share.end]; i++) {
         highest = job->cores.cpus[i] > highest ? job->cores.cpus[i] : highest;
     }
-    start->cpus = CPU_ALLOC((size_t)highest + 1);
-    if (start->cpus == NULL) {
+    *out = CPU_ALLOC((size_t)highest + 1);
+    if (*out == NULL) {
         return cddpi_fail_rank(CDDP_ERR_NO_MEMORY, rank, "no memory for an affinity mask");
     }
-    start->cpus_bytes = CPU_ALLOC_SIZE((size_t)highest + 1);
-    CPU_ZERO_S(start->cpus_bytes, start->cpus);
+    *out_bytes = CPU_ALLOC_SIZE((size_t)highest + 1);
+    CPU_ZERO_S(*out_bytes, *out);
     for (int i = job->cores.first[share.begin]; i < job->cores.first[share.end]; i++) {
-        CPU_SET_S((size_t)job->cores.cpus[i], start->cpus_bytes, start->cpus);
+        CPU_SET_S((size_t)job->cores.cpus[i], *out_bytes, *out);
     }
     return CDDP_OK;
 }
 
+/* If a further generation may follow, the process may stay for it. A job goes on without. */
+static void open_rejoin(struct start *start, const struct cddpi_job *job)
+{
+    bool may_follow = job->options.max_restarts != 0 ||
+                      (job->nodes != NULL && job->nodes->members.is_elastic);
+
+    if (may_follow && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, start->rejoin) != 0) {
+        start->rejoin[0] = -1;
+        start->rejoin[1] = -1;
+    }
+}
+
 static cddp_status prepare_start(struct start *start, const struct cddpi_job *job, int rank)
 {
-    CDDPI_TRY(cddpi_environment_own(job, rank, &start->own));
+    open_rejoin(start, job);
+    CDDPI_TRY(make_environment(job, rank, start->rejoin[1], &start->own));
     CDDPI_TRY(merge_environment(start->own, &start->environment));
-    CDDPI_TRY(make_mask(start, job, rank));
+    CDDPI_TRY(cddpi_worker_mask(job, rank, &start->cpus, &start->cpus_bytes));
     start->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (start->null < 0 || pipe2(start->out, O_CLOEXEC) != 0 || pipe2(start->err, O_CLOEXEC) != 0 ||
         pipe2(start->exec, O_CLOEXEC) != 0) {
@@ -309,6 +337,9 @@ static void __attribute__((noreturn)) become_rank(const struct start *start)
     if (start->report_fd >= 0) {
         (void)fcntl(start->report_fd, F_SETFD, 0);
     }
+    if (start->rejoin[1] >= 0) {
+        (void)fcntl(start->rejoin[1], F_SETFD, 0);
+    }
     cddpi_rank_memory_pass(start->memory);
     if (dup2(start->null, STDIN_FILENO) >= 0 && dup2(start->out[1], STDOUT_FILENO) >= 0 &&
         dup2(start->err[1], STDERR_FILENO) >= 0) {
@@ -330,6 +361,7 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
                           .out = {-1, -1},
                           .err = {-1, -1},
                           .exec = {-1, -1},
+                          .rejoin = {-1, -1},
                           .null = -1,
                           .parent = getpid()};
     cddp_status status = prepare_start(&start, job, worker->rank);
@@ -355,11 +387,13 @@ cddp_status cddpi_worker_start(struct cddpi_worker *worker, const struct cddpi_j
     worker->pid = pid;
     worker->pidfd = cddpi_process_pidfd(pid);
     worker->exec_fd = start.exec[0];
+    worker->rejoin_fd = start.rejoin[0];
     worker->out.fd = start.out[0];
     worker->err.fd = start.err[0];
     worker->out.output = output;
     worker->err.output = output;
     start.exec[0] = -1;
+    start.rejoin[0] = -1;
     start.out[0] = -1;
     start.err[0] = -1;
     release_start(&start);
@@ -383,6 +417,7 @@ void cddpi_worker_close(struct cddpi_worker *worker)
     cddpi_relay_finish(&worker->out);
     cddpi_relay_finish(&worker->err);
     cddpi_fd_close(&worker->exec_fd);
+    cddpi_fd_close(&worker->rejoin_fd);
     cddpi_fd_close(&worker->pidfd);
     cddpi_fd_close(&worker->log.fd);
 }

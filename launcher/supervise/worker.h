@@ -7,6 +7,7 @@
 #include "launcher/output/relay.h"
 #include "launcher/supervise/job.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
 
@@ -17,14 +18,21 @@ CDDP_CHECKED cddp_status cddpi_environment_own(const struct cddpi_job *job, int 
 /** The share of this machine's cores that @p rank of this generation gets, as --bind says. */
 struct cddpi_core_share cddpi_worker_cores(const struct cddpi_job *job, int rank);
 
+/** The same as a mask of @p out_bytes bytes; NULL: the rank is not bound.
+ *  @param out  Release with CPU_FREE(). */
+CDDP_CHECKED cddp_status cddpi_worker_mask(const struct cddpi_job *job, int rank, cpu_set_t **out,
+                                           size_t *out_bytes);
+
 struct cddpi_worker {
     int rank;
-    pid_t pid;   /* also its process group; 0: not started */
-    int pidfd;   /* -1: this kernel has no pidfds; SIGCHLD is used instead */
-    int exec_fd; /* readable with an errno if exec failed, at end of file if it succeeded; then
-                    -1 */
-    int status;  /* from waitpid(); valid once has_ended */
+    pid_t pid;     /* also its process group; 0: not started */
+    int pidfd;     /* -1: this kernel has no pidfds; SIGCHLD is used instead */
+    int exec_fd;   /* readable with an errno if exec failed, at end of file if it succeeded; then
+                      -1 */
+    int rejoin_fd; /* through it, a process asks to stay (base/rejoin_wire.h); -1: none */
+    int status;    /* from waitpid(); valid once has_ended */
     bool has_ended;
+    bool is_held;  /* with has_ended: its process is still there, for the next generation */
     bool has_left; /* it has reported that someone asked it to leave */
     struct cddpi_relay out;
     struct cddpi_relay err;

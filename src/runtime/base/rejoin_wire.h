@@ -1,0 +1,17 @@
+/* rejoin_wire.h - what a rank and its launcher tell each other when the rank's process stays, and
+ * gets a place in the job's next generation. The rank's end of a socket that keeps the bounds of
+ * messages (SOCK_SEQPACKET) is CDDP_REJOIN_FD.
+ *
+ * The rank sends one byte: the status with which it would exit. The launcher counts that as its
+ * end. It closes the socket if the process is to exit, or answers with the environment of a rank of
+ * the next generation: "NAME=value" to set a variable and "NAME" to remove it, each ended by NUL. */
+#ifndef CDDPI_BASE_REJOIN_WIRE_H
+#define CDDPI_BASE_REJOIN_WIRE_H
+
+enum {
+    CDDPI_REJOIN_BYTES = 1 << 15, /* of the longest answer */
+    CDDPI_REJOIN_FAILED = 1,      /* another rank was lost */
+    CDDPI_REJOIN_STOPPED = 3      /* the rank was asked to stop, and has */
+};
+
+#endif
