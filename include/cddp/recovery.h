@@ -234,6 +234,33 @@ CDDP_CHECKED cddp_status cddp_recovery_step(cddp_recovery *recovery, uint64_t *s
  */
 CDDP_CHECKED cddp_status cddp_recovery_refuse(cddp_recovery *recovery);
 
+/** Stay in this process when the job has lost ranks, or changes its members, instead of ending:
+ * wait for the job's next generation, and become one of its ranks. What the program has loaded
+ * stays; without this call, processes that end are started again.
+ *
+ *      do {
+ *          status = train();                       from cddp_group_create() to cddp_group_destroy()
+ *      } while (status != "all steps are done" && cddp_recovery_rejoin(status) == CDDP_OK);
+ *
+ *  The launcher is cddp-run as above, and has started this process itself: no script waits for it.
+ *  The process keeps its number, its open files and its output; its rank may be another. The
+ *  launcher answers, or lets the process go, as soon as it knows; if it is killed, so is this
+ *  process.
+ *
+ *  Call it after all of the process's groups are destroyed, in the thread that created them, while
+ * no other thread reads or writes environment variables.
+ *
+ *  Collective: no.
+ *  @param why  How the loop ended: CDDP_OK, after CDDP_RECOVERY_STOP; CDDP_ERR_PEER,
+ *              CDDP_ERR_TIMEOUT or CDDP_ERR_BROKEN, because of another rank.
+ *  @return CDDP_OK: the environment variables are those of a rank of the next generation, and
+ * nobody has asked to stop; begin anew with cddp_group_create(). CDDP_ERR_CLOSED: the job ends, or
+ * has no place for this process: save nothing, exit. CDDP_ERR_UNAVAILABLE: no launcher keeps this
+ * process: exit as a program does that does not call this. CDDP_ERR_ARGUMENT (another status: the
+ * failure is this process's own), CDDP_ERR_STATE (a group is not destroyed), CDDP_ERR_NO_MEMORY:
+ * the same. */
+CDDP_CHECKED cddp_status cddp_recovery_rejoin(cddp_status why);
+
 /** What was kept so far.
  *  Collective: no.
  *  @return CDDP_OK, CDDP_ERR_ARGUMENT. */

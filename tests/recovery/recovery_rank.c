@@ -1,7 +1,11 @@
 /* recovery_rank.c - a program that registers the state of its loops with cddp/recovery.h, and does
  * to itself what tests ask for.
  *
- *     recovery_rank [together] WORDS...    a loop for each argument, one after another; or together
+ *     recovery_rank [stays] [together] WORDS...    a loop for each argument, one after another; or
+ *                                                  together
+ *
+ * With "stays", the process asks for a place in the next generation where it would end otherwise,
+ * and each rank says which process it is.
  *
  * Words are those of recovery_loop.c, for all ranks of all generations, or "1.0:KEY=NUMBER", for
  * rank 0 of generation 1. Rank 0 prints what becomes of it; each rank, what is wrong. */
@@ -20,10 +24,20 @@
 
 enum { LOOPS = 4, FAILED = 1, STOPPED = 3, WRONG = 9 };
 
+static cddp_status why; /* the last call that failed returned this */
+
+static void note_why(void)
+{
+    cddp_failure failure = CDDP_FAILURE_INIT;
+
+    why = cddp_last_failure(&failure) == CDDP_OK ? failure.status : CDDP_ERR_STATE;
+}
+
 static int fail(const struct loop *loop, const char *what)
 {
     fprintf(stderr, "rank %d: %s at step %" PRIu64 ": %s\n", loop->rank, what, loop->step,
             cddp_last_error());
+    note_why();
     return FAILED;
 }
 
@@ -332,6 +346,7 @@ static int run(cddp_group *group, char **words, int count)
     bool together = count > 0 && strcmp(words[0], "together") == 0;
     int status = 0;
 
+    memset(loops, 0, sizeof loops);
     words += together;
     count -= together;
     for (int i = 0; status == 0 && i < count && i < LOOPS; i++) {
@@ -349,17 +364,36 @@ static int run(cddp_group *group, char **words, int count)
     return status;
 }
 
-int main(int argc, char **argv)
+/* Be a rank, from the group's beginning to its end. */
+static int live(char **words, int count, bool says)
 {
     cddp_group *group = NULL;
     int status = FAILED;
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
+    why = CDDP_ERR_STATE; /* its own failure */
     if (cddp_stop_on_signals(NULL, 0) == CDDP_OK && cddp_group_create(NULL, &group) == CDDP_OK) {
-        status = run(group, argv + 1, argc - 1);
+        if (says) {
+            printf("process %d is rank %d of generation %s\n", (int)getpid(),
+                   cddp_group_rank(group), getenv("CDDP_GENERATION"));
+        }
+        status = run(group, words, count);
     } else {
         fprintf(stderr, "recovery_rank: %s\n", cddp_last_error());
+        note_why();
     }
     cddp_group_destroy(group);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    bool stays = argc > 1 && strcmp(argv[1], "stays") == 0;
+    int status;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    do {
+        status = live(argv + 1 + stays, argc - 1 - stays, stays);
+    } while (stays && (status == FAILED || status == STOPPED) &&
+             cddp_recovery_rejoin(status == STOPPED ? CDDP_OK : why) == CDDP_OK);
     return status;
 }

@@ -133,7 +133,10 @@
       "that others send; set by cddp-run")                                                         \
     X(KEEP_FDS, "CDDP_KEEP_FDS", "",                                                               \
       "descriptors of memory that cddp-run holds until the job ends, the first for local rank 0: " \
-      "a restart can go on from what ranks keep there; set by cddp-run")
+      "a restart can go on from what ranks keep there; set by cddp-run")                           \
+    X(REJOIN_FD, "CDDP_REJOIN_FD", "",                                                             \
+      "a socket through which a rank's process asks cddp-run for a place in the job's next "       \
+      "generation, when other ranks were lost; set by cddp-run")
 
 /* The id of the first row of each subject, and its name */
 #define CDDPI_ENV_SUBJECT_MAP(X)                                                                   \

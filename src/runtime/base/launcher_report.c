@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,8 +19,21 @@ static int report_fd = -1;
 static pid_t launcher; /* its process id; 0: unknown */
 static pid_t owner;    /* the process that opened the pipe: a rank may fork */
 static int own_rank = -1;
+static int rejoin_fd = -1;
 static atomic_bool has_begun;
 static atomic_bool has_left;
+
+static void open_rejoin(void)
+{
+    int fd = (int)cddpi_env_integer(CDDPI_ENV_REJOIN_FD, 3, INT16_MAX, -1);
+    int type = 0;
+    socklen_t bytes = sizeof type;
+
+    if (fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 &&
+        type == SOCK_SEQPACKET && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) {
+        rejoin_fd = fd;
+    }
+}
 
 void cddpi_launcher_report_open(void)
 {
@@ -39,6 +53,20 @@ void cddpi_launcher_report_open(void)
         launcher = (pid_t)cddpi_env_integer(CDDPI_ENV_LAUNCHER_PID, 1, INT32_MAX, 0);
         own_rank = (int)cddpi_env_integer(CDDPI_ENV_RANK, 0, UINT16_MAX, -1);
     }
+    open_rejoin();
+}
+
+void cddpi_launcher_report_anew(void)
+{
+    own_rank = (int)cddpi_env_integer(CDDPI_ENV_RANK, 0, UINT16_MAX, -1);
+    atomic_store(&has_begun, false);
+    atomic_store(&has_left, false);
+}
+
+int cddpi_launcher_rejoin_fd(void)
+{
+    cddpi_launcher_report_open();
+    return launcher != 0 && getppid() == launcher && getpid() == owner ? rejoin_fd : -1;
 }
 
 enum cddpi_sender cddpi_launcher_sender(const siginfo_t *info)

@@ -51,6 +51,14 @@ enum {
  *  main(), before other threads exist. A second call does nothing. */
 void cddpi_launcher_report_open(void);
 
+/** This process has become another rank, of the job's next generation (CDDP_RANK): report as if it
+ *  had just begun. */
+void cddpi_launcher_report_anew(void);
+
+/** The socket by which this process asks the launcher to stay (rejoin_wire.h); -1: the launcher has
+ *  given none, or did not start this process itself, so that a script waits for its end. */
+int cddpi_launcher_rejoin_fd(void);
+
 /** Start reporting: from now on cddpi_launcher_report_alive() has an effect. Safe in a signal
  *  handler. */
 void cddpi_launcher_report_begin(void);

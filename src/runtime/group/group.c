@@ -45,6 +45,16 @@ static void note_closed(cddp_group *group)
     pthread_mutex_unlock(&groups_mutex);
 }
 
+bool cddpi_group_any(void)
+{
+    bool is_any;
+
+    pthread_mutex_lock(&groups_mutex);
+    is_any = groups != NULL;
+    pthread_mutex_unlock(&groups_mutex);
+    return is_any;
+}
+
 /* Unlike a destructor, this runs while the device's library still answers: its own handlers were
  * registered earlier. */
 static void publish_before_exit(void)

@@ -95,4 +95,9 @@ void cddpi_group_publish_at_exit(void);
 void cddpi_group_ref(cddp_group *group);
 void cddpi_group_unref(cddp_group *group);
 
+/** Whether this process has a group that is not destroyed. Any thread. */
+bool cddpi_group_any(void);
+/** Forget that this process was asked to stop: it goes on in the job's next generation. */
+void cddpi_stop_forget(void);
+
 #endif

@@ -117,6 +117,14 @@ void cddp_stop_request(void)
     }
 }
 
+void cddpi_stop_forget(void)
+{
+    for (int i = 0; i < CDDPI_SENDERS; i++) {
+        atomic_store(&signalled_ns[i], 0);
+    }
+    atomic_store(&is_requested, false);
+}
+
 bool cddp_stop_requested(void)
 {
     return atomic_load(&is_requested);
