@@ -22,6 +22,7 @@
 #include "train/weights_sizes.h"
 
 #include <cddp/process.h>
+#include <cddp/recovery.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,11 +205,41 @@ static cddp_status stop_on_signals(void)
     return cddp_stop_on_signals(signals, sizeof signals / sizeof signals[0]);
 }
 
-static int train(struct cddpi_config *config, char *const *words, int count)
+/* Whether this process may go on in the job's next generation when @p trainer ends. One that has
+ * used a GPU does not: what the failure has left there would have to be found out. */
+static bool may_stay(const struct cddpi_trainer *trainer)
+{
+    return trainer != NULL && trainer->group != NULL && !trainer->engine->owns_devices &&
+           !cddpi_device_is_async(trainer->device);
+}
+
+/* The command that resumes a run that was stopped; NULL: nobody is to be told. */
+static char *write_stopped(const struct cddpi_trainer *trainer, char *const *words, int count)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = trainer->rank == 0 ? open_memstream(&text, &bytes) : NULL;
+
+    if (to == NULL) {
+        return NULL;
+    }
+    fprintf(to, "stopped after step %llu; to continue: ", (unsigned long long)trainer->cursor.step);
+    print_command(to, trainer, words, count, NULL);
+    if (fclose(to) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+/* Train once. @p out_stays: this process goes on in the job's next generation. */
+static int train_once(struct cddpi_config *config, char *const *words, int count, bool *out_stays)
 {
     struct cddpi_trainer *trainer = NULL;
+    char *stopped = NULL;
     cddp_status status;
     int result = 0;
+    bool stays;
 
     cddpi_save_request_expect(); /* before the launcher is told that there is a run */
     status = cddpi_trainer_create(config, &trainer);
@@ -222,16 +253,19 @@ static int train(struct cddpi_config *config, char *const *words, int count)
         result = fail(status, trainer);
     } else if (trainer->step.stopped) {
         result = EXIT_STOPPED;
-        if (trainer->rank == 0) {
-            printf("stopped after step %llu; to continue: ",
-                   (unsigned long long)trainer->cursor.step);
-            print_command(stdout, trainer, words, count, NULL);
-        }
+        stopped = write_stopped(trainer, words, count);
     } else if (trainer->rank == 0) {
         print_how_to_train_on(trainer, words, count);
         trainer->engine->print_result(trainer, stdout);
     }
+    stays = result != 0 && may_stay(trainer);
     cddpi_trainer_destroy(trainer);
+    fflush(stdout);
+    *out_stays = stays && cddp_recovery_rejoin(status) == CDDP_OK;
+    if (stopped != NULL && !*out_stays) {
+        fputs(stopped, stdout);
+    }
+    free(stopped);
     return result;
 }
 
@@ -261,8 +295,9 @@ static int print_nproc(const struct cddpi_config *config)
 }
 
 /* @p mode: the option that chose what to do; -1: train. @p values: of all options. @p words:
- * train.conf and key=value texts. */
-static int with_config(int mode, const char *const *values, char *const *words, int count)
+ * train.conf and key=value texts. @p out_stays: see train_once(). */
+static int with_config(int mode, const char *const *values, char *const *words, int count,
+                       bool *out_stays)
 {
     const char *value = mode >= 0 ? values[mode] : NULL;
     struct cddpi_config config;
@@ -285,7 +320,7 @@ static int with_config(int mode, const char *const *values, char *const *words, 
     } else if (mode == OPTION_PREDICT) {
         status = cddpi_train_predict(&config, value, values[OPTION_OUTPUT], stdout);
     } else if (mode < 0) {
-        result = train(&config, words, count);
+        result = train_once(&config, words, count, out_stays);
     } else {
         status = cddpi_trainer_validate(&config, cddpi_dry_run_ranks(&config));
         if (status == CDDP_OK && mode == OPTION_DRY_RUN) {
@@ -378,7 +413,12 @@ int main(int argc, char **argv)
     } else if (mode == OPTION_KEYS) {
         result = print_keys(values[OPTION_KEYS], argv + 1, word_count);
     } else {
-        result = with_config(mode, values, argv + 1, word_count);
+        bool stays;
+
+        do {
+            stays = false;
+            result = with_config(mode, values, argv + 1, word_count, &stays);
+        } while (stays);
     }
     return cddpi_streams_end("cddp-train", result);
 }
