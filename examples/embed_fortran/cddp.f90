@@ -35,6 +35,7 @@ module cddp
     public :: cddp_recovery_add, cddp_recovery_add_bytes, cddp_recovery_add_ddp
     public :: cddp_recovery_add_callbacks
     public :: cddp_recovery_step, cddp_recovery_refuse, cddp_recovery_info, cddp_recovery_get_info
+    public :: cddp_recovery_rejoin
     public :: cddp_recovery_go_on, cddp_recovery_replaced, cddp_recovery_stop
     public :: cddp_stop_on_signals
 

@@ -21,7 +21,7 @@ module cddp_recovery
     public :: cddp_recovery_create, cddp_recovery_destroy
     public :: cddp_recovery_add, cddp_recovery_add_bytes, cddp_recovery_add_ddp
     public :: cddp_recovery_add_callbacks
-    public :: cddp_recovery_step, cddp_recovery_refuse, cddp_recovery_get_info
+    public :: cddp_recovery_step, cddp_recovery_refuse, cddp_recovery_get_info, cddp_recovery_rejoin
     public :: cddp_stop_on_signals
 
     ! What the loop does next: see cddp_recovery_action of recovery.h.
@@ -115,6 +115,11 @@ module cddp_recovery
             import :: c_int, c_ptr, cddp_recovery_info
             type(c_ptr), value :: recovery
             type(cddp_recovery_info), intent(inout) :: out
+        end function
+        ! Stay in this process: see recovery.h.
+        integer(c_int) function cddp_recovery_rejoin(why) bind(c, name="cddp_recovery_rejoin")
+            import :: c_int
+            integer(c_int), value :: why
         end function
         integer(c_int) function c_stop_on_signals(signals, count) &
             bind(c, name="cddp_stop_on_signals")

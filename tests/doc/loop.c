@@ -48,6 +48,8 @@ cddp_status load_sums(void *state, const void *from, int part, int parts);
 void update(void);
 void save(void);
 void train(void);
+cddp_status train_all(void);
+bool is_finished(void);
 void snippet(uint64_t step, uint64_t first, double loss);
 
 void snippet(uint64_t step, uint64_t first, double loss)

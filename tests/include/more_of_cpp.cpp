@@ -295,6 +295,7 @@ void stop(cddp::group &group)
     CHECK(cddp::should_stop(group));
     CHECK(lines > 0);
     std::uint64_t step = 0;
+    CHECK(!cddp::rejoin(CDDP_OK)); /* no launcher keeps this process */
     cddp::recovery begun(group);
     CHECK(begun.add("step", step).step(step) == CDDP_RECOVERY_STOP);
 }

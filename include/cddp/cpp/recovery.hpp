@@ -195,6 +195,14 @@ class recovery
     detail::owner<cddp_recovery, cddp_recovery_destroy> handle_;
 };
 
+/** Stay in this process as a rank of the job's next generation, after @p why: CDDP_OK (asked to
+ *  stop) or the status() of an error. Objects of the generation before are destroyed by then.
+ * False: the process exits, and cddp_last_error() says why. */
+inline bool rejoin(cddp_status why)
+{
+    return cddp_recovery_rejoin(why) == CDDP_OK;
+}
+
 } // namespace v0_2
 } // namespace cddp
 

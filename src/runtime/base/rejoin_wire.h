@@ -4,7 +4,8 @@
  *
  * The rank sends one byte: the status with which it would exit. The launcher counts that as its
  * end. It closes the socket if the process is to exit, or answers with the environment of a rank of
- * the next generation: "NAME=value" to set a variable and "NAME" to remove it, each ended by NUL. */
+ * the next generation: "NAME=value" to set a variable and "NAME" to remove it, each ended by NUL.
+ */
 #ifndef CDDPI_BASE_REJOIN_WIRE_H
 #define CDDPI_BASE_REJOIN_WIRE_H
 

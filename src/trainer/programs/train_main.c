@@ -263,7 +263,7 @@ static int train_once(struct cddpi_config *config, char *const *words, int count
     fflush(stdout);
     *out_stays = stays && cddp_recovery_rejoin(status) == CDDP_OK;
     if (stopped != NULL && !*out_stays) {
-        fputs(stopped, stdout);
+        cddpi_say(stdout, "%s", stopped);
     }
     free(stopped);
     return result;
