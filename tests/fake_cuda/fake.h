@@ -114,6 +114,7 @@ struct fake_config {
     size_t memory;
     int multiprocessors; /* of each device */
     int launch_error;
+    int fail_card; /* of whose kernels one fails; -1: of all */
     long fail_alloc, fail_launch, refuse_launch, fail_pin, refuse_capture, fail_graph;
     bool ipc, peers, pools, wait_value, parts;
     char name[64]; /* "": each device has its own name */

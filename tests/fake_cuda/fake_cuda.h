@@ -14,13 +14,15 @@
  *
  * Environment, all read when the runtime is first used:
  *   CDDP_FAKE_CUDA_SEED            seed of the order (1)
- *   CDDP_FAKE_CUDA_DEVICES         number of devices (2); CUDA_VISIBLE_DEVICES is obeyed
+ *   CDDP_FAKE_CUDA_DEVICES         number of devices (2); CUDA_VISIBLE_DEVICES is obeyed, with
+ *                                  numbers and with unique names
  *   CDDP_FAKE_CUDA_NAME            name of all devices ("Fake GPU 0", "Fake GPU 1" ...)
  *   CDDP_FAKE_CUDA_DRIVER          version that the driver supports (13000); 0: no driver
  *   CDDP_FAKE_CUDA_MEMORY          bytes of each device (4 GiB)
  *   CDDP_FAKE_CUDA_MULTIPROCESSORS number of each device (132)
  *   CDDP_FAKE_CUDA_FAIL_ALLOC      the n-th allocation of device memory fails (1 is the first)
  *   CDDP_FAKE_CUDA_FAIL_LAUNCH     the n-th kernel that runs fails with an illegal address
+ *   CDDP_FAKE_CUDA_FAIL_CARD       only if it is a kernel of this card (-1: of any)
  *   CDDP_FAKE_CUDA_LAUNCH_ERROR    with which error (700, an illegal address)
  *   CDDP_FAKE_CUDA_REFUSE_LAUNCH   the n-th launch is refused for too many resources
  *   CDDP_FAKE_CUDA_KERNELS         a file name; at exit, the file of that name plus the rank

@@ -55,7 +55,19 @@ static long long setting(const char *name, long long otherwise)
     return text != NULL && text[0] != '\0' ? atoll(text) : otherwise;
 }
 
-/* Read CUDA_VISIBLE_DEVICES: numbers up to the first invalid one. */
+/* The card that the entry @p text of CUDA_VISIBLE_DEVICES means, by its number or its unique name;
+ * -1: none. */
+static int card_of(const char *text, char **end)
+{
+    static const char name[] = "GPU-cacacaca-caca-caca-caca-cacacacaca";
+    bool is_name = strncmp(text, name, sizeof name - 1) == 0;
+    const char *number = is_name ? text + sizeof name - 1 : text;
+    long card = strtol(number, end, is_name ? 16 : 10);
+
+    return *end == number || card < 0 || card >= FAKE_MAX_DEVICES ? -1 : (int)card;
+}
+
+/* Read CUDA_VISIBLE_DEVICES: entries up to the first invalid one. */
 static void choose_visible(struct fake_config *config)
 {
     const char *text = getenv("CUDA_VISIBLE_DEVICES");
@@ -70,12 +82,12 @@ static void choose_visible(struct fake_config *config)
     config->devices = 0;
     while (*text != '\0' && config->devices < all) {
         char *end;
-        long number = strtol(text, &end, 10);
+        int card = card_of(text, &end);
 
-        if (end == text || number < 0 || number >= all) {
+        if (card < 0 || card >= all) {
             return;
         }
-        config->visible[config->devices++] = (int)number;
+        config->visible[config->devices++] = card;
         text = *end == ',' ? end + 1 : end;
     }
 }
@@ -92,6 +104,7 @@ static void begin(void)
     config->multiprocessors = (int)setting("MULTIPROCESSORS", 132);
     config->fail_alloc = (long)setting("FAIL_ALLOC", 0);
     config->fail_launch = (long)setting("FAIL_LAUNCH", 0);
+    config->fail_card = (int)setting("FAIL_CARD", -1);
     config->launch_error = (int)setting("LAUNCH_ERROR", cudaErrorIllegalAddress);
     config->refuse_launch = (long)setting("REFUSE_LAUNCH", 0);
     config->fail_pin = (long)setting("FAIL_PIN", 0);

@@ -131,11 +131,14 @@ static void reach(struct fake_point *point)
 }
 
 /* Run a piece of work, without the lock. After a failed kernel the context is lost. */
-static void run_work(const struct fake_work *work, struct fake_point *point)
+static void run_work(const struct fake_work *work, struct fake_point *point, int device)
 {
     if (fake.sticky == cudaSuccess && work->is_kernel) {
+        bool may_fail = fake.config.fail_card < 0 ||
+                        fake.config.fail_card == fake.config.visible[device];
+
         fake.runs++;
-        if (fake.runs == fake.config.fail_launch) {
+        if (may_fail && fake.runs == fake.config.fail_launch) {
             __atomic_store_n(&fake.sticky, (cudaError_t)fake.config.launch_error, __ATOMIC_RELAXED);
         }
     }
@@ -162,7 +165,7 @@ static void item_drop(struct fake_item *item)
     free(item);
 }
 
-static void run_graph_node(struct fake_item *item)
+static void run_graph_node(struct fake_item *item, int device)
 {
     size_t node;
 
@@ -173,7 +176,7 @@ static void run_graph_node(struct fake_item *item)
         item->left = 0;
         return;
     }
-    run_work(&item->graph->nodes[node].work, item->points[node]);
+    run_work(&item->graph->nodes[node].work, item->points[node], device);
     item->done[node] = true;
     item->left--;
 }
@@ -196,9 +199,9 @@ static void run_one(struct CUstream_st *stream)
 
     stream->running = true;
     if (item->work.kind == FAKE_GRAPH) {
-        run_graph_node(item);
+        run_graph_node(item, stream->device);
     } else {
-        run_work(&item->work, item->work.point);
+        run_work(&item->work, item->work.point, stream->device);
     }
     stream->running = false;
     if (item->work.kind != FAKE_GRAPH || item->left == 0) {

@@ -12,7 +12,7 @@
 #include <stdarg.h>
 
 /* Incremented with each change of a table here or of a module's own table. */
-enum { CDDPI_MODULE_ABI = 13 };
+enum { CDDPI_MODULE_ABI = 14 };
 
 /* Any thread. */
 struct cddpi_module_host {

@@ -144,6 +144,36 @@ int cddpi_device_count(void)
     return count;
 }
 
+/* Runs in a child process: write the devices' names, or why there are none. */
+static void write_list(int fd)
+{
+    enum { LIST_BYTES = 32768 };
+    const struct cddpi_module *module;
+    char *text = cddpi_zalloc(LIST_BYTES);
+    int count;
+
+    if (text == NULL || cddpi_module_open(&module) != CDDP_OK ||
+        module->count(cddpi_module_host(), false, &count) != CDDP_OK) {
+        dprintf(fd, "-%s", cddp_last_error());
+    } else {
+        module->list(text, LIST_BYTES);
+        dprintf(fd, "%s", text);
+    }
+    cddpi_free(text);
+}
+
+char *cddpi_device_list(void)
+{
+    char *answer = cddpi_probe_child(write_list, ANSWER_MS);
+
+    if (answer != NULL && answer[0] == '-') {
+        cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s", answer + 1);
+        cddpi_free(answer);
+        answer = NULL;
+    }
+    return answer;
+}
+
 static void write_description(int fd)
 {
     enum { TEXT_BYTES = 32768 };

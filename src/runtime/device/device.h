@@ -176,6 +176,11 @@ cddp_status cddpi_device_visible(int world_size, int *out);
  *  fails: the text says what is missing, and why. Release with cddpi_free(). NULL: no memory. */
 char *cddpi_device_describe(void);
 
+/** The unique names (struct cddpi_device) of the CUDA devices that this process sees, each with a
+ *  newline. A child process asks the driver, as for cddpi_device_count(). Release with
+ * cddpi_free(). NULL: cddp_last_error() says why. */
+char *cddpi_device_list(void);
+
 /** The number of CUDA devices that this process sees. 0: cddp_last_error() says why. A child
  *  process asks the driver, so this process creates no CUDA context and may fork later. */
 int cddpi_device_count(void);

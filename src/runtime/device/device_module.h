@@ -27,6 +27,9 @@ struct cddpi_module {
      * one is missing; then for each device its name, memory, compute capability, PCI id and
      * reachable peers. */
     cddp_status (*describe)(const struct cddpi_module_host *host, char *out, size_t bytes);
+    /* Write the unique names of the devices (struct cddpi_device) that `count` found, each with a
+     * newline. One that does not answer is left out. Call `count` first. */
+    void (*list)(char *out, size_t bytes);
     /* Load NCCL. CDDP_ERR_UNAVAILABLE: the text says why that failed. */
     cddp_status (*find_nccl)(const struct cddpi_module_host *host);
     /* The transports that carry its devices' memory between ranks: see struct cddpi_device. */

@@ -114,6 +114,7 @@ cddp_status cuda_count(const struct cddpi_module_host *host, bool has_peers, int
 cddp_status cuda_open(const struct cddpi_module_host *host, int index, int rank,
                       struct cddpi_device **out);
 void cuda_unique_name(const struct cudaDeviceProp *properties, char *out, size_t bytes);
+void cuda_list(char *out, size_t bytes);
 cddp_status cuda_describe(const struct cddpi_module_host *host, char *out, size_t bytes);
 
 #endif

@@ -147,6 +147,24 @@ void cuda_unique_name(const struct cudaDeviceProp *properties, char *out, size_t
     }
 }
 
+void cuda_list(char *out, size_t bytes)
+{
+    struct cudaDeviceProp properties;
+    char unique[sizeof((struct cddpi_device *)NULL)->unique];
+    int count = 0;
+    size_t used = 0;
+
+    out[0] = '\0';
+    (void)cudaGetDeviceCount(&count);
+    for (int i = 0; i < count && used + sizeof unique + 1 < bytes; i++) {
+        if (cudaGetDeviceProperties(&properties, i) == cudaSuccess) {
+            cuda_unique_name(&properties, unique, sizeof unique);
+            used += (size_t)snprintf(out + used, bytes - used, "%s\n", unique);
+        }
+    }
+    (void)cudaGetLastError();
+}
+
 /* Fill in what is known about the card. Creates its context. */
 static cddp_status describe_self(struct cuda_device *device)
 {

@@ -24,6 +24,7 @@ static const struct cddpi_module module = {
     .count = cuda_count,
     .open = cuda_open,
     .describe = cuda_describe,
+    .list = cuda_list,
     .find_nccl = find_nccl,
     .transports = transports,
 };
