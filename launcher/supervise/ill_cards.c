@@ -1,0 +1,204 @@
+/* ill_cards.c - owns the list of cards that are left out, and which rank gets which of the others.
+ */
+#include "launcher/supervise/ill_cards.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct cddpi_ill_card *find(struct cddpi_ill_cards *cards, const char *name)
+{
+    for (int i = 0; i < cards->count; i++) {
+        if (strcmp(cards->list[i].name, name) == 0) {
+            return &cards->list[i];
+        }
+    }
+    return NULL;
+}
+
+/* Whether @p name, of @p length characters, can be an entry of CUDA_VISIBLE_DEVICES. */
+static bool is_name(const char *name, size_t length)
+{
+    return length > 4 && length < CDDPI_CARD_NAME_BYTES && strncmp(name, "GPU-", 4) == 0 &&
+           strspn(name + 4, "0123456789abcdef-") == length - 4;
+}
+
+void cddpi_ill_cards_take(struct cddpi_ill_cards *cards, int rank, int index, const char *text,
+                          size_t bytes)
+{
+    struct cddpi_ill_card card = {.index = index, .rank = rank};
+    const char *space = memchr(text, ' ', bytes);
+    struct cddpi_ill_card *known;
+
+    if (space == NULL || space - text >= CDDPI_CARD_NAME_BYTES) {
+        return;
+    }
+    snprintf(card.name, sizeof card.name, "%.*s", (int)(space - text), text);
+    snprintf(card.fault, sizeof card.fault, "%.*s", (int)(text + bytes - space - 1), space + 1);
+    if (!is_name(card.name, strlen(card.name))) {
+        return;
+    }
+    known = find(cards, card.name);
+    if (known != NULL) {
+        known->is_used_yet = known->is_out;
+    } else if (cards->count < CDDPI_MACHINE_GPUS) {
+        cards->list[cards->count++] = card;
+    }
+}
+
+bool cddpi_ill_cards_are_new(const struct cddpi_ill_cards *cards)
+{
+    for (int i = 0; i < cards->count; i++) {
+        if (!cards->list[i].is_out || cards->list[i].is_used_yet) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Names of cards. */
+struct card_names {
+    char names[2 * CDDPI_MACHINE_GPUS][CDDPI_CARD_NAME_BYTES];
+    int count;
+};
+
+static bool has(const struct card_names *list, const char *name)
+{
+    for (int i = 0; i < list->count; i++) {
+        if (strcmp(list->names[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void insert(struct card_names *list, int at, const char *name)
+{
+    if (list->count == 2 * CDDPI_MACHINE_GPUS || has(list, name)) {
+        return;
+    }
+    at = at < list->count ? at : list->count;
+    memmove(list->names[at + 1], list->names[at],
+            (size_t)(list->count - at) * sizeof list->names[0]);
+    snprintf(list->names[at], sizeof list->names[at], "%s", name);
+    list->count++;
+}
+
+static void read_names(const char *text, struct card_names *out)
+{
+    out->count = 0;
+    while (*text != '\0' && out->count < CDDPI_MACHINE_GPUS) {
+        size_t length = strcspn(text, "\n");
+        char name[CDDPI_CARD_NAME_BYTES];
+
+        if (is_name(text, length)) {
+            snprintf(name, sizeof name, "%.*s", (int)length, text);
+            insert(out, out->count, name);
+        }
+        text += length + (text[length] == '\n');
+    }
+}
+
+/* List the cards in the order of local ranks, as it was before: the driver may not find an ill one
+ * any more. */
+static void list_before(const struct cddpi_ill_cards *cards, const struct card_names *found,
+                        struct card_names *out)
+{
+    out->count = 0;
+    if (!cards->is_known) {
+        *out = *found;
+        for (int index = 0; index < CDDPI_MACHINE_GPUS; index++) {
+            for (int i = 0; i < cards->count; i++) {
+                if (cards->list[i].index == index) {
+                    insert(out, index, cards->list[i].name);
+                }
+            }
+        }
+        return;
+    }
+    for (int i = 0; i < cards->left_count; i++) {
+        insert(out, out->count, cards->left[i]);
+    }
+    for (int i = 0; i < found->count; i++) {
+        insert(out, out->count, found->names[i]);
+    }
+}
+
+static bool is_usable(struct cddpi_ill_cards *cards, const struct card_names *found,
+                      const char *name)
+{
+    return has(found, name) && find(cards, name) == NULL;
+}
+
+static void give(struct cddpi_ill_cards *cards, const char *name)
+{
+    if (cards->left_count < CDDPI_MACHINE_GPUS) {
+        memcpy(cards->left[cards->left_count++], name, CDDPI_CARD_NAME_BYTES);
+    }
+}
+
+/* Give the first @p ranks of @p before, but for those that cannot be used, to the same ranks as
+ * before. @p usable of them can be used in all. */
+static void divide(struct cddpi_ill_cards *cards, const struct card_names *before,
+                   const struct card_names *found, int ranks, int usable)
+{
+    int kept = usable >= ranks ? ranks : 0; /* so many positions stay as they are */
+    int spare = kept;
+
+    cards->left_count = 0;
+    for (int i = 0; i < kept; i++) {
+        if (is_usable(cards, found, before->names[i])) {
+            give(cards, before->names[i]);
+            continue;
+        }
+        while (!is_usable(cards, found, before->names[spare])) {
+            spare++;
+        }
+        give(cards, before->names[spare++]);
+    }
+    for (; spare < before->count; spare++) {
+        if (is_usable(cards, found, before->names[spare])) {
+            give(cards, before->names[spare]);
+        }
+    }
+}
+
+int cddpi_ill_cards_leave_out(struct cddpi_ill_cards *cards, const char *found, int ranks)
+{
+    struct card_names there;
+    struct card_names before;
+    int usable = 0;
+
+    read_names(found, &there);
+    list_before(cards, &there, &before);
+    for (int i = 0; i < before.count; i++) {
+        usable += is_usable(cards, &there, before.names[i]);
+    }
+    cards->is_shared = cards->is_shared || before.count < ranks;
+    divide(cards, &before, &there, ranks, usable);
+    cards->is_known = true;
+    for (int i = 0; i < cards->count; i++) {
+        cards->list[i].is_out = true;
+        cards->list[i].is_used_yet = false;
+    }
+    return cddpi_ill_cards_serve(cards, ranks);
+}
+
+int cddpi_ill_cards_serve(const struct cddpi_ill_cards *cards, int ranks)
+{
+    bool is_enough = !cards->is_known || cards->left_count >= ranks ||
+                     (cards->is_shared && cards->left_count > 0);
+
+    return is_enough ? ranks : cards->left_count;
+}
+
+bool cddpi_ill_cards_visible(const struct cddpi_ill_cards *cards, char *out, size_t bytes)
+{
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int i = 0; cards->is_known && i < cards->left_count && used < bytes; i++) {
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s", i > 0 ? "," : "",
+                                 cards->left[i]);
+    }
+    return cards->is_known;
+}

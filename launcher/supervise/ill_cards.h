@@ -1,0 +1,52 @@
+/* ill_cards.h - the GPUs of this machine that are left out since they are ill, and those that ranks
+ * get instead. Does no I/O: replace_card.c asks the driver and tells the user. */
+#ifndef CDDPI_LAUNCHER_ILL_CARDS_H
+#define CDDPI_LAUNCHER_ILL_CARDS_H
+
+#include "launcher/supervise/rank_gpus.h"
+
+enum { CDDPI_CARD_NAME_BYTES = 48, CDDPI_CARD_FAULT_BYTES = 400 };
+
+/* A card that a rank has reported. */
+struct cddpi_ill_card {
+    char name[CDDPI_CARD_NAME_BYTES]; /* unique, such as "GPU-0a1b..." */
+    char fault[CDDPI_CARD_FAULT_BYTES];
+    int index; /* among the cards that the rank saw */
+    int rank;
+    bool is_out;      /* no further rank gets it */
+    bool is_used_yet; /* a rank has reported it after that: its program chooses its card itself */
+};
+
+/* Zeroed at the job's start. */
+struct cddpi_ill_cards {
+    struct cddpi_ill_card list[CDDPI_MACHINE_GPUS];
+    int count;
+    /* The cards that ranks get, in the order of local ranks; spares come last. Not known before the
+     * first card is left out. */
+    char left[CDDPI_MACHINE_GPUS][CDDPI_CARD_NAME_BYTES];
+    int left_count;
+    bool is_known;  /* `left` is */
+    bool is_shared; /* there were fewer cards than ranks, so ranks share them */
+};
+
+/** A rank reports the card "NAME FAULT", which anyone may have written. */
+void cddpi_ill_cards_take(struct cddpi_ill_cards *cards, int rank, int index, const char *text,
+                          size_t bytes);
+
+/** Whether cards were reported that are not left out yet, or are used although they are. */
+bool cddpi_ill_cards_are_new(const struct cddpi_ill_cards *cards);
+
+/** Leave out all cards that were reported. A rank whose card is not among them keeps it.
+ *  @param found  The names of the cards that the driver finds, each with a newline: what ranks
+ *                would see if no card were left out.
+ *  @param ranks  Of this machine.
+ *  @return how many of the ranks can have a card. */
+int cddpi_ill_cards_leave_out(struct cddpi_ill_cards *cards, const char *found, int ranks);
+
+/** How many of @p ranks ranks of this machine can have a card, as far as that is known. */
+int cddpi_ill_cards_serve(const struct cddpi_ill_cards *cards, int ranks);
+
+/** Write CUDA_VISIBLE_DEVICES for the ranks. Returns false if they get what cddp-run got. */
+bool cddpi_ill_cards_visible(const struct cddpi_ill_cards *cards, char *out, size_t bytes);
+
+#endif
