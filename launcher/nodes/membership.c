@@ -9,11 +9,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void note_leave(struct member_step *step)
+{
+    step->members->has_asked_leave = true;
+    step->members->asked_leave_ns = step->event->now_ns;
+}
+
 static void take_ranks_end(struct member_step *step)
 {
     struct cddpi_membership *members = step->members;
-    struct cddpi_node_event *done = cddpi_member_publish(step, CDDPI_EVENT_DONE);
+    int number = step->event->number;
+    struct cddpi_node_event *done;
 
+    if (number > 0) {
+        cddpi_member_publish(step, CDDPI_EVENT_SIZE)->number = number;
+    } else if (number < 0 && !members->has_asked_leave) {
+        note_leave(step);
+        cddpi_member_publish(step, CDDPI_EVENT_LEAVE)->number = SIGTERM;
+    }
+    done = cddpi_member_publish(step, CDDPI_EVENT_DONE);
     members->own = step->event->outcome;
     members->phase = CDDPI_MEMBERS_ENDED;
     done->exit_status = members->own.exit_status & 255;
@@ -24,12 +38,6 @@ static void take_ranks_end(struct member_step *step)
 
         cddpi_member_take_end(step, &end);
     }
-}
-
-static void note_leave(struct member_step *step)
-{
-    step->members->has_asked_leave = true;
-    step->members->asked_leave_ns = step->event->now_ns;
 }
 
 /* In a job that goes on without nodes, SIGTERM and SIGUSR1 (a preemption is near) ask only this
@@ -91,6 +99,7 @@ static void take_wish(struct member_step *step)
     event->node = wish->node;
     event->rank = wish->rank;
     event->number = wish->number;
+    memcpy(event->text, wish->text, sizeof event->text);
 }
 
 /* Nothing that this node could wait for can come any more. */

@@ -128,7 +128,8 @@ enum cddpi_membership_event_kind {
     CDDPI_MEMBERS_BEGIN,       /* the nodes have met, and are in the list */
     CDDPI_MEMBERS_HEARD,       /* `heard`: the next event of the log; CUT and, unless the store is
                                   outside, LOST of node 0 come from this node's own link */
-    CDDPI_MEMBERS_RANKS_ENDED, /* the ranks of this node have ended, with `outcome` */
+    CDDPI_MEMBERS_RANKS_ENDED, /* the ranks of this node have ended, with `outcome`; it can start
+                                  `number` from now on (0: as many as before; -1: none) */
     CDDPI_MEMBERS_REFUSED, /* leader: CDDPI_DO_START failed; `number` is the exit status of the job,
                               and the user knows why */
     CDDPI_MEMBERS_SIGNALLED,   /* signal `number` was sent to this cddp-run */

@@ -403,6 +403,7 @@ void cddpi_member_hear(struct member_step *step)
         break;
     case CDDPI_EVENT_SAVING:
     case CDDPI_EVENT_SAVED:
+    case CDDPI_EVENT_CARD:
     case CDDPI_EVENT_NONE:
         break;
     }

@@ -4,7 +4,7 @@
 #define EVENT struct cddpi_node_event
 
 CDDPI_MESSAGE_FORM(cddpi_node_event_form, EVENT, EVENT, sizeof(EVENT) + 128,
-                   CDDPI_NUMBER(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_SAVED),
+                   CDDPI_NUMBER(EVENT, kind, CDDPI_EVENT_START, CDDPI_EVENT_CARD),
                    CDDPI_NUMBER(EVENT, generation, 0, INT32_MAX),
                    CDDPI_NUMBER(EVENT, node, -1, CDDPI_NODE_NUMBERS - 1),
                    CDDPI_NUMBER(EVENT, rank, -1, CDDPI_MAX_WORLD_SIZE - 1),

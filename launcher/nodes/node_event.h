@@ -35,7 +35,8 @@ enum cddpi_node_event_kind {
                           */
     CDDPI_EVENT_SAVED,   /* rank 0, which is on the node, has written the checkpoint that a SIGNAL
                             asked for; `number` 0: it could not */
-    CDDPI_EVENT_CUT      /* never in the store: this process has lost its connection to the store */
+    CDDPI_EVENT_CARD, /* the node leaves out a card, which rank `rank` has used, as `text` says */
+    CDDPI_EVENT_CUT   /* never in the store: this process has lost its connection to the store */
 };
 
 struct cddpi_node_event {

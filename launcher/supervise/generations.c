@@ -6,6 +6,7 @@
 #include "launcher/ctl/ctl.h"
 #include "launcher/nodes/node_link.h"
 #include "launcher/nodes/nodes.h"
+#include "launcher/supervise/replace_card.h"
 #include "launcher/supervise/supervision.h"
 
 #include "base/clock.h"
@@ -76,6 +77,7 @@ int cddpi_generations_run(struct cddpi_nodes *nodes)
     CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_BEGIN);
     while (nodes->members.phase != CDDPI_MEMBERS_OVER) {
         struct cddpi_generation_outcome outcome = {.exit_status = 0};
+        int ranks;
 
         if (!nodes->is_due) {
             wait_once(nodes);
@@ -86,7 +88,9 @@ int cddpi_generations_run(struct cddpi_nodes *nodes)
             outcome = cddpi_supervise(nodes->job, wait->monitor, wait->signal_fd, wait->output);
         }
         cddpi_ctl_take_ranks_end(nodes->ctl);
-        CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_RANKS_ENDED, .outcome = outcome);
+        ranks = cddpi_cards_settle(nodes, &outcome);
+        CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_RANKS_ENDED, .outcome = outcome,
+                           .number = ranks);
     }
     if (nodes->job->held.count > 0) {
         cddpi_held_end(nodes->job, wait->output, nodes->job->options.grace_ms);

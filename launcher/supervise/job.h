@@ -6,6 +6,7 @@
 #include "launcher/nodes/job_rendezvous.h"
 #include "launcher/run_options.h"
 #include "launcher/supervise/held_ranks.h"
+#include "launcher/supervise/ill_cards.h"
 #include "launcher/supervise/rank_cores.h"
 #include "launcher/supervise/rank_memory.h"
 
@@ -73,6 +74,7 @@ struct cddpi_job {
     /* For ranks of this machine; none unless a further generation may follow. */
     struct cddpi_rank_memory memory;
     struct cddpi_held_ranks held; /* their processes, between two generations */
+    struct cddpi_ill_cards cards; /* that ranks do not get any more */
 };
 
 #endif

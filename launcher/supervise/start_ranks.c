@@ -1,5 +1,6 @@
 /* start_ranks.c - starts all ranks of a generation. */
 #include "launcher/nodes/nodes.h"
+#include "launcher/supervise/replace_card.h"
 #include "launcher/supervise/supervision.h"
 
 #include "base/file.h"
@@ -184,7 +185,12 @@ static void tell_held(struct cddpi_supervision *run)
 
 void cddpi_supervision_start(struct cddpi_supervision *run)
 {
-    if (start_all(run)) {
+    char why[CDDPI_CARD_TEXT_BYTES];
+
+    if (!cddpi_cards_suffice(run->job, why)) {
+        cddpi_output_say(run->output, "%s", why);
+        CDDPI_FEED(run, .kind = CDDPI_JOB_NOT_STARTED, .text = why);
+    } else if (start_all(run)) {
         CDDPI_FEED(run, .kind = CDDPI_JOB_BEGUN);
         tell_held(run);
     } else {

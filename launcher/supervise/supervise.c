@@ -6,6 +6,7 @@
 #include "launcher/ctl/ctl.h"
 #include "launcher/nodes/nodes.h"
 #include "launcher/supervise/monitor.h"
+#include "launcher/supervise/replace_card.h"
 #include "launcher/supervise/replace_rank.h"
 
 #include "base/alloc.h"
@@ -55,6 +56,10 @@ static size_t report_length(const struct cddpi_supervision *run)
         return run->report_bytes < CDDPI_REPORT_FAILURE_BYTES
                    ? CDDPI_REPORT_FAILURE_BYTES
                    : CDDPI_REPORT_FAILURE_BYTES + (size_t)number_at(run, 5);
+    case CDDPI_REPORT_CARD:
+        return run->report_bytes < CDDPI_REPORT_CARD_BYTES
+                   ? CDDPI_REPORT_CARD_BYTES
+                   : CDDPI_REPORT_CARD_BYTES + (size_t)number_at(run, 5);
     case CDDPI_REPORT_SLOW:
         return run->report_bytes < CDDPI_REPORT_SLOW_BYTES
                    ? CDDPI_REPORT_SLOW_BYTES
@@ -107,7 +112,8 @@ static void take_report_of_run(struct cddpi_supervision *run)
  * asked to end, or fails, and is still busy. */
 static bool comes_while_it_trains(int kind)
 {
-    return kind == CDDPI_REPORT_SLOW || kind == CDDPI_REPORT_FOLDER || kind == CDDPI_REPORT_KEPT;
+    return kind == CDDPI_REPORT_SLOW || kind == CDDPI_REPORT_FOLDER || kind == CDDPI_REPORT_KEPT ||
+           kind == CDDPI_REPORT_CARD;
 }
 
 /* Process a complete report. Any program may write to the pipe, so nothing in the report is
@@ -136,6 +142,9 @@ static void take_report(struct cddpi_supervision *run)
     }
     if (run->report[0] == CDDPI_REPORT_CULPRIT && second < run->job->world_size && rank != second) {
         CDDPI_FEED(run, .kind = CDDPI_JOB_BLAMED, .rank = rank, .culprit = second);
+    }
+    if (run->report[0] == CDDPI_REPORT_CARD) {
+        cddpi_supervision_take_card(run);
     }
     if (run->report[0] == CDDPI_REPORT_LEAVES) {
         take_leave(run, cddpi_supervision_worker(run, rank), run->report[3] != 0);

@@ -61,6 +61,7 @@ static void add_cddp(struct environment_list *list, const struct cddpi_job *job,
     const struct cddpi_job_rendezvous *meet = &job->rendezvous;
     char inherited[1024];
     char keeps[CDDPI_RANK_MEMORY_TEXT_BYTES];
+    char visible[CDDPI_MACHINE_GPUS * CDDPI_CARD_NAME_BYTES];
 
     cddpi_launchers_inherited(meet->store, inherited, sizeof inherited);
     add_variable(list, "CDDP_RANK", "%d", rank);
@@ -83,6 +84,9 @@ static void add_cddp(struct environment_list *list, const struct cddpi_job *job,
     add_variable(list, "CDDP_INHERITED", "%s", inherited);
     if (job->options.per_gpu && getenv("CDDP_DEVICE") == NULL) {
         add_variable(list, "CDDP_DEVICE", "cuda");
+    }
+    if (cddpi_ill_cards_visible(&job->cards, visible, sizeof visible)) {
+        add_variable(list, "CUDA_VISIBLE_DEVICES", "%s", visible);
     }
     if (job->options.network_interface != NULL) {
         add_variable(list, "CDDP_SOCKET_IFNAME", "%s", job->options.network_interface);

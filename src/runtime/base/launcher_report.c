@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,6 +23,7 @@ static int own_rank = -1;
 static int rejoin_fd = -1;
 static atomic_bool has_begun;
 static atomic_bool has_left;
+static atomic_ullong told_cards; /* a bit for each that was reported */
 
 static void open_rejoin(void)
 {
@@ -199,4 +201,20 @@ void cddpi_launcher_report_failure(int rank, const char *text, size_t named)
     put_number(report + 5, bytes);
     memcpy(report + CDDPI_REPORT_FAILURE_BYTES, text, bytes);
     tell_all(report, CDDPI_REPORT_FAILURE_BYTES + bytes);
+}
+
+void cddpi_launcher_report_card(int rank, int index, const char *unique, const char *fault)
+{
+    char report[CDDPI_REPORT_BYTES] = {CDDPI_REPORT_CARD};
+    char *text = report + CDDPI_REPORT_CARD_BYTES;
+    unsigned long long bit = 1ULL << index % 64;
+
+    if (rank < 0 || (atomic_fetch_or(&told_cards, bit) & bit) != 0) {
+        return;
+    }
+    snprintf(text, sizeof report - CDDPI_REPORT_CARD_BYTES, "%s %s", unique, fault);
+    put_number(report + 1, (size_t)rank);
+    put_number(report + 3, (size_t)index);
+    put_number(report + 5, strlen(text));
+    tell_all(report, CDDPI_REPORT_CARD_BYTES + strlen(text));
 }

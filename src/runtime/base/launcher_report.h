@@ -44,6 +44,10 @@ enum {
     CDDPI_REPORT_SLOW_BYTES = 5, /* before the ranks */
     CDDPI_REPORT_SLOW_RANK_BYTES = 6,
     CDDPI_REPORT_SLOW_RANKS = 64,
+    /* Followed by three numbers: the rank, the index of its card among those that it sees, and the
+     * length of the text; then the text: the card's unique name, a space, and what is wrong. */
+    CDDPI_REPORT_CARD = 'c',
+    CDDPI_REPORT_CARD_BYTES = 7, /* before the text */
     CDDPI_REPORT_BYTES = 4096 /* the most, so that a pipe writes a report in one piece (PIPE_BUF) */
 };
 
@@ -85,6 +89,11 @@ void cddpi_launcher_report_culprit(int rank, int culprit);
 /** Report that this rank, @p rank, is about to write @p text to stderr. Its failure begins at
  *  offset @p named and may be that of other ranks, too. A text that is too long is cut off. */
 void cddpi_launcher_report_failure(int rank, const char *text, size_t named);
+
+/** Report, once for a card, that the card @p unique, on which @p rank computes, is ill, as @p fault
+ *  says: further generations are to leave it out. @p index: its number among those that this
+ * process sees. Any thread. */
+void cddpi_launcher_report_card(int rank, int index, const char *unique, const char *fault);
 
 /* A rank that takes longer for its steps than the others. */
 struct cddpi_slow_rank {
