@@ -91,6 +91,7 @@ static void begin_answer(struct cddpi_ctl *ctl, bool is_done)
              members->generation == 0 ? "the job began" : members->reason);
     cddpi_ctl_describe(members, cddpi_now_ns(), answer);
     cddpi_ctl_describe_slow(&ctl->nodes->slow, answer);
+    cddpi_ctl_describe_cards(&ctl->nodes->cards, answer);
     if (answer->is_alone && answer->count == 1) { /* one machine has no name among nodes */
         (void)gethostname(answer->rows[0].host, sizeof answer->rows[0].host - 1);
     }

@@ -7,6 +7,7 @@
 #define ANSWER struct cddpi_ctl_answer
 #define ROW struct cddpi_ctl_row
 #define STRAGGLER struct cddpi_ctl_straggler
+#define CARD struct cddpi_ctl_card
 
 enum { NODES = CDDPI_MAX_NODES + CDDPI_MAX_JOINS };
 
@@ -31,6 +32,12 @@ static const struct cddpi_field straggler_members[] = {
     CDDPI_NUMBER(STRAGGLER, waits_for_data, 0, 1),
     {.type = CDDPI_FIELD_END}};
 
+static const struct cddpi_field card_members[] = {
+    CDDPI_NUMBER(CARD, node, 0, CDDPI_NODE_NUMBERS - 1),
+    CDDPI_NUMBER(CARD, rank, 0, CDDPI_MAX_WORLD_SIZE),
+    CDDPI_TEXT(CARD, text),
+    {.type = CDDPI_FIELD_END}};
+
 CDDPI_MESSAGE_FORM(
     cddpi_ctl_answer_form, CTL_ANSWER, ANSWER, CDDPI_CTL_ANSWER_BYTES,
     CDDPI_NUMBER(ANSWER, is_done, 0, 1), CDDPI_NUMBER(ANSWER, is_over, 0, 1),
@@ -47,4 +54,5 @@ CDDPI_MESSAGE_FORM(
     CDDPI_NUMBER(ANSWER, least, 0, CDDPI_MAX_WORLD_SIZE),
     CDDPI_NUMBER(ANSWER, most, 0, CDDPI_MAX_WORLD_SIZE), CDDPI_NUMBER(ANSWER, left_out, 0, NODES),
     CDDPI_ROWS(ANSWER, rows, count, row_members),
-    CDDPI_ROWS(ANSWER, stragglers, straggler_count, straggler_members));
+    CDDPI_ROWS(ANSWER, stragglers, straggler_count, straggler_members),
+    CDDPI_ROWS(ANSWER, cards, card_count, card_members));

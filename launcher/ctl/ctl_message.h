@@ -51,7 +51,15 @@ struct cddpi_ctl_straggler {
     bool waits_for_data; /* that makes it slow, rather than what it computes */
 };
 
+/* A GPU that is left out, since it is ill. */
+struct cddpi_ctl_card {
+    int node;
+    int rank; /* that has used it */
+    char text[512];
+};
+
 enum {
+    CDDPI_CTL_CARDS = 16,
     CDDPI_CTL_STRAGGLERS = 16, /* of which an answer tells, at most */
     CDDPI_CTL_ROWS = 1024,
     CDDPI_CTL_TEXT_BYTES = 1024,
@@ -85,6 +93,8 @@ struct cddpi_ctl_answer {
     struct cddpi_ctl_row rows[CDDPI_CTL_ROWS];
     int straggler_count;
     struct cddpi_ctl_straggler stragglers[CDDPI_CTL_STRAGGLERS];
+    int card_count;
+    struct cddpi_ctl_card cards[CDDPI_CTL_CARDS];
 };
 
 extern const struct cddpi_message_form cddpi_ctl_answer_form;

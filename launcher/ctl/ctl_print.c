@@ -89,6 +89,19 @@ static void print_stragglers(const struct cddpi_ctl_answer *answer, FILE *to)
     }
 }
 
+static void print_cards(const struct cddpi_ctl_answer *answer, FILE *to)
+{
+    for (int i = 0; i < answer->card_count; i++) {
+        const struct cddpi_ctl_card *card = &answer->cards[i];
+
+        if (answer->is_alone) {
+            cddpi_say(to, "  left out: %s\n", card->text);
+        } else {
+            cddpi_say(to, "  left out on node %d: %s\n", card->node, card->text);
+        }
+    }
+}
+
 static void print_job(const struct cddpi_ctl_answer *answer, FILE *to)
 {
     cddpi_say(to, "job %s  pid %lld\n", answer->job, (long long)answer->pid);
@@ -110,6 +123,7 @@ static void print_job(const struct cddpi_ctl_answer *answer, FILE *to)
     }
     print_members(answer, to);
     print_stragglers(answer, to);
+    print_cards(answer, to);
     fprintf(to, "restarts made: %d", answer->restarts);
     if (answer->max_restarts >= 0) {
         fprintf(to, " of %d", answer->max_restarts);
@@ -261,20 +275,34 @@ static json_t *list_stragglers(const struct cddpi_ctl_answer *answer)
     return list;
 }
 
+static json_t *list_cards(const struct cddpi_ctl_answer *answer)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < answer->card_count; i++) {
+        const struct cddpi_ctl_card *card = &answer->cards[i];
+
+        (void)json_array_append_new(list, json_pack("{s:i, s:i, s:o}", "node", card->node, "rank",
+                                                    card->rank, "card", text_of(card->text)));
+    }
+    return list;
+}
+
 bool cddpi_ctl_print_json(const struct cddpi_ctl_answer *answer, const struct cddpi_ctl_run *run,
                           FILE *to)
 {
     json_t *metrics = run->line != NULL ? json_incref(run->line) : json_null();
     json_t *status = json_pack(
         "{s:o, s:I, s:i, s:o, s:o, s:I, s:i, s:i, s:i, s:i, s:b, s:i, s:i, s:o, s:i, s:o, s:o, "
-        "s:o}",
+        "s:o, s:o}",
         "job", text_of(answer->job), "pid", (json_int_t)answer->pid, "generation",
         answer->generation, "reason", text_of(answer->reason), "ending", text_of(answer->ending),
         "seconds", (json_int_t)answer->seconds, "world_size", answer->world_size, "nodes",
         answer->nodes, "restarts", answer->restarts, "max_restarts", answer->max_restarts,
         "elastic", answer->is_elastic, "least", answer->least, "most", answer->most, "members",
         list_members(answer), "left_out", answer->left_out, "stragglers", list_stragglers(answer),
-        "checkpoint", text_of(run->checkpoint), "metrics", metrics);
+        "cards_left_out", list_cards(answer), "checkpoint", text_of(run->checkpoint), "metrics",
+        metrics);
     bool is_done = status != NULL &&
                    json_dumpf(status, to, JSON_INDENT(1) | JSON_ENSURE_ASCII) == 0;
 

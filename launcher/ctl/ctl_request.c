@@ -345,6 +345,18 @@ void cddpi_ctl_describe_slow(const struct cddpi_slow_ranks *slow, struct cddpi_c
     }
 }
 
+void cddpi_ctl_describe_cards(const struct cddpi_node_cards *cards, struct cddpi_ctl_answer *out)
+{
+    for (int i = 0; i < cards->count && out->card_count < CDDPI_CTL_CARDS; i++) {
+        const struct cddpi_node_card *each = &cards->list[i];
+        struct cddpi_ctl_card *card = &out->cards[out->card_count++];
+
+        card->node = each->node > 0 ? each->node : 0;
+        card->rank = each->rank > 0 ? each->rank : 0;
+        snprintf(card->text, sizeof card->text, "%s", each->text);
+    }
+}
+
 bool cddpi_ctl_members_of(const struct cddpi_ctl_answer *answer, struct cddpi_membership *out,
                           struct cddpi_job_member list[CDDPI_CTL_ROWS])
 {

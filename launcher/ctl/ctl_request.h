@@ -4,7 +4,7 @@
 #define CDDPI_LAUNCHER_CTL_REQUEST_H
 
 #include "launcher/ctl/ctl_message.h"
-#include "launcher/nodes/membership.h"
+#include "launcher/nodes/nodes.h"
 #include "launcher/supervise/slow_ranks.h"
 
 /** What @p request asks the members of the job for.
@@ -33,6 +33,9 @@ void cddpi_ctl_describe(const struct cddpi_membership *members, int64_t now_ns,
 
 /** Add the stragglers to @p out, which has none. */
 void cddpi_ctl_describe_slow(const struct cddpi_slow_ranks *slow, struct cddpi_ctl_answer *out);
+
+/** Add the cards that are left out to @p out, which has none. */
+void cddpi_ctl_describe_cards(const struct cddpi_node_cards *cards, struct cddpi_ctl_answer *out);
 
 /** The members that @p answer tells of, for the functions above.
  *  @param list  Becomes the list of @p out. */

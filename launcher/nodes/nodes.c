@@ -138,6 +138,19 @@ static void note_saves(struct cddpi_node_saves *saves, const struct cddpi_node_e
     }
 }
 
+/* A node leaves out a card: cddp-ctl shows it. */
+static void note_card(struct cddpi_node_cards *cards, const struct cddpi_node_event *event)
+{
+    struct cddpi_node_card *card = &cards->list[cards->count];
+
+    if (event->kind == CDDPI_EVENT_CARD && cards->count < CDDPI_NODE_CARDS) {
+        card->node = event->node;
+        card->rank = event->rank;
+        snprintf(card->text, sizeof card->text, "%.*s", CDDPI_NODE_CARD_BYTES - 1, event->text);
+        cards->count++;
+    }
+}
+
 void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *event,
                       struct cddpi_output *output)
 {
@@ -147,6 +160,7 @@ void cddpi_nodes_take(struct cddpi_nodes *nodes, const struct cddpi_node_event *
 
     nodes->steps++;
     note_saves(&nodes->saves, event);
+    note_card(&nodes->cards, event);
     cddpi_membership_step(&nodes->members, &heard, nodes->actions);
     for (int i = 0; i < actions->count; i++) {
         if (actions->list[i].kind == CDDPI_DO_SAY) {
@@ -280,6 +294,7 @@ static void step(struct cddpi_nodes *nodes, const struct cddpi_membership_event 
     timed.slept_ms = slept_ms(nodes);
     if (timed.kind == CDDPI_MEMBERS_HEARD) {
         note_saves(&nodes->saves, timed.heard);
+        note_card(&nodes->cards, timed.heard);
     }
     cddpi_membership_step(&nodes->members, &timed, nodes->actions);
     nodes->steps += timed.kind != CDDPI_MEMBERS_TIME || actions->count > 0;

@@ -22,6 +22,17 @@ struct cddpi_node_saves {
     int written, failed;
 };
 
+enum { CDDPI_NODE_CARDS = 16, CDDPI_NODE_CARD_BYTES = 512 };
+
+/* GPUs that nodes leave out, as the log tells of them. */
+struct cddpi_node_cards {
+    int count;
+    struct cddpi_node_card {
+        int node, rank; /* that has used it */
+        char text[CDDPI_NODE_CARD_BYTES];
+    } list[CDDPI_NODE_CARDS];
+};
+
 struct cddpi_nodes {
     struct cddpi_membership members; /* its list is owned */
     struct cddpi_node_link *link;    /* NULL: a job on one machine */
@@ -35,6 +46,7 @@ struct cddpi_nodes {
     bool is_acting; /* they are being carried out */
     int refusal;    /* exit status of a CDDPI_DO_START that failed; 0: none */
     struct cddpi_node_saves saves;
+    struct cddpi_node_cards cards;
     struct cddpi_slow_ranks slow;     /* if rank 0 is here */
     struct cddpi_ctl *ctl;            /* serves cddp-ctl; NULL: not on this node */
     bool is_due;                      /* the ranks of the next generation are to be started */
