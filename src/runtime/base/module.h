@@ -28,7 +28,9 @@ struct cddpi_module_host {
     cddp_status (*fail_again)(cddp_status status, const struct cddpi_failure *failure);
     void (*blame)(int rank);
     void (*warn)(const char *text); /* logs one line */
-    void *(*alloc)(size_t bytes);   /* zeroed; NULL: no memory */
+    /* Like the function of this name in base/launcher_report.h. */
+    void (*report_card)(int rank, int index, const char *unique, const char *fault);
+    void *(*alloc)(size_t bytes); /* zeroed; NULL: no memory */
     void (*free)(void *memory);
     size_t (*type_bytes)(cddp_type type);
     const char *(*type_name)(cddp_type type);

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/folder.h"
+#include "base/launcher_report.h"
 #include "base/log.h"
 
 #include "cddp_config.h"
@@ -45,6 +46,7 @@ static const struct cddpi_module_host host = {
     .fail_again = cddpi_fail_again,
     .blame = cddpi_error_blame,
     .warn = host_warn,
+    .report_card = cddpi_launcher_report_card,
     .alloc = cddpi_zalloc,
     .free = cddpi_free,
     .type_bytes = cddp_type_bytes,

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/launcher_report.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -112,6 +113,11 @@ void cddpi_log(enum cddpi_log_level level, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     host->warn(text);
+}
+
+void cddpi_launcher_report_card(int rank, int index, const char *unique, const char *fault)
+{
+    host->report_card(rank, index, unique, fault);
 }
 
 size_t cddp_type_bytes(cddp_type type)

@@ -35,7 +35,8 @@ struct card_question {
     void (*task)(struct card_question *question);
     struct cuda_card *card; /* NULL: no card */
     unsigned wait_ms;
-    bool known; /* the answer: NVML, or the card, can be used */
+    bool known;  /* the answer: NVML, or the card, can be used */
+    bool is_ill; /* and the card has failed */
     char text[CUDA_CARD_TEXT_BYTES];
     _Atomic bool done;
     _Atomic int users;
@@ -88,9 +89,10 @@ static bool start_thread(struct card_question *question)
     return started;
 }
 
-/* Ask, and copy the answer's text to @p out. Returns whether NVML, or the card, can be used. */
+/* Ask, and copy the answer's text to @p out. Returns whether NVML, or the card, can be used.
+ * @p out_ill: whether the card has failed; or NULL. */
 static bool ask(struct cuda_card *card, void (*task)(struct card_question *question),
-                unsigned wait_ms, char *out)
+                unsigned wait_ms, char *out, bool *out_ill)
 {
     struct card_question *question = cddpi_zalloc(sizeof *question);
     int64_t deadline_ns = cddpi_deadline_ns(wait_ms + ANSWER_MS);
@@ -119,6 +121,9 @@ static bool ask(struct cuda_card *card, void (*task)(struct card_question *quest
     }
     done = atomic_load(&question->done);
     known = done && question->known;
+    if (out_ill != NULL) {
+        *out_ill = done && question->is_ill;
+    }
     if (done) {
         snprintf(out, CUDA_CARD_TEXT_BYTES, "%s", question->text);
     } else {
@@ -166,7 +171,7 @@ static void find_faults(struct card_question *question)
     char list[LIST_BYTES];
 
     pthread_mutex_lock(&card->mutex);
-    cuda_nvml_faults(&card->nvml, question->wait_ms, list, sizeof list);
+    question->is_ill = cuda_nvml_faults(&card->nvml, question->wait_ms, list, sizeof list);
     pthread_mutex_unlock(&card->mutex);
     question->known = true;
     end_text(question, list);
@@ -181,7 +186,7 @@ static void end_watch(struct card_question *question)
 
 bool cuda_card_nvml(char *why)
 {
-    return ask(NULL, find_nvml, 0, why);
+    return ask(NULL, find_nvml, 0, why, NULL);
 }
 
 struct cuda_card *cuda_card_watch(const char *pci, bool since_reset, char *worn)
@@ -196,7 +201,7 @@ struct cuda_card *cuda_card_watch(const char *pci, bool since_reset, char *worn)
     atomic_store(&card->users, 1);
     card->since_reset = since_reset;
     snprintf(card->pci, sizeof card->pci, "%s", pci);
-    if (!ask(card, begin_watch, 0, worn) && !atomic_load(&card->silent)) {
+    if (!ask(card, begin_watch, 0, worn, NULL) && !atomic_load(&card->silent)) {
         drop_card(card);
         worn[0] = '\0';
         return NULL;
@@ -209,7 +214,7 @@ void cuda_card_close(struct cuda_card *card)
     char text[CUDA_CARD_TEXT_BYTES];
 
     if (card != NULL && !atomic_load(&card->silent)) {
-        (void)ask(card, end_watch, 0, text);
+        (void)ask(card, end_watch, 0, text, NULL);
     }
     drop_card(card);
 }
@@ -225,8 +230,10 @@ int cuda_card_links(const struct cuda_card *card)
     return count;
 }
 
-void cuda_card_faults(struct cuda_card *card, unsigned wait_ms, char *out)
+bool cuda_card_faults(struct cuda_card *card, unsigned wait_ms, char *out)
 {
+    bool is_ill = false;
+
     out[0] = '\0';
     if (card != NULL && atomic_load(&card->silent)) {
         snprintf(out, CUDA_CARD_TEXT_BYTES, SILENT);
@@ -234,6 +241,7 @@ void cuda_card_faults(struct cuda_card *card, unsigned wait_ms, char *out)
         bool waits = wait_ms > 0 &&
                      !atomic_exchange(&card->waited, true); /* each call fails then */
 
-        (void)ask(card, find_faults, waits ? wait_ms : 0, out);
+        (void)ask(card, find_faults, waits ? wait_ms : 0, out, &is_ill);
     }
+    return is_ill;
 }

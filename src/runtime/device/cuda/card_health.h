@@ -23,7 +23,8 @@ void cuda_card_close(struct cuda_card *card);
 int cuda_card_links(const struct cuda_card *card);
 /** Write what is wrong to @p out (of CUDA_CARD_TEXT_BYTES): "NVML reports Xid 79 (the card has
  * fallen off the bus), NVLink 3 down"; "" if nothing is, or @p card is NULL. @p wait_ms: how long
- * to wait for a first Xid, which may come a little later than the error that it causes. */
-void cuda_card_faults(struct cuda_card *card, unsigned wait_ms, char *out);
+ * to wait for a first Xid, which may come a little later than the error that it causes. Returns
+ * whether the card itself is ill: see cuda_nvml_faults(). */
+bool cuda_card_faults(struct cuda_card *card, unsigned wait_ms, char *out);
 
 #endif

@@ -2,6 +2,8 @@
 #include "device/cuda/card_health.h"
 #include "device/cuda/cuda_internal.h"
 
+#include "base/launcher_report.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -108,11 +110,21 @@ static struct cuda_card *card_of(const struct cddpi_device *device)
     return ((const struct cuda_device *)(const void *)device)->card;
 }
 
+/* Find out what is wrong with the card. If it is ill, the launcher lets no rank of a further
+ * generation compute on it. */
+static void find_faults(const struct cddpi_device *device, unsigned wait_ms,
+                        char faults[CUDA_CARD_TEXT_BYTES])
+{
+    if (cuda_card_faults(card_of(device), wait_ms, faults)) {
+        cddpi_launcher_report_card(device->rank, device->index, device->unique, faults);
+    }
+}
+
 void cuda_faults(const struct cddpi_device *device, char *out, size_t bytes)
 {
     char faults[CUDA_CARD_TEXT_BYTES];
 
-    cuda_card_faults(card_of(device), 0, faults);
+    find_faults(device, 0, faults);
     snprintf(out, bytes, "%s", faults);
 }
 
@@ -124,7 +136,7 @@ cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t erro
     /* Clear the error, so that the next check of a launch does not report it again. */
     (void)cudaGetLastError();
     if (ends_context(error)) {
-        cuda_card_faults(card_of(device), XID_MS, faults);
+        find_faults(device, XID_MS, faults);
     }
     return cuda_fail(device, status_of(error), "%s at %s:%d: %s (%s)%s%s%s", call, short_path(file),
                      line, cudaGetErrorString(error), cudaGetErrorName(error),

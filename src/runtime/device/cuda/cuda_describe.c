@@ -136,7 +136,7 @@ static void describe_health(struct cuda_describe_page *page, int index)
     if (cuda_card_links(card) > 0) {
         line(page, ", %d NVLinks", cuda_card_links(card));
     }
-    cuda_card_faults(card, 0, faults);
+    (void)cuda_card_faults(card, 0, faults);
     if (faults[0] != '\0') {
         line(page, "\n%-14s %s (since the card's last reset)", "", faults);
     }

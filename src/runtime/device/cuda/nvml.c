@@ -172,40 +172,43 @@ __attribute__((format(printf, 2, 3))) static void add(struct nvml_page *page, co
     page->used = page->used < page->bytes ? page->used : page->bytes - 1;
 }
 
-/* What NVIDIA's list says, for those that end or hang a run. */
-static const char *xid_text(unsigned xid)
-{
-    static const struct {
-        unsigned xid;
-        const char *text;
-    } texts[] = {
-        {13, " (exception of a kernel, mostly by the program)"},
-        {31, " (access to memory that is not there, mostly by the program)"},
-        {43, " (work was stopped, mostly by the program)"},
-        {48, " (uncorrectable memory error)"},
-        {62, " (the card's microcontroller has stopped)"},
-        {63, " (a row of memory is to be replaced)"},
-        {64, " (a row of memory could not be replaced)"},
-        {74, " (NVLink)"},
-        {79, " (the card has fallen off the bus)"},
-        {92, " (many correctable memory errors)"},
-        {94, " (memory error, contained: only programs that used it end)"},
-        {95, " (memory error, not contained: reset the card)"},
-        {109, " (work could not be stopped in time)"},
-        {119, " (the card's own processor, GSP, does not answer)"},
-        {120, " (the card's own processor, GSP, has failed)"},
-        {140, " (uncorrectable memory error)"},
-    };
+struct nvml_xid {
+    unsigned xid;
+    bool is_ill; /* the card has failed, and not the program */
+    const char *text;
+};
 
+/* What NVIDIA's list says, for those that end or hang a run. */
+static const struct nvml_xid xids[] = {
+    {13, false, " (exception of a kernel, mostly by the program)"},
+    {31, false, " (access to memory that is not there, mostly by the program)"},
+    {43, false, " (work was stopped, mostly by the program)"},
+    {48, true, " (uncorrectable memory error)"},
+    {62, true, " (the card's microcontroller has stopped)"},
+    {63, false, " (a row of memory is to be replaced)"},
+    {64, true, " (a row of memory could not be replaced)"},
+    {74, true, " (NVLink)"},
+    {79, true, " (the card has fallen off the bus)"},
+    {92, false, " (many correctable memory errors)"},
+    {94, true, " (memory error, contained: only programs that used it end)"},
+    {95, true, " (memory error, not contained: reset the card)"},
+    {109, false, " (work could not be stopped in time)"},
+    {119, true, " (the card's own processor, GSP, does not answer)"},
+    {120, true, " (the card's own processor, GSP, has failed)"},
+    {140, true, " (uncorrectable memory error)"},
+};
+
+static struct nvml_xid find_xid(unsigned xid)
+{
     if (xid >= 144 && xid <= 150) {
-        return " (NVLink)";
+        return (struct nvml_xid){xid, true, " (NVLink)"};
     }
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        if (texts[i].xid == xid) {
-            return texts[i].text;
+    for (size_t i = 0; i < sizeof xids / sizeof xids[0]; i++) {
+        if (xids[i].xid == xid) {
+            return xids[i];
         }
     }
-    return "";
+    return (struct nvml_xid){xid, false, ""};
 }
 
 static void keep_xid(struct cuda_nvml_card *card, unsigned xid)
@@ -221,10 +224,11 @@ static void keep_xid(struct cuda_nvml_card *card, unsigned xid)
     }
 }
 
-static void add_xids(struct cuda_nvml_card *card, unsigned wait_ms, struct nvml_page *page)
+static bool add_xids(struct cuda_nvml_card *card, unsigned wait_ms, struct nvml_page *page)
 {
     struct nvml_event event;
     unsigned wait = wait_ms;
+    bool is_ill = false;
 
     for (int i = 0; i < NVML_EVENTS && card->events != NULL; i++) {
         memset(&event, 0, sizeof event);
@@ -237,11 +241,15 @@ static void add_xids(struct cuda_nvml_card *card, unsigned wait_ms, struct nvml_
         }
     }
     for (int i = 0; i < card->xid_count; i++) {
-        add(page, "Xid %u%s", card->xids[i], xid_text(card->xids[i]));
+        struct nvml_xid found = find_xid(card->xids[i]);
+
+        add(page, "Xid %u%s", found.xid, found.text);
+        is_ill = is_ill || found.is_ill;
     }
+    return is_ill;
 }
 
-static void add_errors(const struct cuda_nvml_card *card, struct nvml_page *page)
+static bool add_errors(const struct cuda_nvml_card *card, struct nvml_page *page)
 {
     unsigned long long errors = memory_errors_of(card);
 
@@ -250,9 +258,10 @@ static void add_errors(const struct cuda_nvml_card *card, struct nvml_page *page
 
         add(page, "%llu uncorrectable memory error%s", more, more == 1 ? "" : "s");
     }
+    return errors > card->memory_errors;
 }
 
-static void add_rows(const struct cuda_nvml_card *card, struct nvml_page *page)
+static bool add_rows(const struct cuda_nvml_card *card, struct nvml_page *page)
 {
     unsigned corrected;
     unsigned uncorrected;
@@ -267,6 +276,7 @@ static void add_rows(const struct cuda_nvml_card *card, struct nvml_page *page)
     } else if (result == NVML_SUCCESS && pending != 0) {
         add(page, "rows of memory that are replaced at the card's next reset");
     }
+    return result == NVML_GPU_IS_LOST || (result == NVML_SUCCESS && failed != 0);
 }
 
 static void add_links(const struct cuda_nvml_card *card, struct nvml_page *page)
@@ -292,16 +302,18 @@ void cuda_nvml_worn(const struct cuda_nvml_card *card, char *out, size_t bytes)
     struct nvml_page page = {out, bytes, 0};
 
     out[0] = '\0';
-    add_rows(card, &page);
+    (void)add_rows(card, &page);
 }
 
-void cuda_nvml_faults(struct cuda_nvml_card *card, unsigned wait_ms, char *out, size_t bytes)
+bool cuda_nvml_faults(struct cuda_nvml_card *card, unsigned wait_ms, char *out, size_t bytes)
 {
     struct nvml_page page = {out, bytes, 0};
+    bool is_ill;
 
     out[0] = '\0';
-    add_xids(card, wait_ms, &page);
-    add_errors(card, &page);
-    add_rows(card, &page);
+    is_ill = add_xids(card, wait_ms, &page);
+    is_ill = add_errors(card, &page) || is_ill;
+    is_ill = add_rows(card, &page) || is_ill;
     add_links(card, &page);
+    return is_ill;
 }

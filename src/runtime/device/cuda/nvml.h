@@ -30,7 +30,8 @@ bool cuda_nvml_begin(const char *pci, bool since_reset, struct cuda_nvml_card *o
 void cuda_nvml_end(struct cuda_nvml_card *card);
 /** Write what a reset of the card would cure, as a list; "" if nothing is wrong. */
 void cuda_nvml_worn(const struct cuda_nvml_card *card, char *out, size_t bytes);
-/** Write all that is wrong. */
-void cuda_nvml_faults(struct cuda_nvml_card *card, unsigned wait_ms, char *out, size_t bytes);
+/** Write all that is wrong. Returns whether the card itself is ill: computing on it would fail
+ *  again. A program's own errors, and what a card mends by itself, are not that. */
+bool cuda_nvml_faults(struct cuda_nvml_card *card, unsigned wait_ms, char *out, size_t bytes);
 
 #endif
