@@ -45,7 +45,10 @@
  *   CDDP_FAKE_NVML_ROWS            1: rows of memory wait to be replaced, 2: they cannot be (0)
  *   CDDP_FAKE_NVML_LINKS           active NVLinks (0)
  *   CDDP_FAKE_NVML_RECOVERIES      of NVLink 2 (0)
- *   CDDP_FAKE_NVML_HANG            a call that never returns: "wait", "init", "free" */
+ *   CDDP_FAKE_NVML_METERS          MiB in use, MHz, MHz of the memory, W, W at most, degrees, each
+ *                                  plus the card's number; those that are missing are not measured
+ *   CDDP_FAKE_NVML_THROTTLE        why clocks are low, as NVML's bits (0)
+ *   CDDP_FAKE_NVML_HANG            a call that never returns: "wait", "init", "free", "measure" */
 #ifndef CDDP_TESTS_FAKE_CUDA_H
 #define CDDP_TESTS_FAKE_CUDA_H
 

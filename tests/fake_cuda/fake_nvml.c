@@ -7,19 +7,32 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, TIMEOUT = 10, XID = 8, LINKS = 18 };
+enum {
+    OK = 0,
+    UNINITIALIZED = 1,
+    INVALID_ARGUMENT = 2,
+    NOT_SUPPORTED = 3,
+    TIMEOUT = 10,
+    XID = 8,
+    LINKS = 18,
+    METERS = 6
+};
 
 /* visible, since they are looked up by name like those of the library */
 #pragma GCC visibility push(default)
 
 struct fake_nvml_card {
     unsigned number;
-    int asked[4]; /* how often, by what */
+    int asked[5]; /* how often, by what */
 };
 
 struct fake_nvml_set {
     const struct fake_nvml_card *card;
     const char *left; /* of the list of errors */
+};
+
+struct fake_nvml_memory {
+    unsigned long long total, free, used;
 };
 
 struct fake_nvml_event {
@@ -42,6 +55,12 @@ int nvmlDeviceGetRemappedRows(struct fake_nvml_card *card, unsigned *corrected,
 int nvmlDeviceGetNvLinkState(struct fake_nvml_card *card, unsigned link, int *out);
 int nvmlDeviceGetNvLinkErrorCounter(struct fake_nvml_card *card, unsigned link, int counter,
                                     unsigned long long *out);
+int nvmlDeviceGetMemoryInfo(struct fake_nvml_card *card, struct fake_nvml_memory *out);
+int nvmlDeviceGetClockInfo(struct fake_nvml_card *card, int which, unsigned *out);
+int nvmlDeviceGetPowerUsage(struct fake_nvml_card *card, unsigned *out);
+int nvmlDeviceGetEnforcedPowerLimit(struct fake_nvml_card *card, unsigned *out);
+int nvmlDeviceGetTemperature(struct fake_nvml_card *card, int where, unsigned *out);
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct fake_nvml_card *card, unsigned long long *out);
 
 static struct fake_nvml_card cards[FAKE_MAX_DEVICES];
 static bool ready;
@@ -144,8 +163,12 @@ int nvmlEventSetWait_v2(struct fake_nvml_set *set, struct fake_nvml_event *out, 
 int nvmlDeviceGetTotalEccErrors(struct fake_nvml_card *card, int type, int counter,
                                 unsigned long long *out)
 {
-    if (type != 1 || counter != 0) {
+    if ((type != 0 && type != 1) || counter != 0) {
         return INVALID_ARGUMENT;
+    }
+    if (type == 0) {
+        *out = 7 + card->number;
+        return OK;
     }
     *out = told(card, "CDDP_FAKE_NVML_ERRORS", &card->asked[0], 1);
     return OK;
@@ -178,6 +201,69 @@ int nvmlDeviceGetNvLinkErrorCounter(struct fake_nvml_card *card, unsigned link, 
         return INVALID_ARGUMENT;
     }
     *out = link == 2 ? told(card, "CDDP_FAKE_NVML_RECOVERIES", &card->asked[3], 1) : 0;
+    return OK;
+}
+
+/* The number at @p place of what is measured, and the card's own number. */
+static int measured(const struct fake_nvml_card *card, int place, unsigned *out)
+{
+    const char *text = getenv("CDDP_FAKE_NVML_METERS");
+    unsigned values[METERS] = {0};
+
+    if (text == NULL || sscanf(text, "%u,%u,%u,%u,%u,%u", &values[0], &values[1], &values[2],
+                               &values[3], &values[4], &values[5]) <= place) {
+        return NOT_SUPPORTED;
+    }
+    *out = values[place] + card->number;
+    return OK;
+}
+
+int nvmlDeviceGetMemoryInfo(struct fake_nvml_card *card, struct fake_nvml_memory *out)
+{
+    unsigned used;
+    int result = measured(card, 0, &used);
+
+    hang_in("measure");
+    if (result == OK) {
+        *out = (struct fake_nvml_memory){.total = 80ULL << 30, .used = (uint64_t)used << 20};
+        out->free = out->total - out->used;
+    }
+    return result;
+}
+
+int nvmlDeviceGetClockInfo(struct fake_nvml_card *card, int which, unsigned *out)
+{
+    return which == 1 || which == 2 ? measured(card, which, out) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetPowerUsage(struct fake_nvml_card *card, unsigned *out)
+{
+    int result = measured(card, 3, out);
+
+    if (result == OK) {
+        *out *= 1000;
+    }
+    return result;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(struct fake_nvml_card *card, unsigned *out)
+{
+    int result = measured(card, 4, out);
+
+    if (result == OK) {
+        *out *= 1000;
+    }
+    return result;
+}
+
+int nvmlDeviceGetTemperature(struct fake_nvml_card *card, int where, unsigned *out)
+{
+    return where == 0 ? measured(card, 5, out) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct fake_nvml_card *card, unsigned long long *out)
+{
+    *out = told(card, "CDDP_FAKE_NVML_THROTTLE", &card->asked[4], 1);
     return OK;
 }
 #pragma GCC visibility pop

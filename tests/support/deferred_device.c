@@ -689,6 +689,12 @@ static void deferred_faults(const struct cddpi_device *device, char *out, size_t
     out[0] = '\0';
 }
 
+static bool deferred_meters(struct cddpi_device *device, struct cddpi_device_meters *out)
+{
+    (void)device, (void)out;
+    return false;
+}
+
 const struct cddpi_device_ops deferred_ops = {.name = "deferred",
                                               .kind = CDDPI_DEVICE_CUDA,
                                               .close = deferred_close,
@@ -708,6 +714,7 @@ const struct cddpi_device_ops deferred_ops = {.name = "deferred",
                                               .elapsed = deferred_elapsed,
                                               .finish = deferred_finish,
                                               .faults = deferred_faults,
+                                              .meters = deferred_meters,
                                               .range_push = deferred_range_push,
                                               .range_pop = deferred_range_pop,
                                               .compute_stream = deferred_compute_stream};

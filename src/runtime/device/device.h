@@ -39,6 +39,24 @@ struct cddpi_device_memory {
     size_t free_bytes, total_bytes;
 };
 
+/* Why a device computes more slowly than it can, as bits. */
+enum {
+    CDDPI_THROTTLE_POWER = 1, /* it has reached its power limit, as under any full load */
+    CDDPI_THROTTLE_HEAT = 2,
+    CDDPI_THROTTLE_BRAKE = 4, /* the machine's power supply tells it to */
+    CDDPI_THROTTLE_HARDWARE = 8
+};
+
+/* What a device's driver measures. NaN: unknown. */
+struct cddpi_device_meters {
+    double memory_mib, memory_total_mib; /* in use by all processes; of the card */
+    double clock_mhz, memory_clock_mhz;
+    double power_w, power_limit_w;
+    double temperature_c;
+    double corrected, uncorrected; /* memory errors since the card's last reset */
+    unsigned throttle;
+};
+
 /* The operations of a device; none of the pointers is NULL. On the CPU some do nothing, and those
  * that the CPU cannot do fail. All return CDDP_OK, CDDP_ERR_NO_MEMORY or CDDP_ERR_DEVICE, and where
  * stated other statuses. */
@@ -92,6 +110,11 @@ struct cddpi_device_ops {
     /* Write what is known to be wrong with the device itself, such as failed memory; "" if nothing
      * is. Waits for some seconds at most. Any thread. */
     void (*faults)(const struct cddpi_device *device, char *out, size_t bytes);
+
+    /* The newest measurements; false: there are none (no driver that measures, or not yet). Never
+     * waits: a thread of its own asks the driver, at most once a second. `throttle` has all that
+     * was so since the last call. Any thread. */
+    bool (*meters)(struct cddpi_device *device, struct cddpi_device_meters *out);
 
     /* Capture the work enqueued in the compute stream instead of running it. Other streams join the
      * capture if an event orders them after the compute stream; an event must order them before its

@@ -228,6 +228,12 @@ static void cpu_faults(const struct cddpi_device *device, char *out, size_t byte
     out[0] = '\0';
 }
 
+static bool cpu_meters(struct cddpi_device *device, struct cddpi_device_meters *out)
+{
+    (void)device, (void)out;
+    return false;
+}
+
 static const struct cddpi_device_ops cpu_ops = {
     .name = "cpu",
     .kind = CDDPI_DEVICE_CPU,
@@ -249,6 +255,7 @@ static const struct cddpi_device_ops cpu_ops = {
     .elapsed = cpu_elapsed,
     .finish = cpu_finish,
     .faults = cpu_faults,
+    .meters = cpu_meters,
     .capture_begin = cpu_capture_begin,
     .capture_end = cpu_capture_end,
     .replay = cpu_replay,

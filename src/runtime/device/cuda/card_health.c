@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "device/cuda/nvml.h"
+#include "device/device.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -14,6 +15,8 @@
 
 enum {
     ANSWER_MS = 3000, /* how long to wait for an answer */
+    METERS_MS = 1000, /* least time between two measurements */
+    STALE_MS = 30000, /* an older one is unknown: NVML does not answer any more */
     LIST_BYTES = CUDA_CARD_TEXT_BYTES - 16
 };
 
@@ -27,6 +30,10 @@ struct cuda_card {
     bool since_reset;
     pthread_mutex_t mutex; /* one question at a time */
     struct cuda_nvml_card nvml;
+    pthread_mutex_t meters_mutex; /* guards what follows */
+    struct cddpi_device_meters meters;
+    int64_t asked_ns, measured_ns; /* 0: never */
+    bool is_measuring;             /* a question is under way */
 };
 
 /* A question to NVML. A thread of its own answers it, since a call may never return: the asking
@@ -46,6 +53,7 @@ static void drop_card(struct cuda_card *card)
 {
     if (card != NULL && atomic_fetch_sub(&card->users, 1) == 1) {
         pthread_mutex_destroy(&card->mutex);
+        pthread_mutex_destroy(&card->meters_mutex);
         cddpi_free(card);
     }
 }
@@ -89,20 +97,15 @@ static bool start_thread(struct card_question *question)
     return started;
 }
 
-/* Ask, and copy the answer's text to @p out. Returns whether NVML, or the card, can be used.
- * @p out_ill: whether the card has failed; or NULL. */
-static bool ask(struct cuda_card *card, void (*task)(struct card_question *question),
-                unsigned wait_ms, char *out, bool *out_ill)
+/* Begin to answer a question, which has @p users. NULL: that is not possible. */
+static struct card_question *begin(struct cuda_card *card,
+                                   void (*task)(struct card_question *question), unsigned wait_ms,
+                                   int users)
 {
     struct card_question *question = cddpi_zalloc(sizeof *question);
-    int64_t deadline_ns = cddpi_deadline_ns(wait_ms + ANSWER_MS);
-    const struct timespec pause = {0, 200000};
-    bool done;
-    bool known;
 
-    out[0] = '\0';
     if (question == NULL) {
-        return false;
+        return NULL;
     }
     if (card != NULL) {
         atomic_fetch_add(&card->users, 1);
@@ -110,10 +113,28 @@ static bool ask(struct cuda_card *card, void (*task)(struct card_question *quest
     question->task = task;
     question->card = card;
     question->wait_ms = wait_ms;
-    atomic_store(&question->users, 2);
+    atomic_store(&question->users, users);
     if (!start_thread(question)) {
         atomic_store(&question->users, 1);
         drop_question(question);
+        return NULL;
+    }
+    return question;
+}
+
+/* Ask, and copy the answer's text to @p out. Returns whether NVML, or the card, can be used.
+ * @p out_ill: whether the card has failed; or NULL. */
+static bool ask(struct cuda_card *card, void (*task)(struct card_question *question),
+                unsigned wait_ms, char *out, bool *out_ill)
+{
+    struct card_question *question = begin(card, task, wait_ms, 2);
+    int64_t deadline_ns = cddpi_deadline_ns(wait_ms + ANSWER_MS);
+    const struct timespec pause = {0, 200000};
+    bool done;
+    bool known;
+
+    out[0] = '\0';
+    if (question == NULL) {
         return false;
     }
     while (!atomic_load(&question->done) && cddpi_now_ns() < deadline_ns) {
@@ -177,6 +198,25 @@ static void find_faults(struct card_question *question)
     end_text(question, list);
 }
 
+static void measure(struct card_question *question)
+{
+    struct cuda_card *card = question->card;
+    struct cddpi_device_meters now;
+    bool is_known;
+
+    pthread_mutex_lock(&card->mutex);
+    is_known = cuda_nvml_measure(&card->nvml, &now);
+    pthread_mutex_unlock(&card->mutex);
+    pthread_mutex_lock(&card->meters_mutex);
+    if (is_known) {
+        now.throttle |= card->measured_ns != 0 ? card->meters.throttle : 0;
+        card->meters = now;
+        card->measured_ns = cddpi_now_ns();
+    }
+    card->is_measuring = false;
+    pthread_mutex_unlock(&card->meters_mutex);
+}
+
 static void end_watch(struct card_question *question)
 {
     cuda_nvml_end(&question->card->nvml);
@@ -198,6 +238,7 @@ struct cuda_card *cuda_card_watch(const char *pci, bool since_reset, char *worn)
         cddpi_free(card);
         return NULL;
     }
+    (void)pthread_mutex_init(&card->meters_mutex, NULL);
     atomic_store(&card->users, 1);
     card->since_reset = since_reset;
     snprintf(card->pci, sizeof card->pci, "%s", pci);
@@ -244,4 +285,34 @@ bool cuda_card_faults(struct cuda_card *card, unsigned wait_ms, char *out)
         (void)ask(card, find_faults, waits ? wait_ms : 0, out, &is_ill);
     }
     return is_ill;
+}
+
+bool cuda_card_meters(struct cuda_card *card, struct cddpi_device_meters *out)
+{
+    int64_t now_ns = cddpi_now_ns();
+    bool is_known;
+    bool is_due;
+
+    if (card == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&card->meters_mutex);
+    is_known = card->measured_ns != 0 && now_ns - card->measured_ns < STALE_MS * INT64_C(1000000);
+    if (is_known) {
+        *out = card->meters;
+        card->meters.throttle = 0;
+    }
+    is_due = !card->is_measuring && !atomic_load(&card->silent) &&
+             (card->asked_ns == 0 || now_ns - card->asked_ns >= METERS_MS * INT64_C(1000000));
+    if (is_due) {
+        card->is_measuring = true;
+        card->asked_ns = now_ns;
+    }
+    pthread_mutex_unlock(&card->meters_mutex);
+    if (is_due && begin(card, measure, 0, 1) == NULL) {
+        pthread_mutex_lock(&card->meters_mutex);
+        card->is_measuring = false;
+        pthread_mutex_unlock(&card->meters_mutex);
+    }
+    return is_known;
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct cddpi_device_meters;
 struct cuda_card;
 
 enum { CUDA_CARD_TEXT_BYTES = 800 };
@@ -26,5 +27,8 @@ int cuda_card_links(const struct cuda_card *card);
  * to wait for a first Xid, which may come a little later than the error that it causes. Returns
  * whether the card itself is ill: see cuda_nvml_faults(). */
 bool cuda_card_faults(struct cuda_card *card, unsigned wait_ms, char *out);
+/** What NVML measured last, if it is known. Never waits; begins to measure anew if the last time
+ * was a second ago. @p card may be NULL. */
+bool cuda_card_meters(struct cuda_card *card, struct cddpi_device_meters *out);
 
 #endif

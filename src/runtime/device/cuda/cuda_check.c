@@ -128,6 +128,11 @@ void cuda_faults(const struct cddpi_device *device, char *out, size_t bytes)
     snprintf(out, bytes, "%s", faults);
 }
 
+bool cuda_meters(struct cddpi_device *device, struct cddpi_device_meters *out)
+{
+    return cuda_card_meters(card_of(device), out);
+}
+
 cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t error, const char *call,
                              const char *file, int line)
 {

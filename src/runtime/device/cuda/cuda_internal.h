@@ -43,6 +43,8 @@ cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t erro
 
 /** What NVML says is wrong with the card: "NVML reports Xid 79 ..."; "": nothing. Any thread. */
 void cuda_faults(const struct cddpi_device *device, char *out, size_t bytes);
+/** What NVML measures: see struct cddpi_device_ops. */
+bool cuda_meters(struct cddpi_device *device, struct cddpi_device_meters *out);
 
 /* kernels.c */
 /** Enable the kernels to use this module's devices. Call it before any kernel starts. */

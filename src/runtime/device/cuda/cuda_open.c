@@ -124,6 +124,7 @@ static const struct cddpi_device_ops cuda_ops = {
     .elapsed = cuda_event_elapsed,
     .finish = cuda_finish,
     .faults = cuda_faults,
+    .meters = cuda_meters,
     .capture_begin = cuda_capture_begin,
     .capture_end = cuda_capture_end,
     .replay = cuda_replay,

@@ -53,21 +53,21 @@ enum {
 
 static struct {
     NVML_FUNCTIONS(NVML_MEMBER)
+    void *library;
     bool usable;
     char why[256];
 } nvml;
 
 static void open_nvml(void)
 {
-    void *library;
     int result;
 
-    if (cuda_nvml_open(&library) != CDDP_OK) {
+    if (cuda_nvml_open(&nvml.library) != CDDP_OK) {
         snprintf(nvml.why, sizeof nvml.why, "%s", cddp_last_error());
         return;
     }
 #define NVML_LOOK_UP(member, symbol, parameters)                                                   \
-    *(void **)&nvml.member = cuda_library_symbol(library, #symbol);                                \
+    *(void **)&nvml.member = cuda_library_symbol(nvml.library, #symbol);                           \
     if (nvml.member == NULL) {                                                                     \
         snprintf(nvml.why, sizeof nvml.why, "it has no " #symbol);                                 \
         return;                                                                                    \
@@ -85,6 +85,11 @@ bool cuda_nvml_ready(const char **out_why)
     (void)pthread_once(&once, open_nvml);
     *out_why = nvml.why;
     return nvml.usable;
+}
+
+void *cuda_nvml_symbol(const char *name)
+{
+    return cuda_library_symbol(nvml.library, name);
 }
 
 /* 0 where the card does not count them. */

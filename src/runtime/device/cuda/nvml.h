@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct cddpi_device_meters;
+
 typedef struct nvmlDevice_st *nvml_device;
 typedef struct nvmlEventSet_st *nvml_event_set;
 
@@ -33,5 +35,10 @@ void cuda_nvml_worn(const struct cuda_nvml_card *card, char *out, size_t bytes);
 /** Write all that is wrong. Returns whether the card itself is ill: computing on it would fail
  *  again. A program's own errors, and what a card mends by itself, are not that. */
 bool cuda_nvml_faults(struct cuda_nvml_card *card, unsigned wait_ms, char *out, size_t bytes);
+
+/** nvml_meters.c: measure. False: the card, or this NVML, cannot measure anything. */
+bool cuda_nvml_measure(const struct cuda_nvml_card *card, struct cddpi_device_meters *out);
+/** A function of NVML, which is ready; NULL: this version does not have it. */
+void *cuda_nvml_symbol(const char *name);
 
 #endif
