@@ -128,7 +128,8 @@ int make_same_bits_work(void **state)
 /* Whether the clock, the machine or the number of ranks decides this number. */
 static bool may_differ(const char *name)
 {
-    static const char *const ends[] = {"ms", "_per_s", "_mib", "mfu", "slowest_rank"};
+    static const char *const ends[] = {
+        "ms", "_per_s", "_mib", "mfu", "slowest_rank", "_mhz", "_w", "_c", "throttled_ranks"};
     size_t length = strlen(name);
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -143,7 +144,7 @@ static bool may_differ(const char *name)
 
 static bool is_about_the_job(const json_t *line)
 {
-    static const char *const kinds[] = {"run", "memory", "end"};
+    static const char *const kinds[] = {"run", "memory", "devices", "end"};
     const char *kind = json_string_value(json_object_get(line, "kind"));
 
     for (size_t i = 0; kind != NULL && i < sizeof kinds / sizeof *kinds; i++) {

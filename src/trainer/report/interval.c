@@ -18,6 +18,7 @@ enum {
     OPTIMIZER,
     STEP,
     COMPARES,
+    MEASURES,
     SUMS
 };
 
@@ -50,6 +51,7 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
     sums[OPTIMIZER] = (double)interval->optimizer_ns;
     sums[STEP] = (double)interval->step_ns;
     sums[COMPARES] = interval->compares;
+    sums[MEASURES] = interval->measures;
     CDDPI_TRY(cddp_all_reduce(group, sums, sums, SUMS, CDDP_F64, CDDP_OP_SUM, NULL));
     CDDPI_TRY(cddpi_interval_add_ranks(group, &interval->loss_sum));
     scale = 1e-6 / ((double)interval->steps * cddp_group_world_size(group));
@@ -74,6 +76,7 @@ cddp_status cddpi_interval_close(struct cddpi_interval *interval, cddp_group *gr
         .skipped_steps = interval->skipped,
         .replayed_steps = interval->replayed,
         .compares = sums[COMPARES] > 0,
+        .measures = sums[MEASURES] > 0,
     };
     *interval = (struct cddpi_interval){.peer_wait_before_ns = stats.total_peer_wait_ns,
                                         .transfer_before_ns = stats.total_transfer_ns};

@@ -21,6 +21,7 @@ struct cddpi_interval {
                       */
     int64_t step_ns;
     bool compares; /* rank 0: all ranks are to compare their times (rank_pace.h) */
+    bool measures; /* rank 0: all ranks are to tell what their devices measure */
     uint64_t steps;
     uint64_t whole;    /* steps measured as a whole, without forward, backward ... */
     uint64_t replayed; /* steps that were replayed from captures */
@@ -38,7 +39,7 @@ struct cddpi_interval_means {
     double forward_ms, backward_ms, exposed_comm_ms, optimizer_ms;
     double peer_wait_ms; /* the part of exposed_comm_ms before the last rank began to wait */
     uint64_t skipped_steps, replayed_steps;
-    bool compares; /* as rank 0 said */
+    bool compares, measures; /* as rank 0 said */
 };
 
 /** Add up the ranks' sums: *@p sum becomes the sum of all. Collective. */

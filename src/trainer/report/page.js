@@ -136,6 +136,9 @@ const CHARTS = [
   {title: 'own time of a rank', unit: 'ms of a step, without waiting for others', column: 'slowest_rank_ms', second: 'median_rank_ms',
     names: ['slowest rank', 'median'], zero: true, clip: true},
   {title: 'peak memory of rank 0', unit: 'MiB', column: 'peak_rss_mib', zero: true},
+  {title: 'slowest GPU', unit: 'MHz, the lowest clock of all ranks\' GPUs', column: 'gpu_clock_mhz', zero: true},
+  {title: 'hottest GPU', unit: 'degrees Celsius', column: 'gpu_temperature_c'},
+  {title: 'memory of a GPU', unit: 'MiB, the most of all ranks\' GPUs', column: 'gpu_memory_mib', zero: true},
   {title: 'learning rate', column: 'lr', zero: true},
   {title: 'norm of the gradient', column: 'grad_norm', zero: true},
 ];

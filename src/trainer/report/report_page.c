@@ -45,6 +45,9 @@ static const char *const columns[] = {
     "loss_g",
     "slowest_rank_ms",
     "median_rank_ms",
+    "gpu_clock_mhz",
+    "gpu_temperature_c",
+    "gpu_memory_mib",
 };
 enum { STEP, COLUMNS = sizeof columns / sizeof columns[0] };
 

@@ -389,6 +389,7 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_arrivals_close(trainer->records.arrivals);
     cddpi_sample_log_close(trainer->records.sample_log);
     cddpi_metrics_close(trainer->records.metrics);
+    cddpi_free(trainer->records.devices.named);
     cddpi_tokenizer_close(trainer->data.tokenizer);
     destroy_feed(&trainer->data.test);
     destroy_feed(&trainer->data.train);

@@ -108,12 +108,21 @@ struct cddpi_trainer_plan {
     uint64_t last_step;  /* where the run ends: end of the last epoch, or train.max_steps */
 };
 
+/* What this rank's device measures (telemetry/device_report.h). */
+struct cddpi_device_records {
+    struct cddpi_device_meters meters; /* the newest; `throttle`: all since ranks told theirs */
+    bool are_known;
+    int64_t told_ns; /* when they did; 0: never */
+    bool *named;     /* rank 0: by rank, whether the user knows that it is throttled; NULL: none */
+};
+
 /* What the run logs and prints. */
 struct cddpi_trainer_records {
-    int64_t began_ns;                    /* when this process began */
-    double peak_flops;                   /* of all ranks' devices together; 0: unknown */
-    struct cddpi_interval interval;      /* measurements since the last line of metrics */
-    struct cddpi_rank_pace pace;         /* of this rank since ranks compared theirs */
+    int64_t began_ns;               /* when this process began */
+    double peak_flops;              /* of all ranks' devices together; 0: unknown */
+    struct cddpi_interval interval; /* measurements since the last line of metrics */
+    struct cddpi_rank_pace pace;    /* of this rank since ranks compared theirs */
+    struct cddpi_device_records devices;
     struct cddpi_metrics *metrics;       /* rank 0 */
     struct cddpi_progress progress;      /* printed on rank 0 only */
     struct cddpi_sample_log *sample_log; /* NULL: not configured */

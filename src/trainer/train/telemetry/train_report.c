@@ -12,10 +12,12 @@
 #include "report/run_generations.h"
 #include "train/batch_sizes.h"
 #include "train/engines/engine.h"
+#include "train/telemetry/device_report.h"
 #include "train/telemetry/mfu.h"
 #include "train/telemetry/pace_report.h"
 #include "train/telemetry/summary.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -95,6 +97,7 @@ cddp_status cddpi_trainer_find_peak_flops(struct cddpi_trainer *trainer)
     if (!cddpi_device_is_async(trainer->device)) {
         return CDDP_OK;
     }
+    cddpi_devices_begin(trainer);
     all = cddpi_zalloc_array((size_t)trainer->world_size, sizeof *all);
     CDDPI_TRY_MEMORY(all != NULL, "trainer: no memory to describe the devices of %d ranks",
                      trainer->world_size);
@@ -274,6 +277,27 @@ static cddp_status report_pace(struct cddpi_trainer *trainer, struct cddpi_repor
     return CDDP_OK;
 }
 
+static void put_known(struct cddpi_report_line *line, const char *name, double value)
+{
+    if (isfinite(value)) {
+        cddpi_report_line_put(line, name, value);
+    }
+}
+
+/* Add what the ranks' devices measure to @p line, on rank 0. */
+static cddp_status report_devices(struct cddpi_trainer *trainer, struct cddpi_report_line *line)
+{
+    struct cddpi_device_extremes extremes;
+
+    CDDPI_TRY(cddpi_devices_report(trainer, &extremes));
+    put_known(line, "gpu_memory_mib", extremes.most_memory_mib);
+    put_known(line, "gpu_clock_mhz", extremes.least_clock_mhz);
+    put_known(line, "gpu_power_w", extremes.all_power_w);
+    put_known(line, "gpu_temperature_c", extremes.most_temperature_c);
+    put_known(line, "throttled_ranks", extremes.throttled);
+    return CDDP_OK;
+}
+
 cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, double grad_norm)
 {
     struct cddpi_report_line line = {.count = 0};
@@ -282,6 +306,7 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     double samples_per_s, mfu;
 
     cddpi_pace_note(trainer);
+    cddpi_devices_note(trainer);
     CDDPI_TRY(
         cddpi_interval_close(&trainer->records.interval, trainer->group, trainer->ddp, &means));
     samples_per_s = means.predictions_per_s / trainer->models.predictions;
@@ -321,6 +346,9 @@ cddp_status cddpi_trainer_report(struct cddpi_trainer *trainer, double lr, doubl
     cddpi_report_line_put(&line, "peak_rss_mib", peak_rss_mib());
     if (means.compares) {
         CDDPI_TRY(report_pace(trainer, &line));
+    }
+    if (means.measures) {
+        CDDPI_TRY(report_devices(trainer, &line));
     }
     if (trainer->rank == 0) {
         (void)cddpi_trainer_keep_run_dir(trainer); /* it has warned about its failure */

@@ -7,8 +7,8 @@
 
 /* A line of metrics: named numbers. */
 struct cddpi_report_line {
-    const char *names[32];
-    double values[32];
+    const char *names[48];
+    double values[48];
     size_t count;
 };
 
