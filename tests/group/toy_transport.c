@@ -13,6 +13,7 @@ struct toy_backend {
     struct cddpi_backend base; /* first: see toy_of() */
     struct cddpi_backend *inner;
     atomic_bool inside; /* one thread at a time advances, checks and sleeps */
+    bool moved;         /* the last advance did something, so a peer may be ready for more */
 };
 
 static inline struct toy_backend *toy_of(struct cddpi_backend *base)
@@ -53,6 +54,8 @@ static cddp_status advance(struct cddpi_backend *backend, struct cddpi_group_op 
 
     enter(toy);
     status = toy->inner->ops->advance(toy->inner, op, out_done);
+    toy->moved = backend->moves != toy->inner->moves;
+    backend->moves = toy->inner->moves;
     leave(toy);
     return status;
 }
@@ -96,6 +99,10 @@ static bool sleep_toy(struct cddpi_backend *backend, uint32_t ticket, int64_t ns
     bool woken;
 
     enter(toy);
+    if (toy->moved) {
+        fprintf(stderr, "toy transport: a rank sleeps though its operation has just moved\n");
+        abort();
+    }
     woken = toy->inner->ops->sleep(toy->inner, ticket, ns);
     leave(toy);
     return woken;

@@ -150,9 +150,10 @@ static void fail_first(cddp_group *group, struct cddpi_channel *channel, cddp_st
     fail_all(group, CDDP_ERR_BROKEN);
 }
 
-/* Returns whether any work was finished. */
+/* Returns whether any work was finished or moved. */
 static bool advance_channel(cddp_group *group, struct cddpi_channel *channel)
 {
+    uint32_t moves = group->backend->moves;
     bool any = false;
 
     while (channel->first != NULL) {
@@ -170,7 +171,7 @@ static bool advance_channel(cddp_group *group, struct cddpi_channel *channel)
             return true;
         }
         if (!done) {
-            return any;
+            return any || group->backend->moves != moves;
         }
         complete_first(group, channel, CDDP_OK);
         any = true;
@@ -304,14 +305,14 @@ void cddpi_queue_run_here(cddp_group *group, struct cddp_work *work, int64_t dea
         if (atomic_load_explicit(&work->done, memory_order_acquire) == 1) {
             return;
         }
-        if (any) {
-            backoff = (struct cddpi_backoff){0};
-            continue;
-        }
         if (deadline_ns != 0 && cddpi_now_ns() >= deadline_ns) {
             return;
         }
-        cddpi_queue_back_off(group, &backoff, limit);
+        if (any) {
+            backoff = (struct cddpi_backoff){0};
+        } else {
+            cddpi_queue_back_off(group, &backoff, limit);
+        }
     }
 }
 

@@ -95,7 +95,7 @@ static inline bool cddpi_queue_arrived(struct cddpi_queue *queue)
 
 /** Put @p work into its channel. */
 void cddpi_queue_push(struct cddpi_queue *queue, struct cddp_work *work);
-/** Do what is possible now without waiting. Returns whether any work was finished. */
+/** Do what is possible now without waiting. Returns whether any work was finished or moved. */
 bool cddpi_queue_advance(cddp_group *group);
 /** Subtract the finished works from `pending`. Returns how many are left; if 0, another thread may
  * use the channels from now on. */

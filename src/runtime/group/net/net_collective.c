@@ -240,6 +240,7 @@ cddp_status cddpi_net_advance(struct cddpi_backend *backend, struct cddpi_group_
         CDDPI_TRY(advance_op(net, op, out_done));
         CDDPI_TRY(cddpi_net_flush(net, &any));
     }
+    backend->moves = net->inner->moves; /* also what the ranks of this host have moved */
     return CDDP_OK;
 }
 

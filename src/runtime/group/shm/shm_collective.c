@@ -242,5 +242,6 @@ cddp_status cddpi_shm_advance(struct cddpi_backend *backend, struct cddpi_group_
         }
         progress->stage++;
         cddpi_shm_publish(shm, progress->base + progress->stage);
+        backend->moves++;
     }
 }

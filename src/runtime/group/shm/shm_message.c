@@ -247,6 +247,7 @@ static cddp_status recv_some(struct shm_backend *shm, struct cddpi_group_op *op)
 cddp_status cddpi_shm_message(struct shm_backend *shm, struct cddpi_group_op *op, bool *out_done)
 {
     struct shm_progress *progress = shm_progress(op);
+    uint64_t before = progress->done_bytes;
 
     progress->straggler = op->root;
     if (op->kind == CDDPI_SEND) {
@@ -254,6 +255,7 @@ cddp_status cddpi_shm_message(struct shm_backend *shm, struct cddpi_group_op *op
     } else {
         CDDPI_TRY(recv_some(shm, op));
     }
+    shm->base.moves += progress->done_bytes != before;
     *out_done = progress->began && progress->done_bytes == padded(op);
     return CDDP_OK;
 }
