@@ -3,12 +3,12 @@
  *
  *     bench_allreduce [ranks [min bytes [max bytes [memory [rounds]]]]]
  *
- * memory: "registered" (cddp_group_alloc) or "malloc". "fresh_us" is the median when every rank
- * writes its whole buffer before each call, as a backward pass does. (With small buffers, repeated
- * calls on registered memory find each rank's part in that rank's own cache.) Rank r is pinned to
- * core r modulo the cores of this process. With two ranks, a memory-bound reference is measured,
- * too: each rank sums half of both buffers into its own and copies the other half, with spinning
- * barriers. */
+ * memory: "registered" (cddp_group_alloc), "malloc", or "huge": that of malloc in huge pages, if
+ * the kernel has some. "fresh_us" is the median when every rank writes its whole buffer before each
+ * call, as a backward pass does. (With small buffers, repeated calls on registered memory find each
+ * rank's part in that rank's own cache.) Rank r is pinned to core r modulo the cores of this
+ * process. With two ranks, a memory-bound reference is measured, too: each rank sums half of both
+ * buffers into its own and copies the other half, with spinning barriers. */
 #include "support/group.h"
 
 #include <sched.h>
@@ -34,10 +34,14 @@ struct shared {
     int row_count;
 };
 
+enum memory { REGISTERED, MALLOC, HUGE_PAGES, MEMORIES };
+
+static const char *const memories[MEMORIES] = {"registered", "malloc", "huge"};
+
 struct options {
     int ranks;
     size_t low, high;
-    bool registered;
+    enum memory memory;
     int rounds;
 };
 
@@ -167,6 +171,24 @@ static double reference(int rank, float *mine, const float *theirs, size_t count
     return samples[4];
 }
 
+/* NULL: no memory. */
+static void *take_memory(cddp_group *group, const struct options *options)
+{
+    enum { HUGE_BYTES = 2 << 20 };
+    void *data = NULL;
+
+    if (options->memory == REGISTERED) {
+        return cddp_group_alloc(group, options->high, 0, &data) == CDDP_OK ? data : NULL;
+    }
+    if (posix_memalign(&data, options->memory == MALLOC ? 64 : HUGE_BYTES, options->high) != 0) {
+        return NULL;
+    }
+    if (options->memory == HUGE_PAGES) {
+        (void)madvise(data, options->high, MADV_HUGEPAGE);
+    }
+    return data;
+}
+
 static int run_rank(const struct group_seed *seed, int rank, const struct options *options,
                     float **areas)
 {
@@ -179,11 +201,8 @@ static int run_rank(const struct group_seed *seed, int rank, const struct option
     if (samples == NULL || group_from_seed(seed, rank, options->ranks, 60000, &group) != CDDP_OK) {
         goto fail;
     }
-    if (options->registered) {
-        if (cddp_group_alloc(group, options->high, 0, &data) != CDDP_OK) {
-            goto fail;
-        }
-    } else if (posix_memalign(&data, 64, options->high) != 0) {
+    data = take_memory(group, options);
+    if (data == NULL) {
         goto fail;
     }
     fill(data, options->high / 4);
@@ -215,7 +234,7 @@ static int run_rank(const struct group_seed *seed, int rank, const struct option
         }
         rows++;
     }
-    if (!options->registered) {
+    if (options->memory != REGISTERED) {
         free(data);
     }
     cddp_group_destroy(group);
@@ -230,7 +249,7 @@ fail:
 static void print(const struct options *options)
 {
     printf("{\"bench\": \"allreduce\", \"ranks\": %d, \"memory\": \"%s\", \"rows\": [",
-           options->ranks, options->registered ? "registered" : "malloc");
+           options->ranks, memories[options->memory]);
     for (int i = 0; i < shared->row_count; i++) {
         const struct row *row = &shared->rows[i];
 
@@ -256,7 +275,7 @@ static void *map_shared(size_t bytes)
 
 int main(int argc, char **argv)
 {
-    struct options options = {2, 4096, 64u << 20, true, 5};
+    struct options options = {2, 4096, 64u << 20, REGISTERED, 5};
     struct group_seed seed;
     float *areas[2] = {NULL, NULL};
     int failed = 0;
@@ -264,11 +283,15 @@ int main(int argc, char **argv)
     options.ranks = argc > 1 ? atoi(argv[1]) : options.ranks;
     options.low = argc > 2 ? strtoull(argv[2], NULL, 0) : options.low;
     options.high = argc > 3 ? strtoull(argv[3], NULL, 0) : options.high;
-    options.registered = argc <= 4 || strcmp(argv[4], "malloc") != 0;
+    while (argc > 4 && options.memory < MEMORIES &&
+           strcmp(argv[4], memories[options.memory]) != 0) {
+        options.memory++;
+    }
     options.rounds = argc > 5 ? atoi(argv[5]) : options.rounds;
     if (options.ranks < 1 || options.ranks > MAX_RANKS || options.low < 8 ||
-        options.high < options.low) {
-        fprintf(stderr, "usage: %s [ranks [min bytes [max bytes [registered|malloc [rounds]]]]]\n",
+        options.high < options.low || options.memory == MEMORIES) {
+        fprintf(stderr,
+                "usage: %s [ranks [min bytes [max bytes [registered|malloc|huge [rounds]]]]]\n",
                 argv[0]);
         return 2;
     }
