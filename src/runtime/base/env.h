@@ -92,6 +92,9 @@
       "how to choose an algorithm for products on a CUDA device: first (the library's "            \
       "choice), same (the fastest with the same bits as that one) or fast (the fastest; bits "     \
       "may differ between runs); unset: same, or fast without ddp.deterministic")                  \
+    X(CACHE, "CDDP_CACHE", "",                                                                     \
+      "folder where choices that were measured on a CUDA device are kept for later runs; off: "    \
+      "each run measures; unset: cddp in $XDG_CACHE_HOME, else ~/.cache/cddp")                     \
     X(TF32, "CDDP_TF32", "0",                                                                      \
       "1: float32 products and convolutions on a CUDA device round their factors to TF32, "        \
       "which is faster")                                                                           \

@@ -192,13 +192,11 @@ static bool may_own(uid_t owner, uid_t also)
     return owner == 0 || owner == geteuid() || owner == also;
 }
 
-/* The mode bits that let other users write. By convention, group N of user N is private; with such
- * groups umask 002 is common. */
-static unsigned written_by_others(const struct stat *info)
+bool cddpi_others_write(const struct stat *info)
 {
     unsigned group = info->st_gid == (gid_t)info->st_uid ? 0u : (unsigned)S_IWGRP;
 
-    return (unsigned)info->st_mode & (group | S_IWOTH);
+    return ((unsigned)info->st_mode & (group | S_IWOTH)) != 0;
 }
 
 static bool look_at(const char *path, uid_t also, char *why, size_t why_bytes)
@@ -213,7 +211,7 @@ static bool look_at(const char *path, uid_t also, char *why, size_t why_bytes)
         snprintf(why, why_bytes, "%s belongs to another user (%ld)", path, (long)info.st_uid);
         return false;
     }
-    if (written_by_others(&info) != 0) {
+    if (cddpi_others_write(&info)) {
         snprintf(why, why_bytes, "others can write %s (mode %04o)", path,
                  (unsigned)info.st_mode & 07777);
         return false;

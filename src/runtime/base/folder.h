@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 
 /** Create @p path and its missing parents, like mkdir -p. "" creates nothing.
  *  @return CDDP_OK, CDDP_ERR_IO (names the folder), CDDP_ERR_NO_MEMORY. */
@@ -42,6 +43,10 @@ CDDP_CHECKED cddp_status cddpi_folder_next(DIR *folder, const char *path, const 
  *  ($NAME, ${NAME}) or "~user" is CDDP_ERR_ARGUMENT, unless a file or folder of exactly that name
  *  exists: otherwise a user who meant the variable would get a folder called "$NAME". */
 CDDP_CHECKED cddp_status cddpi_user_path(const char *path, char **out);
+
+/** Whether the mode in @p info lets other users write. By convention, group N of user N is private;
+ *  with such groups umask 002 is common. */
+bool cddpi_others_write(const struct stat *info);
 
 /** Whether @p path, with symbolic links resolved, may be run in this process: no other user could
  *  have put it there or can change it. The file and its folder belong to root, to this user or to
