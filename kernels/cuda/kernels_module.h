@@ -4,6 +4,7 @@
 #ifndef CDDPI_CUDA_KERNELS_MODULE_H
 #define CDDPI_CUDA_KERNELS_MODULE_H
 
+#include "base/tuning.h"
 #include "kernels/cuda/cuda_kernels.h"
 
 #include <cuda_runtime_api.h>
@@ -47,6 +48,11 @@ cddp_status cddpi_cuda_clear(struct cddpi_device *device, void *memory, size_t b
 size_t cddpi_cuda_multiprocessors(const struct cddpi_device *device);
 /** The table of all kernels of @p device. */
 const struct cddpi_cuda_kernels *cddpi_cuda_rows(struct cddpi_device *device);
+
+/** cddpi_tuning_open() (base/tuning.h) for @p device and the version of @p library: "cuBLASLt
+ *  13.1.0". */
+struct cddpi_tuning *cddpi_cuda_tuning(struct cddpi_device *device, const char *subject,
+                                       const char *library);
 
 /* The device cache: what a device keeps for its kernels between calls. Each kind fills its own
  * entry at the first use. When the device is closed, it calls release (if there is one), after its

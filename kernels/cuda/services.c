@@ -86,3 +86,9 @@ struct cddpi_cuda_cache *cddpi_cuda_cache(struct cddpi_device *device,
 {
     return services->cache(device, kind);
 }
+
+struct cddpi_tuning *cddpi_cuda_tuning(struct cddpi_device *device, const char *subject,
+                                       const char *library)
+{
+    return services->tuning(device, subject, library);
+}

@@ -18,6 +18,8 @@ struct cddpi_cuda_services {
     cddp_status (*clear)(struct cddpi_device *device, void *memory, size_t bytes);
     size_t (*multiprocessors)(const struct cddpi_device *device);
     const struct cddpi_cuda_kernels *(*rows)(struct cddpi_device *device);
+    struct cddpi_tuning *(*tuning)(struct cddpi_device *device, const char *subject,
+                                   const char *library);
     struct cddpi_cuda_cache *(*cache)(struct cddpi_device *device, enum cddpi_cuda_cache_kind kind);
 };
 

@@ -6,6 +6,7 @@
 #define CDDPI_BASE_MODULE_H
 
 #include "base/error.h"
+#include "base/tuning.h"
 
 #include <cddp/types.h>
 
@@ -35,6 +36,14 @@ struct cddpi_module_host {
     size_t (*type_bytes)(cddp_type type);
     const char *(*type_name)(cddp_type type);
     const char *(*op_name)(cddp_op op);
+    /* Like the functions of base/tuning.h. */
+    struct cddpi_tuning *(*tuning_open)(const char *subject, const char *identity);
+    void (*tuning_close)(struct cddpi_tuning *tuning);
+    size_t (*tuning_find)(const struct cddpi_tuning *tuning, const void *key, size_t key_bytes,
+                          void *out, size_t room);
+    void (*tuning_keep)(struct cddpi_tuning *tuning, const void *key, size_t key_bytes,
+                        const void *value, size_t value_bytes);
+    void (*tuning_reject)(struct cddpi_tuning *tuning, const void *key, size_t key_bytes);
 };
 
 /** In a module: forward calls of src/runtime/base to @p host, which is the same for all callers. */

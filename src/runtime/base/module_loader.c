@@ -52,6 +52,11 @@ static const struct cddpi_module_host host = {
     .type_bytes = cddp_type_bytes,
     .type_name = cddp_type_name,
     .op_name = cddp_op_name,
+    .tuning_open = cddpi_tuning_open,
+    .tuning_close = cddpi_tuning_close,
+    .tuning_find = cddpi_tuning_find,
+    .tuning_keep = cddpi_tuning_keep,
+    .tuning_reject = cddpi_tuning_reject,
 };
 
 struct cddpi_module_file cddpi_mpi_module_file = {

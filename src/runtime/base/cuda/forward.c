@@ -134,3 +134,30 @@ const char *cddp_op_name(cddp_op op)
 {
     return host->op_name(op);
 }
+
+struct cddpi_tuning *cddpi_tuning_open(const char *subject, const char *identity)
+{
+    return host->tuning_open(subject, identity);
+}
+
+void cddpi_tuning_close(struct cddpi_tuning *tuning)
+{
+    host->tuning_close(tuning);
+}
+
+size_t cddpi_tuning_find(const struct cddpi_tuning *tuning, const void *key, size_t key_bytes,
+                         void *out, size_t room)
+{
+    return host->tuning_find(tuning, key, key_bytes, out, room);
+}
+
+void cddpi_tuning_keep(struct cddpi_tuning *tuning, const void *key, size_t key_bytes,
+                       const void *value, size_t value_bytes)
+{
+    host->tuning_keep(tuning, key, key_bytes, value, value_bytes);
+}
+
+void cddpi_tuning_reject(struct cddpi_tuning *tuning, const void *key, size_t key_bytes)
+{
+    host->tuning_reject(tuning, key, key_bytes);
+}

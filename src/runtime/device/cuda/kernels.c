@@ -2,6 +2,8 @@
 #include "device/cuda/cuda_internal.h"
 #include "kernels/cuda/services.h"
 
+#include <stdio.h>
+
 static cudaStream_t compute_stream(struct cddpi_device *device)
 {
     return cuda_device_stream(device, CDDPI_STREAM_COMPUTE);
@@ -32,6 +34,23 @@ static const struct cddpi_cuda_kernels *rows(struct cddpi_device *device)
     return device->kernels;
 }
 
+static struct cddpi_tuning *tuning(struct cddpi_device *device, const char *subject,
+                                   const char *library)
+{
+    const struct cuda_device *self = cuda_device_of(device);
+    char identity[320];
+    int driver = 0;
+    int runtime = 0;
+
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    snprintf(identity, sizeof identity,
+             "%s, compute capability %d.%d, %d multiprocessors, driver %d, runtime %d, %s",
+             device->title, self->capability / 10, self->capability % 10, self->multiprocessors,
+             driver, runtime, library);
+    return cddpi_tuning_open(subject, identity);
+}
+
 static struct cddpi_cuda_cache *cache(struct cddpi_device *device, enum cddpi_cuda_cache_kind kind)
 {
     return &cuda_device_of(device)->caches[kind];
@@ -52,6 +71,7 @@ void cuda_kernels_serve(void)
         .clear = clear,
         .multiprocessors = multiprocessors,
         .rows = rows,
+        .tuning = tuning,
         .cache = cache,
     };
 
