@@ -13,7 +13,7 @@
 #define FAKE_API __attribute__((visibility("default")))
 
 struct fake_handle {
-    bool plain, unstable, slow;
+    bool plain, unstable, slow, many, refuses;
 };
 
 struct fake_preference {
@@ -49,6 +49,8 @@ FAKE_API cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
     made->plain = strstr(faults, "plain") != NULL;
     made->unstable = strstr(faults, "unstable") != NULL;
     made->slow = strstr(faults, "slow") != NULL;
+    made->many = strstr(faults, "many") != NULL;
+    made->refuses = strstr(faults, "refuses") != NULL;
     *handle = (cublasLtHandle_t)made;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -61,7 +63,9 @@ FAKE_API cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 
 FAKE_API size_t cublasLtGetVersion(void)
 {
-    return CUBLAS_VERSION;
+    const char *version = getenv("CDDP_FAKE_CUBLASLT_VERSION");
+
+    return version != NULL ? (size_t)atoll(version) : CUBLAS_VERSION;
 }
 
 FAKE_API const char *cublasLtGetStatusName(cublasStatus_t status)
@@ -385,6 +389,36 @@ FAKE_API cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* What it does not know are the alignments of pointers. */
+FAKE_API cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                                cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                                cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                                const cublasLtMatmulAlgo_t *algo,
+                                                cublasLtMatmulHeuristicResult_t *result)
+{
+    const struct fake_preference any = {UINT64_MAX, CUBLASLT_REDUCTION_SCHEME_MASK, 256, 256, 256,
+                                        256};
+    struct fake_matmul job;
+    cublasStatus_t status = describe(handle, desc, a, b, c, d, &job);
+    enum fake_cublaslt_algorithm algorithm;
+
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        return status;
+    }
+    if (algo->data[0] < 1 || algo->data[0] > FAKE_CUBLASLT_ALGORITHMS) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    algorithm = (enum fake_cublaslt_algorithm)(algo->data[0] - 1);
+    if (((const struct fake_handle *)(const void *)handle)->refuses ||
+        !fits(&job, &any, algorithm)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    result->workspaceSize = workspace_wanted(&job, algorithm);
+    result->state = CUBLAS_STATUS_SUCCESS;
+    result->wavesCount = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 FAKE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
     cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -394,6 +428,7 @@ FAKE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     struct fake_matmul job;
     cublasStatus_t status = describe(handle, desc, a, b, c, d, &job);
     int count = 0;
+    int variants;
 
     if (status != CUBLAS_STATUS_SUCCESS) {
         return status;
@@ -401,12 +436,14 @@ FAKE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     if (wanted < 1 || preference == NULL) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    for (int i = 0; i < FAKE_CUBLASLT_ALGORITHMS && count < wanted; i++) {
-        enum fake_cublaslt_algorithm algorithm = (enum fake_cublaslt_algorithm)i;
+    fake_cublaslt_count(&job, wanted);
+    variants = ((const struct fake_handle *)(const void *)handle)->many ? 8 : 1;
+    for (int i = 0; i < FAKE_CUBLASLT_ALGORITHMS * variants && count < wanted; i++) {
+        enum fake_cublaslt_algorithm algorithm = (enum fake_cublaslt_algorithm)(i / variants);
 
         if (fits(&job, (const void *)preference, algorithm)) {
             memset(&results[count], 0, sizeof results[count]);
-            results[count].algo.data[0] = (uint64_t)i + 1;
+            results[count].algo.data[0] = (uint64_t)algorithm + 1;
             results[count].workspaceSize = workspace_wanted(&job, algorithm);
             results[count].state = CUBLAS_STATUS_SUCCESS;
             results[count++].wavesCount = 1;

@@ -6,7 +6,9 @@
 
 /* Algorithms, in the order in which heuristics list those that fit. $CDDP_FAKE_CUBLASLT is a list
  * of faults: "broken" (creating a handle fails), "plain" (no epilogues), "unstable" (the first
- * algorithm gives different bits each time), "slow" (the first two take milliseconds). */
+ * algorithm gives different bits each time), "slow" (the first two take milliseconds), "many" (the
+ * heuristics list eight variants of each), "refuses" (no stored algorithm is accepted).
+ * $CDDP_FAKE_CUBLASLT_VERSION is the library's version. */
 enum fake_cublaslt_algorithm {
     FAKE_CUBLASLT_WIDE,     /* requires rows and pointers aligned to 16 bytes */
     FAKE_CUBLASLT_NARROW,   /* the same sums; requires alignment to 4 bytes */
@@ -18,5 +20,8 @@ enum fake_cublaslt_algorithm {
 
 /** The number of products started with @p algorithm. */
 uint64_t fake_cublaslt_started(enum fake_cublaslt_algorithm algorithm);
+
+/** How often heuristics were asked. */
+uint64_t fake_cublaslt_asked(void);
 
 #endif

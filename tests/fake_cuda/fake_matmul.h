@@ -46,6 +46,9 @@ static inline bool fake_has_aux(uint32_t epilogue)
     return (epilogue & 128) != 0;
 }
 
+/** Count a call of the heuristics. */
+void fake_cublaslt_count(const struct fake_matmul *job, int wanted);
+
 /** Compute the product. @p closure is a struct fake_matmul. */
 void fake_matmul_run(void *closure);
 

@@ -217,6 +217,45 @@ static void sums_are_not_split_in_the_outputs_type(void **state)
     assert_int_equal(started(FAKE_CUBLASLT_OUTPUT), 0);
 }
 
+/* The fast ones are behind sixteen slow ones. */
+static void the_fastest_of_many_is_found(void **state)
+{
+    struct layer l;
+    enum fake_cublaslt_algorithm algorithm;
+
+    (void)state;
+    NEEDS_FAKE();
+    reopen("fast", "slow,many");
+    layer_make(&l, CDDP_BF16, usual);
+    algorithm = chosen(&l, 2);
+    assert_true(algorithm == FAKE_CUBLASLT_SPLIT || algorithm == FAKE_CUBLASLT_ANYTHING);
+    layer_free(&l);
+}
+
+/* With float32 results that loses nothing: gradients of weights. */
+static void
+in_any_order_split_sums_may_be_added_in_the_outputs_type_if_that_is_float32(void **state)
+{
+    struct layer l;
+    uint64_t before;
+
+    (void)state;
+    NEEDS_FAKE();
+    reopen("fast", "slow");
+    before = started(FAKE_CUBLASLT_OUTPUT);
+    layer_make(&l, CDDP_BF16, usual);
+    cuda_ok(cuda->kernels->linear(cuda, &l.shape, l.x.device, l.weight.device, l.bias.device,
+                                  l.y.device, NULL));
+    assert_int_equal(started(FAKE_CUBLASLT_OUTPUT), before);
+    cuda_ok(cuda->kernels->linear_weight(cuda, &l.shape, l.dy.device, l.x.device, false,
+                                         l.dweight.device, NULL));
+    assert_true(started(FAKE_CUBLASLT_OUTPUT) > before);
+    cuda_ok(cuda->ops->finish(cuda, 60000));
+    layer_free(&l);
+    check_all_weights(true);
+    check_all_weights(false);
+}
+
 /* A layer of zeros, say: all algorithms give the same. */
 static void data_that_tells_nothing_decides_nothing(void **state)
 {
@@ -379,6 +418,8 @@ int main(void)
         CHOICE(the_fastest_of_all_is_chosen_for_who_takes_any_order),
         CHOICE(an_algorithm_that_gives_other_bits_each_time_is_not_chosen),
         CHOICE(sums_are_not_split_in_the_outputs_type),
+        CHOICE(the_fastest_of_many_is_found),
+        CHOICE(in_any_order_split_sums_may_be_added_in_the_outputs_type_if_that_is_float32),
         CHOICE(data_that_tells_nothing_decides_nothing),
         CHOICE(measuring_keeps_what_is_added_to),
         CHOICE(without_epilogues_there_are_kernels_of_our_own),

@@ -116,6 +116,25 @@ static bool bits_decide(const struct cddpi_cuda_matmul_shape *shape)
     return elements >= (shape->result == CUDA_R_32F ? telling_f32 : telling_16_bits);
 }
 
+/* Whether one run takes twice as long as the best so far, so that no more are needed to know. Of
+ * many candidates, most are so. */
+static cudaError_t is_far_slower(struct choose_trial *trial, const struct cddpi_cuda_timer *timer,
+                                 float best_ms, bool *out)
+{
+    float ms = 0;
+
+    *out = true;
+    CDDPI_TRY_CUDA(cudaEventRecord(timer->begin, timer->stream));
+    if (!launch(trial)) {
+        return cudaSuccess;
+    }
+    CDDPI_TRY_CUDA(cudaEventRecord(timer->end, timer->stream));
+    CDDPI_TRY_CUDA(cudaEventSynchronize(timer->end));
+    CDDPI_TRY_CUDA(cudaEventElapsedTime(&ms, timer->begin, timer->end));
+    *out = ms > 2 * best_ms;
+    return cudaSuccess;
+}
+
 /* Try one candidate. Its first run is not timed, and shows whether it may be chosen. */
 static cudaError_t try_candidate(struct choose_trial *trial, int index,
                                  const struct cddpi_cuda_timer *timer, struct tally *tally)
@@ -125,6 +144,7 @@ static cudaError_t try_candidate(struct choose_trial *trial, int index,
     struct print before = {0, 0};
     struct print after = {0, 0};
     float ms = 0;
+    bool slower = false;
 
     trial->algorithm = &trial->candidates[index].algo;
     if (!any_bits && tally->reference >= 0 && !bits_decide(shape) &&
@@ -137,6 +157,12 @@ static cudaError_t try_candidate(struct choose_trial *trial, int index,
     }
     CDDPI_TRY_CUDA(take_print(trial, timer->stream, &before));
     if (!any_bits && tally->reference >= 0 && before.sum != tally->first.sum) {
+        return cudaSuccess;
+    }
+    if (index >= CDDPI_CUDA_MATMUL_FEW) {
+        CDDPI_TRY_CUDA(is_far_slower(trial, timer, tally->best_ms, &slower));
+    }
+    if (slower) {
         return cudaSuccess;
     }
     CDDPI_TRY_CUDA(cddpi_cuda_timer_best(timer, launch, trial, &ms));
@@ -176,6 +202,8 @@ static cudaError_t try_all(struct choose_trial *trial, int count,
     } else if (plan->shape.choice == CDDPI_CUDA_MATMUL_FAST || is_telling(plan, &tally.first)) {
         plan->chosen = trial->candidates[tally.best];
         plan->tries = CDDPI_CUDA_MATMUL_TRIES;
+        /* if the first algorithm failed, another process may have other bits */
+        plan->decided = plan->shape.choice == CDDPI_CUDA_MATMUL_FAST || tally.reference == 0;
     } else {
         plan->chosen = trial->candidates[tally.reference];
     }

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NVIDIA's recommendation for the H100 and later; an A100 needs less. */
-static const size_t workspace_bytes = (size_t)32 << 20;
 static const size_t fingerprint_bytes = 2 * sizeof(uint64_t);
 
 cddp_status cddpi_cuda_matmul_failed(struct cddpi_device *device,
@@ -51,7 +49,9 @@ static void matmuls_release(struct cddpi_device *device, void *state)
         plan_destroy(&matmuls->lt, matmuls->plans[i]);
     }
     cddpi_free(matmuls->plans);
+    cddpi_tuning_close(matmuls->tuning);
     cddpi_cuda_release(device, matmuls->fingerprint);
+    cddpi_cuda_release(device, matmuls->large_workspace);
     cddpi_cuda_release(device, matmuls->workspace);
     if (matmuls->handle != NULL) {
         matmuls->lt.destroy(matmuls->handle);
@@ -117,8 +117,9 @@ static cddp_status fill_matmuls(struct cddpi_device *device, struct cddpi_cuda_m
         return cuda_fail(device, CDDP_ERR_DEVICE, "cublasLtCreate: %s (%s)",
                          matmuls->lt.status_string(error), matmuls->lt.status_name(error));
     }
-    CDDPI_TRY(
-        cddpi_cuda_alloc(device, workspace_bytes, "workspace of products", &matmuls->workspace));
+    cddpi_cuda_matmul_tuning_open(device, matmuls);
+    CDDPI_TRY(cddpi_cuda_alloc(device, CDDPI_CUDA_MATMUL_WORKSPACE, "workspace of products",
+                               &matmuls->workspace));
     return cddpi_cuda_alloc(device, fingerprint_bytes, "fingerprints of products",
                             (void **)&matmuls->fingerprint);
 }
@@ -157,7 +158,7 @@ size_t cddpi_cuda_matmuls_first_use_bytes(struct cddpi_device *device)
     const struct cddpi_cuda_matmuls *matmuls =
         cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_MATMUL)->state;
 
-    return matmuls == NULL ? workspace_bytes + fingerprint_bytes : 0;
+    return matmuls == NULL ? CDDPI_CUDA_MATMUL_WORKSPACE + fingerprint_bytes : 0;
 }
 
 /* --- plans --- */
@@ -169,20 +170,14 @@ cublasStatus_t cddpi_cuda_matmul_launch(struct cddpi_device *device,
                                         float beta, const cublasLtMatmulAlgo_t *algorithm)
 {
     const float one = 1;
+    bool large = plan->shape.choice == CDDPI_CUDA_MATMUL_FAST && matmuls->large_workspace != NULL;
 
     return matmuls->lt.matmul(matmuls->handle, plan->desc, &one, operands->a, plan->a, operands->b,
                               plan->b, &beta, operands->d, plan->d, operands->d, plan->d, algorithm,
-                              matmuls->workspace, workspace_bytes,
+                              large ? matmuls->large_workspace : matmuls->workspace,
+                              cddpi_cuda_matmul_workspace_bytes(matmuls, &plan->shape),
                               cddpi_cuda_compute_stream(device));
 }
-
-/* Run a step only if all earlier ones succeeded. */
-#define THEN(error, call)                                                                          \
-    do {                                                                                           \
-        if ((error) == CUBLAS_STATUS_SUCCESS) {                                                    \
-            (error) = (call);                                                                      \
-        }                                                                                          \
-    } while (0)
 
 static cublasStatus_t describe(const struct cddpi_cuda_matmuls *matmuls,
                                struct cddpi_cuda_matmul_plan *plan)
@@ -199,15 +194,15 @@ static cublasStatus_t describe(const struct cddpi_cuda_matmuls *matmuls,
     uint64_t k = (uint64_t)s->k;
     cublasStatus_t error = lt->desc_create(&plan->desc, compute, CUDA_R_32F);
 
-    THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
-    THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
-    THEN(error,
-         lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    THEN(error, lt->layout_create(&plan->a, (cudaDataType)s->type, s->transpose_a ? k : m,
-                                  s->transpose_a ? m : k, s->transpose_a ? s->k : s->m));
-    THEN(error, lt->layout_create(&plan->b, (cudaDataType)s->type, s->transpose_b ? n : k,
-                                  s->transpose_b ? k : n, s->transpose_b ? s->n : s->k));
-    THEN(error, lt->layout_create(&plan->d, (cudaDataType)s->result, m, n, s->m));
+    CUBLAS_THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a));
+    CUBLAS_THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b));
+    CUBLAS_THEN(
+        error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    CUBLAS_THEN(error, lt->layout_create(&plan->a, (cudaDataType)s->type, s->transpose_a ? k : m,
+                                         s->transpose_a ? m : k, s->transpose_a ? s->k : s->m));
+    CUBLAS_THEN(error, lt->layout_create(&plan->b, (cudaDataType)s->type, s->transpose_b ? n : k,
+                                         s->transpose_b ? k : n, s->transpose_b ? s->n : s->k));
+    CUBLAS_THEN(error, lt->layout_create(&plan->d, (cudaDataType)s->result, m, n, s->m));
     return error;
 }
 
@@ -221,77 +216,15 @@ static cublasStatus_t point(const struct cddpi_cuda_matmuls *matmuls,
     cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
 
     if (operands->bias != NULL) {
-        THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands->bias,
-                                 sizeof operands->bias));
+        CUBLAS_THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                        &operands->bias, sizeof operands->bias));
     }
     if (operands->aux != NULL) {
-        THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-                                 &operands->aux, sizeof operands->aux));
-        THEN(error,
-             lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &rows, sizeof rows));
+        CUBLAS_THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                        &operands->aux, sizeof operands->aux));
+        CUBLAS_THEN(error, lt->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &rows,
+                                        sizeof rows));
     }
-    return error;
-}
-
-/* Split sums must be added in the type of accumulation: in the output's type they would lose bits,
- * and in place their order would not be fixed. */
-static cublasStatus_t prefer(const struct cddpi_cuda_matmuls *matmuls,
-                             const struct cddpi_cuda_matmul_shape *shape,
-                             cublasLtMatmulPreference_t preference)
-{
-    const struct cddpi_cublaslt *lt = &matmuls->lt;
-    uint64_t workspace = workspace_bytes;
-    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    uint32_t a = (uint32_t)shape->align_a;
-    uint32_t b = (uint32_t)shape->align_b;
-    uint32_t d = (uint32_t)shape->align_d;
-    cublasStatus_t error = lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                              &workspace, sizeof workspace);
-
-    THEN(error, lt->preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
-                                   sizeof schemes));
-    THEN(error,
-         lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a));
-    THEN(error,
-         lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b));
-    THEN(error,
-         lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &d, sizeof d));
-    THEN(error,
-         lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &d, sizeof d));
-    return error;
-}
-
-/* The algorithms that cuBLASLt proposes, the best first. An empty list is not an error. */
-static cublasStatus_t propose(const struct cddpi_cuda_matmuls *matmuls,
-                              const struct cddpi_cuda_matmul_plan *plan,
-                              cublasLtMatmulHeuristicResult_t *out, int *out_count)
-{
-    const struct cddpi_cublaslt *lt = &matmuls->lt;
-    cublasLtMatmulPreference_t preference;
-    cublasStatus_t error = lt->preference_create(&preference);
-    int found = 0;
-    int kept = 0;
-
-    if (error != CUBLAS_STATUS_SUCCESS) {
-        return error;
-    }
-    error = prefer(matmuls, &plan->shape, preference);
-    THEN(error,
-         lt->heuristic(matmuls->handle, plan->desc, plan->a, plan->b, plan->d, plan->d, preference,
-                       plan->shape.choice == CDDPI_CUDA_MATMUL_FIRST ? 1
-                                                                     : CDDPI_CUDA_MATMUL_CANDIDATES,
-                       out, &found));
-    lt->preference_destroy(preference);
-    if (error == CUBLAS_STATUS_NOT_SUPPORTED) {
-        error = CUBLAS_STATUS_SUCCESS;
-        found = 0;
-    }
-    for (int i = 0; i < found; i++) {
-        if (out[i].state == CUBLAS_STATUS_SUCCESS && out[i].workspaceSize <= workspace_bytes) {
-            out[kept++] = out[i];
-        }
-    }
-    *out_count = kept;
     return error;
 }
 
@@ -340,8 +273,13 @@ static cddp_status settle(struct cddpi_device *device, struct cddpi_cuda_matmuls
     cublasLtMatmulHeuristicResult_t candidates[CDDPI_CUDA_MATMUL_CANDIDATES];
     bool capturing = cddpi_cuda_capturing(device);
     int count = 0;
-    cublasStatus_t error = propose(matmuls, plan, candidates, &count);
+    cublasStatus_t error;
 
+    cddpi_cuda_matmul_workspace(device, matmuls, plan);
+    if (plan->tries == 0 && cddpi_cuda_matmul_recall(matmuls, plan)) {
+        return CDDP_OK;
+    }
+    error = cddpi_cuda_matmul_propose(matmuls, plan, candidates, &count);
     if (error != CUBLAS_STATUS_SUCCESS) {
         return cddpi_cuda_matmul_failed(device, matmuls, &plan->shape, error,
                                         "cublasLtMatmulAlgoGetHeuristic");
@@ -356,7 +294,8 @@ static cddp_status settle(struct cddpi_device *device, struct cddpi_cuda_matmuls
         plan->tries = CDDPI_CUDA_MATMUL_TRIES;
     } else if (!capturing) {
         plan->tries++;
-        return cddpi_cuda_matmul_measure(device, matmuls, plan, operands, candidates, count);
+        CDDPI_TRY(cddpi_cuda_matmul_measure(device, matmuls, plan, operands, candidates, count));
+        cddpi_cuda_matmul_keep(matmuls, plan);
     }
     return CDDP_OK;
 }

@@ -23,6 +23,7 @@
     X(preference_destroy, cublasLtMatmulPreferenceDestroy)                                         \
     X(preference_set, cublasLtMatmulPreferenceSetAttribute)                                        \
     X(algorithm_get, cublasLtMatmulAlgoConfigGetAttribute)                                         \
+    X(algorithm_check, cublasLtMatmulAlgoCheck)                                                    \
     X(heuristic, cublasLtMatmulAlgoGetHeuristic)                                                   \
     X(matmul, cublasLtMatmul)
 
@@ -62,7 +63,11 @@ enum cddpi_cuda_matmul_choice {
 };
 
 enum {
-    CDDPI_CUDA_MATMUL_CANDIDATES = 16,
+    CDDPI_CUDA_MATMUL_FEW = 16,        /* candidates, if their bits must be the same */
+    CDDPI_CUDA_MATMUL_CANDIDATES = 64, /* otherwise */
+    /* NVIDIA's recommendation for the H100 and later; an A100 needs less. With
+     * CDDPI_CUDA_MATMUL_FAST there is more. */
+    CDDPI_CUDA_MATMUL_WORKSPACE = 32 << 20,
     CDDPI_CUDA_MATMUL_TRIES = 3 /* after this many measuring calls, nothing more is measured */
 };
 
@@ -73,6 +78,7 @@ struct cddpi_cuda_matmul_plan {
     cublasLtMatmulHeuristicResult_t chosen;
     bool missing; /* cuBLASLt has no algorithm for this shape */
     int tries;    /* number of calls that measured so far */
+    bool decided; /* a measurement has decided, in favour of what each process would choose */
 };
 
 /* The entry of the device cache for matrix products. */
@@ -82,7 +88,10 @@ struct cddpi_cuda_matmuls {
     enum cddpi_cuda_matmul_choice choice;
     bool tf32;
     void *workspace;
-    uint64_t *fingerprint; /* two numbers, see cddpi_cuda_fingerprint() */
+    void *large_workspace; /* NULL: not there yet, or not enough memory */
+    bool no_large_workspace;
+    struct cddpi_tuning *tuning; /* NULL: choices are not kept */
+    uint64_t *fingerprint;       /* two numbers, see cddpi_cuda_fingerprint() */
     struct cddpi_cuda_matmul_plan **plans;
     size_t plan_count, plan_room;
 };
@@ -101,7 +110,37 @@ cddp_status cddpi_cuda_matmul_run(struct cddpi_device *device, struct cddpi_cuda
                                   const struct cddpi_cuda_matmul_operands *operands,
                                   bool *out_missing);
 
-/* --- shared by matmul_plan.c and choose.c --- */
+/* --- shared by matmul_plan.c, choose.c, propose.c and recall.c --- */
+
+/* Run a step only if all earlier ones succeeded. */
+#define CUBLAS_THEN(error, call)                                                                   \
+    do {                                                                                           \
+        if ((error) == CUBLAS_STATUS_SUCCESS) {                                                    \
+            (error) = (call);                                                                      \
+        }                                                                                          \
+    } while (0)
+
+/** Provide the workspace that algorithms for @p plan may use, as far as there is memory. */
+void cddpi_cuda_matmul_workspace(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
+                                 const struct cddpi_cuda_matmul_plan *plan);
+size_t cddpi_cuda_matmul_workspace_bytes(const struct cddpi_cuda_matmuls *matmuls,
+                                         const struct cddpi_cuda_matmul_shape *shape);
+/** How many algorithms the heuristics are asked for. */
+int cddpi_cuda_matmul_candidates(const struct cddpi_cuda_matmul_shape *shape);
+
+/** The algorithms that cuBLASLt proposes, the best first, at most CDDPI_CUDA_MATMUL_CANDIDATES. An
+ *  empty list is not an error. */
+cublasStatus_t cddpi_cuda_matmul_propose(const struct cddpi_cuda_matmuls *matmuls,
+                                         const struct cddpi_cuda_matmul_plan *plan,
+                                         cublasLtMatmulHeuristicResult_t *out, int *out_count);
+
+void cddpi_cuda_matmul_tuning_open(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls);
+/** Take the choice of an earlier process, if there is one and cuBLASLt accepts it. */
+bool cddpi_cuda_matmul_recall(const struct cddpi_cuda_matmuls *matmuls,
+                              struct cddpi_cuda_matmul_plan *plan);
+/** Keep the choice for later processes, if a measurement has decided. */
+void cddpi_cuda_matmul_keep(const struct cddpi_cuda_matmuls *matmuls,
+                            const struct cddpi_cuda_matmul_plan *plan);
 
 /** Enqueue the product in the compute stream, with @p algorithm. */
 cublasStatus_t cddpi_cuda_matmul_launch(struct cddpi_device *device,
