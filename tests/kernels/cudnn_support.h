@@ -31,6 +31,9 @@ static struct {
     bool changes;            /* its engines are not reproducible */
     int cores;               /* so many of the first that it offers use tensor cores */
     int asked;               /* how many it was asked about */
+    int heuristics;          /* how often it was asked for a list */
+    int restored;            /* how many were made from numbers */
+    int64_t knob;            /* refuses this value of a knob; 0: none */
     cudaStream_t compute;    /* the device's */
     cudaStream_t stream;     /* the handle's */
     int configs;             /* what each of its heuristics offers */
@@ -48,6 +51,7 @@ struct descriptor {
     int64_t id, alignment; /* of a tensor */
     int number;            /* of a plan, from 1 on */
     int engine;            /* of a configuration, an engine or a plan, likewise */
+    int64_t value;         /* of a knob, or of a configuration's only knob */
 };
 
 EXPORT size_t cudnnGetVersion(void)
@@ -120,6 +124,19 @@ EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t to,
         memcpy(&descriptor->workspace, values, sizeof(void *));
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG) {
         descriptor->engine = (*(struct descriptor *const *)values)->engine;
+        descriptor->value = (*(struct descriptor *const *)values)->value;
+    } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
+        descriptor->engine = (*(struct descriptor *const *)values)->engine;
+        fake.restored++;
+    } else if (name == CUDNN_ATTR_ENGINECFG_KNOB_CHOICES) {
+        assert_int_equal(count, 1);
+        descriptor->value = (*(struct descriptor *const *)values)->value;
+    } else if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) {
+        descriptor->engine = (int)*(const int64_t *)values;
+    } else if (name == CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE) {
+        assert_int_equal(*(const cudnnBackendKnobType_t *)values, CUDNN_KNOB_TYPE_STAGES);
+    } else if (name == CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE) {
+        descriptor->value = *(const int64_t *)values;
     } else if (name == CUDNN_ATTR_TENSOR_UNIQUE_ID) {
         memcpy(&descriptor->id, values, sizeof descriptor->id);
     } else if (name == CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT) {
@@ -139,11 +156,23 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const fro
     (void)type;
     (void)wanted;
     *count = name == CUDNN_ATTR_ENGINEHEUR_RESULTS ? fake.configs : 1;
+    fake.heuristics += name == CUDNN_ATTR_ENGINEHEUR_RESULTS;
     if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
         memcpy(out, &fake.workspace_bytes, sizeof fake.workspace_bytes);
     } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
-        descriptor->engine = ++fake.asked;
+        if (descriptor->engine == 0) {
+            descriptor->engine = ++fake.asked;
+            descriptor->value = 10 * descriptor->engine;
+        }
         (*(struct descriptor **)out)->engine = descriptor->engine;
+    } else if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX) {
+        *(int64_t *)out = descriptor->engine;
+    } else if (name == CUDNN_ATTR_ENGINECFG_KNOB_CHOICES) {
+        (*(struct descriptor **)out)->value = descriptor->value;
+    } else if (name == CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE) {
+        *(cudnnBackendKnobType_t *)out = CUDNN_KNOB_TYPE_STAGES;
+    } else if (name == CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE) {
+        *(int64_t *)out = descriptor->value;
     } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
         *count = 0;
         if (fake.changes) {
@@ -163,7 +192,11 @@ EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
     if (made->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR && made->id < 64) {
         fake.alignment[made->id] = made->alignment;
     }
-    if (((struct descriptor *)descriptor)->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+    if (made->type == CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR && made->value == fake.knob) {
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    }
+    if (made->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+        assert_int_equal(made->value, 10 * made->engine);
         ((struct descriptor *)descriptor)->number = ++fake.plans;
         return fake.plan_code;
     }
@@ -251,6 +284,13 @@ cudaStream_t cddpi_cuda_compute_stream(struct cddpi_device *of)
 {
     (void)of;
     return fake.compute;
+}
+
+struct cddpi_tuning *cddpi_cuda_tuning(struct cddpi_device *of, const char *subject,
+                                       const char *library)
+{
+    (void)of;
+    return cddpi_tuning_open(subject, library);
 }
 
 struct cddpi_cuda_cache *cddpi_cuda_cache(struct cddpi_device *of, enum cddpi_cuda_cache_kind kind)
@@ -378,9 +418,8 @@ static inline int start(void **state)
 }
 
 /* The device is closed: everything goes. */
-static inline int stop(void **state)
+static inline void close_device(void)
 {
-    (void)state;
     for (int i = 0; i < CDDPI_CUDA_CACHE_KINDS; i++) {
         if (caches[i].release != NULL) {
             caches[i].release(device, caches[i].state);
@@ -388,6 +427,12 @@ static inline int stop(void **state)
         caches[i] = (struct cddpi_cuda_cache){NULL, NULL};
     }
     assert_int_equal(fake.descriptors, 0);
+}
+
+static inline int stop(void **state)
+{
+    (void)state;
+    close_device();
     return 0;
 }
 

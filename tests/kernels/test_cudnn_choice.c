@@ -2,6 +2,7 @@
  * instead. */
 #include "kernels/cudnn_support.h"
 #include "support/failure.h"
+#include "support/folder.h"
 
 static void what_cudnn_cannot_do_is_asked_once_and_left_to_others(void **state)
 {
@@ -165,6 +166,144 @@ static void a_version_that_is_too_old_is_not_used(void **state)
     assert_true(last_error_has("cuDNN 9.10.1 is too old: 9.10.2"));
 }
 
+/* --- choices of earlier processes --- */
+
+/* A folder for what is measured. */
+static int start_with_cache(void **state)
+{
+    make_folder(state);
+    setenv("CDDP_CACHE", folder, 1);
+    return start(state);
+}
+
+static int stop_with_cache(void **state)
+{
+    close_device();
+    setenv("CDDP_CACHE", "off", 1);
+    return remove_folder(state);
+}
+
+/* In a new process, which has the same device. Returns which engine it uses. */
+static int engine_of_next_process(const struct cddpi_cuda_conv *shape)
+{
+    bool done = false;
+
+    close_device();
+    fake.asked = 0;
+    fake.plans = 0;
+    fake.heuristics = 0;
+    fake.restored = 0;
+    fake.call_count = 0;
+    assert_int_equal(cddpi_cudnn_conv(device, shape, qkv, out, dout, &done), CDDP_OK);
+    assert_true(done);
+    return fake.last_engine;
+}
+
+static void measure_three(struct cddpi_cuda_conv *out_shape)
+{
+    *out_shape = conv;
+    out_shape->any_order = true;
+    fake.configs = 3;
+    fake.ms[1] = 3;
+    fake.ms[2] = 1;
+    fake.ms[3] = 2;
+    assert_int_equal(engine_of_next_process(out_shape), 2);
+    assert_true(fake.heuristics > 0);
+    assert_int_equal(fake.plans, 3);
+}
+
+static void what_one_process_has_measured_the_next_takes(void **state)
+{
+    struct cddpi_cuda_conv any;
+
+    (void)state;
+    measure_three(&any);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(engine_of_next_process(&any), 2);
+        assert_int_equal(fake.heuristics, 0);
+        assert_int_equal(fake.restored, 1);
+        assert_int_equal(fake.call_count, 1);
+    }
+    any.count = 3; /* another shape */
+    fake.ms[1] = 3;
+    assert_int_equal(engine_of_next_process(&any), 2);
+    assert_true(fake.heuristics > 0);
+}
+
+static void another_version_of_cudnn_measures_again(void **state)
+{
+    struct cddpi_cuda_conv any;
+
+    (void)state;
+    measure_three(&any);
+    fake.version = 91901;
+    assert_int_equal(engine_of_next_process(&any), 2);
+    assert_true(fake.heuristics > 0);
+    fake.version = 91900;
+    assert_int_equal(engine_of_next_process(&any), 2);
+    assert_int_equal(fake.heuristics, 0);
+}
+
+static void tf32_measures_apart(void **state)
+{
+    struct cddpi_cuda_conv any;
+
+    (void)state;
+    measure_three(&any);
+    tf32 = true;
+    assert_int_equal(engine_of_next_process(&any), 2);
+    assert_true(fake.heuristics > 0);
+}
+
+/* Bits depend on it, so no file decides. */
+static void with_an_order_cudnns_own_choice_is_never_kept(void **state)
+{
+    (void)state;
+    fake.configs = 3;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(engine_of_next_process(&conv), 1);
+        assert_true(fake.heuristics > 0);
+        assert_int_equal(fake.restored, 0);
+    }
+}
+
+static void a_choice_that_cannot_be_built_is_measured_again(void **state)
+{
+    struct cddpi_cuda_conv any;
+
+    (void)state;
+    measure_three(&any);
+    fake.knob = 20; /* of the engine that was the fastest */
+    fake.ms[1] = 3;
+    fake.ms[2] = 5;
+    fake.ms[3] = 4;
+    assert_int_equal(engine_of_next_process(&any), 1);
+    assert_true(fake.heuristics > 0);
+    fake.knob = 0;
+    assert_int_equal(engine_of_next_process(&any), 1);
+    assert_int_equal(fake.heuristics, 0);
+}
+
+static void a_choice_that_does_not_run_is_measured_by_the_next_process(void **state)
+{
+    struct cddpi_cuda_conv any;
+    bool done = false;
+
+    (void)state;
+    measure_three(&any);
+    close_device();
+    fake.plans = 0;
+    fake.asked = 0;
+    fake.heuristics = 0;
+    fake.ms[1] = -1;
+    assert_int_equal(cddpi_cudnn_conv(device, &any, qkv, out, dout, &done), CDDP_OK);
+    assert_false(done);
+    assert_int_equal(fake.heuristics, 0);
+    fake.ms[1] = 3;
+    assert_int_equal(engine_of_next_process(&any), 2);
+    assert_true(fake.heuristics > 0);
+}
+
 /* Takes the next of some times, ended by one below 0: from there on it cannot run. */
 static bool take_time(void *argument)
 {
@@ -202,6 +341,8 @@ static void the_shortest_of_three_runs_counts(void **state)
     cddpi_cuda_timer_close(&timer);
 }
 
+#define WITH_CACHE(test) cmocka_unit_test_setup_teardown(test, start_with_cache, stop_with_cache)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +357,12 @@ int main(void)
         CASE(without_cudnn_everything_is_left_to_others),
         CASE(a_version_that_is_too_old_is_not_used),
         CASE(the_shortest_of_three_runs_counts),
+        WITH_CACHE(what_one_process_has_measured_the_next_takes),
+        WITH_CACHE(another_version_of_cudnn_measures_again),
+        WITH_CACHE(tf32_measures_apart),
+        WITH_CACHE(with_an_order_cudnns_own_choice_is_never_kept),
+        WITH_CACHE(a_choice_that_cannot_be_built_is_measured_again),
+        WITH_CACHE(a_choice_that_does_not_run_is_measured_by_the_next_process),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

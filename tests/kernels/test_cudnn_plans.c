@@ -398,6 +398,66 @@ static void convolutions_have_rivals_for_who_takes_the_fastest(void **state)
     }
 }
 
+/* As numbers to a file and back: the same engine with the same knobs, and so the same workspace. */
+static void an_engine_is_found_again_by_its_numbers(void **state)
+{
+    struct cddpi_cudnn_target any = h200;
+    int with_knobs = 0;
+
+    (void)state;
+    NEEDS_CUDNN();
+    any.alternatives = true;
+    for (size_t i = 0; i < 3; i++) {
+        struct cddpi_cuda_conv shape = convs[i];
+
+        shape.type = CDDP_BF16;
+        for (int pass = CDDPI_CONV_FORWARD; pass <= CDDPI_CONV_WEIGHT; pass++) {
+            struct cddpi_cudnn_plan plan = {.plan = NULL};
+            struct cddpi_cudnn_plan again = {.plan = NULL};
+            struct cddpi_cudnn_config config;
+            struct cddpi_cudnn_config second;
+
+            cddpi_cudnn_graph_init(&plan.graph, &cudnn, "convolution");
+            cddpi_cudnn_conv_build(&plan.graph, (enum cddpi_cudnn_conv_pass)pass, &shape);
+            assert_int_equal(cddpi_cudnn_plan_choose(&plan, &h200), CDDP_OK);
+            assert_true(cddpi_cudnn_config_read(&cudnn, plan.config, plan.engine, &config));
+            assert_true(cddpi_cudnn_config_is_whole(&config, cddpi_cudnn_config_bytes(&config)));
+            with_knobs += config.knob_count > 0;
+            cddpi_cudnn_graph_init(&again.graph, &cudnn, "convolution");
+            cddpi_cudnn_conv_build(&again.graph, (enum cddpi_cudnn_conv_pass)pass, &shape);
+            if (cddpi_cudnn_plan_restore(&again, &any, &config) != CDDP_OK) {
+                fail_msg("%s", cddp_last_error());
+            }
+            assert_int_equal(again.engine, plan.engine);
+            assert_int_equal(again.workspace_bytes, plan.workspace_bytes);
+            assert_int_equal(again.reproducible, plan.reproducible);
+            assert_int_equal(again.exact, plan.exact);
+            assert_true(cddpi_cudnn_config_read(&cudnn, again.config, again.engine, &second));
+            assert_memory_equal(&second, &config, sizeof config);
+            cddpi_cudnn_plan_fini(&again);
+            cddpi_cudnn_plan_fini(&plan);
+        }
+    }
+    assert_true(with_knobs > 0);
+}
+
+/* A file that was made by another version, say: what can be chosen afterwards is chosen. */
+static void an_engine_that_does_not_exist_is_refused_and_another_chosen(void **state)
+{
+    const struct cddpi_cudnn_config config = {.engine = 123456, .knob_count = 1};
+    struct cddpi_cudnn_plan plan = {.plan = NULL};
+    struct cddpi_cuda_conv shape = convs[0];
+
+    (void)state;
+    NEEDS_CUDNN();
+    shape.type = CDDP_BF16;
+    cddpi_cudnn_graph_init(&plan.graph, &cudnn, "convolution");
+    cddpi_cudnn_conv_build(&plan.graph, CDDPI_CONV_FORWARD, &shape);
+    assert_int_equal(cddpi_cudnn_plan_restore(&plan, &h200, &config), CDDP_ERR_UNAVAILABLE);
+    choose(&plan, &h200, "a convolution");
+    cddpi_cudnn_plan_fini(&plan);
+}
+
 static void other_cards_have_engines_too(void **state)
 {
     (void)state;
@@ -466,6 +526,8 @@ int main(void)
         cmocka_unit_test(convolutions_of_odd_channels_keep_tensor_cores),
         cmocka_unit_test(few_channels_get_tensor_cores_as_whole_vectors),
         cmocka_unit_test(convolutions_have_rivals_for_who_takes_the_fastest),
+        cmocka_unit_test(an_engine_is_found_again_by_its_numbers),
+        cmocka_unit_test(an_engine_that_does_not_exist_is_refused_and_another_chosen),
         cmocka_unit_test(other_cards_have_engines_too),
         cmocka_unit_test(a_graph_that_makes_no_sense_is_an_error_that_names_it),
     };

@@ -9,6 +9,7 @@
 #include "kernels/cuda/kernels_module.h"
 #include "kernels/cuda/library.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct cache_entry {
@@ -20,8 +21,9 @@ struct cache_entry {
 
 struct cache {
     struct cddpi_cudnn cudnn;
-    cudnnHandle_t handle; /* NULL: cuDNN is not available */
-    cudaStream_t stream;  /* the handle's stream */
+    cudnnHandle_t handle;        /* NULL: cuDNN is not available */
+    cudaStream_t stream;         /* the handle's stream */
+    struct cddpi_tuning *tuning; /* NULL: choices are not kept */
     struct cache_entry *entries;
 };
 
@@ -37,6 +39,7 @@ static void release(struct cddpi_device *device, void *state)
         cddpi_cudnn_plan_fini(&entry->plan);
         cddpi_free(entry);
     }
+    cddpi_tuning_close(cache->tuning);
     if (cache->handle != NULL) {
         cache->cudnn.destroy(cache->handle);
     }
@@ -109,6 +112,12 @@ static cddp_status get_cache(struct cddpi_device *device, struct cache **out)
             cddpi_free(cache);
             return status;
         }
+        if (cache->handle != NULL) {
+            char version[64];
+
+            snprintf(version, sizeof version, "cuDNN %d", cache->cudnn.version);
+            cache->tuning = cddpi_cuda_tuning(device, "cudnn", version);
+        }
         *slot = (struct cddpi_cuda_cache){cache, release};
     }
     *out = slot->state;
@@ -125,6 +134,58 @@ static const char *name_of(const struct cddpi_cudnn_key *key)
         [CDDPI_CUDNN_CONV + CDDPI_CONV_WEIGHT] = "gradient of a convolution's filters"};
 
     return names[key->kind];
+}
+
+/* --- choices of earlier processes --- */
+
+/* All that a choice depends on besides the device and the library. Numbers without padding. */
+struct cudnn_tuning_key {
+    struct cddpi_cudnn_key key;
+    int32_t tf32;
+};
+
+static struct cudnn_tuning_key tuning_key(const struct cddpi_cudnn_key *key)
+{
+    return (struct cudnn_tuning_key){*key, cddpi_cuda_tf32()};
+}
+
+void cddpi_cudnn_keep(const struct cddpi_cudnn_use *use)
+{
+    struct cudnn_tuning_key key = tuning_key(use->key);
+    struct cddpi_cudnn_config config;
+
+    if (cddpi_cudnn_config_read(use->cudnn, use->plan->config, use->plan->engine, &config)) {
+        cddpi_tuning_keep(use->tuning, &key, sizeof key, &config,
+                          cddpi_cudnn_config_bytes(&config));
+    }
+}
+
+void cddpi_cudnn_reject(const struct cddpi_cudnn_use *use)
+{
+    struct cudnn_tuning_key key = tuning_key(use->key);
+
+    cddpi_tuning_reject(use->tuning, &key, sizeof key);
+}
+
+/* Only measured choices are kept, which need any_order. The others are cuDNN's own, and must be the
+ * same in each process, because bits depend on them. */
+static cddp_status choose(const struct cache *cache, const struct cddpi_cudnn_key *key,
+                          const struct cddpi_cudnn_target *target, struct cddpi_cudnn_plan *plan)
+{
+    struct cudnn_tuning_key stored = tuning_key(key);
+    struct cddpi_cudnn_config config;
+    size_t bytes = key->any_order != 0 ? cddpi_tuning_find(cache->tuning, &stored, sizeof stored,
+                                                           &config, sizeof config)
+                                       : 0;
+
+    if (bytes > 0) {
+        if (cddpi_cudnn_config_is_whole(&config, bytes) &&
+            cddpi_cudnn_plan_restore(plan, target, &config) == CDDP_OK) {
+            return CDDP_OK;
+        }
+        cddpi_tuning_reject(cache->tuning, &stored, sizeof stored);
+    }
+    return cddpi_cudnn_plan_choose(plan, target);
 }
 
 static cddp_status add(struct cddpi_device *device, struct cache *cache,
@@ -150,7 +211,7 @@ static cddp_status add(struct cddpi_device *device, struct cache *cache,
     build(&entry->plan.graph, shape);
     status = entry->plan.graph.status; /* not CDDP_OK: cuDNN is not used for this kind of shape */
     if (status == CDDP_OK) {
-        status = cddpi_cudnn_plan_choose(&entry->plan, &target);
+        status = choose(cache, key, &target, &entry->plan);
         if (status != CDDP_OK) {
             warn_slow();
         } else if (!entry->plan.reproducible && key->any_order == 0) {
@@ -207,7 +268,8 @@ cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cud
         CDDPI_TRY(add(device, cache, key, build, shape, &entry));
     }
     if (entry->usable && !entry->plan.failed) {
-        *out = (struct cddpi_cudnn_use){&cache->cudnn, cache->handle, &entry->plan};
+        *out = (struct cddpi_cudnn_use){&cache->cudnn, cache->handle, &entry->plan, &entry->key,
+                                        cache->tuning};
     }
     return CDDP_OK;
 }

@@ -47,9 +47,11 @@ static cddp_status time_runs(struct cudnn_measure_trial *trial,
 /* Exchange the plan's engine and the alternative. */
 static void exchange(struct cddpi_cudnn_plan *plan, struct cddpi_cudnn_alternative *alternative)
 {
-    struct cddpi_cudnn_alternative was = {plan->plan, plan->engine, plan->reproducible};
+    struct cddpi_cudnn_alternative was = {plan->plan, plan->config, plan->engine,
+                                          plan->reproducible};
 
     plan->plan = alternative->plan;
+    plan->config = alternative->config;
     plan->engine = alternative->engine;
     plan->reproducible = alternative->reproducible;
     *alternative = was;

@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-enum { CDDPI_CUDNN_DIMS = 4, CDDPI_CUDNN_OPERATIONS = 32, CDDPI_CUDNN_DESCRIPTORS = 192 };
+enum { CDDPI_CUDNN_DIMS = 4, CDDPI_CUDNN_OPERATIONS = 32, CDDPI_CUDNN_DESCRIPTORS = 256 };
 
 /* A tensor of a graph; 0: no tensor. */
 typedef cudnnBackendDescriptor_t cddpi_cudnn_node;

@@ -5,6 +5,8 @@
  * a device deviceless ahead-of-time compilation (DEVICEPROP, since 9.8). */
 #include "kernels/cuda/cudnn/cudnn_plan.h"
 
+#include "base/error.h"
+
 #include <string.h>
 
 enum {
@@ -181,6 +183,7 @@ static bool build_first(struct cddpi_cudnn_plan *plan, struct candidates *found,
             cudnn->unmake(plan->plan);
         }
         plan->plan = made;
+        plan->config = found->config[i];
         plan->workspace_bytes = (size_t)workspace;
         plan->engine = found->engine[i];
         found->taken = i;
@@ -209,7 +212,7 @@ static void build_alternatives(struct cddpi_cudnn_plan *plan, const struct candi
             cudnn->unmake(made);
         } else if (made != NULL) {
             plan->alternatives[plan->alternative_count++] = (struct cddpi_cudnn_alternative){
-                made, found->engine[i], found->grade[i] != CHANGES};
+                made, found->config[i], found->engine[i], found->grade[i] != CHANGES};
             if ((size_t)workspace > plan->workspace_bytes) {
                 plan->workspace_bytes = (size_t)workspace;
             }
@@ -247,6 +250,40 @@ cddp_status cddpi_cudnn_plan_choose(struct cddpi_cudnn_plan *plan,
                      "cuDNN %d.%d.%d: %s: none of %d engines can do it here (%s)",
                      graph->cudnn->version / 10000, graph->cudnn->version / 100 % 100,
                      graph->cudnn->version % 100, graph->what, found.count, why);
+}
+
+cddp_status cddpi_cudnn_plan_restore(struct cddpi_cudnn_plan *plan,
+                                     const struct cddpi_cudnn_target *target,
+                                     const struct cddpi_cudnn_config *config)
+{
+    struct cddpi_cudnn_graph *graph = &plan->graph;
+    const struct cddpi_cudnn *cudnn = graph->cudnn;
+    cudnnBackendDescriptor_t operations = finish_graph(graph, target);
+    cudnnBackendDescriptor_t made;
+    int64_t workspace = 0;
+    bool inexact = true;
+
+    CDDPI_TRY(graph->status);
+    made = cddpi_cudnn_config_make(graph, target, operations, config);
+    if (graph->status == CDDP_OK) {
+        plan->plan = build(cudnn, made, &workspace);
+    }
+    graph->status = CDDP_OK; /* nothing is wrong with the graph */
+    if (plan->plan != NULL && workspace > MOST_WORKSPACE) {
+        cudnn->unmake(plan->plan);
+        plan->plan = NULL;
+    }
+    if (plan->plan == NULL) {
+        return cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE, "%s: engine %d cannot do it here",
+                         graph->what, config->engine);
+    }
+    plan->reproducible = grade_of(cudnn, made, graph->single && !target->tf32, &plan->engine,
+                                  &inexact) != CHANGES;
+    plan->exact = !inexact;
+    plan->config = made;
+    plan->workspace_bytes = (size_t)workspace;
+    plan->tried = 1;
+    return CDDP_OK;
 }
 
 void cddpi_cudnn_plan_fini(struct cddpi_cudnn_plan *plan)

@@ -4,11 +4,21 @@
 
 #include "kernels/cuda/cudnn/cudnn_nodes.h"
 
-enum { CDDPI_CUDNN_POINTERS = 16, CDDPI_CUDNN_ALTERNATIVES = 9 };
+enum { CDDPI_CUDNN_POINTERS = 16, CDDPI_CUDNN_ALTERNATIVES = 9, CDDPI_CUDNN_KNOBS = 48 };
+
+/* An engine and its knobs in numbers, which can be stored. */
+struct cddpi_cudnn_knob {
+    int32_t type, value;
+};
+struct cddpi_cudnn_config {
+    int32_t engine, knob_count;
+    struct cddpi_cudnn_knob knobs[CDDPI_CUDNN_KNOBS];
+};
 
 /* Another engine that could do the work. */
 struct cddpi_cudnn_alternative {
     cudnnBackendDescriptor_t plan;
+    cudnnBackendDescriptor_t config; /* the graph's */
     int64_t engine;
     bool reproducible;
 };
@@ -16,12 +26,13 @@ struct cddpi_cudnn_alternative {
 struct cddpi_cudnn_plan {
     struct cddpi_cudnn_graph graph; /* owns all descriptors */
     cudnnBackendDescriptor_t plan;
-    size_t workspace_bytes; /* enough for the alternatives, too */
-    int64_t engine;         /* cuDNN's number of it, for reports */
-    bool reproducible;      /* the same bits in every run, according to cuDNN */
-    bool exact;             /* inputs and intermediate sums are not rounded */
-    int tried;              /* number of configurations tried */
-    bool ran, failed;       /* the outcome of its first execution */
+    cudnnBackendDescriptor_t config; /* the engine's; the graph owns it */
+    size_t workspace_bytes;          /* enough for the alternatives, too */
+    int64_t engine;                  /* cuDNN's number of it, for reports */
+    bool reproducible;               /* the same bits in every run, according to cuDNN */
+    bool exact;                      /* inputs and intermediate sums are not rounded */
+    int tried;                       /* number of configurations tried */
+    bool ran, failed;                /* the outcome of its first execution */
     /* Engines that may be faster; empty once they are measured. */
     struct cddpi_cudnn_alternative alternatives[CDDPI_CUDNN_ALTERNATIVES];
     int alternative_count;
@@ -42,6 +53,11 @@ struct cddpi_cudnn_target {
  *  CDDP_ERR_UNAVAILABLE: no engine can do it. */
 cddp_status cddpi_cudnn_plan_choose(struct cddpi_cudnn_plan *plan,
                                     const struct cddpi_cudnn_target *target);
+/** Take the engine @p config, which an earlier process has measured. On failure @p plan is as it
+ * was before: cddpi_cudnn_plan_choose() can follow. */
+cddp_status cddpi_cudnn_plan_restore(struct cddpi_cudnn_plan *plan,
+                                     const struct cddpi_cudnn_target *target,
+                                     const struct cddpi_cudnn_config *config);
 void cddpi_cudnn_plan_fini(struct cddpi_cudnn_plan *plan);
 
 /* The values of a graph's ids in one call: device memory, or a float in CPU memory. */
@@ -61,6 +77,21 @@ cddp_status cddpi_cudnn_plan_measure(struct cddpi_cudnn_plan *plan, cudnnHandle_
 /** Enqueue it in the handle's stream. @p workspace: plan->workspace_bytes. */
 cddp_status cddpi_cudnn_plan_execute(const struct cddpi_cudnn_plan *plan, cudnnHandle_t handle,
                                      const struct cddpi_cudnn_pointers *pointers, void *workspace);
+
+/* --- cudnn_config.c --- */
+
+/** How much of @p config is in use: the part to store. */
+size_t cddpi_cudnn_config_bytes(const struct cddpi_cudnn_config *config);
+/** Whether @p bytes bytes that were stored are a configuration. */
+bool cddpi_cudnn_config_is_whole(const struct cddpi_cudnn_config *config, size_t bytes);
+/** The numbers of @p config, whose engine is @p engine. False: it has none that can be stored. */
+bool cddpi_cudnn_config_read(const struct cddpi_cudnn *cudnn, cudnnBackendDescriptor_t config,
+                             int64_t engine, struct cddpi_cudnn_config *out);
+/** The other way: a configuration for the graph's @p operations. */
+cudnnBackendDescriptor_t cddpi_cudnn_config_make(struct cddpi_cudnn_graph *graph,
+                                                 const struct cddpi_cudnn_target *target,
+                                                 cudnnBackendDescriptor_t operations,
+                                                 const struct cddpi_cudnn_config *config);
 
 /* --- cache.c: cuDNN's part of the device cache: its handle, and a plan for each shape --- */
 
@@ -83,6 +114,8 @@ struct cddpi_cudnn_use {
     const struct cddpi_cudnn *cudnn;
     cudnnHandle_t handle;
     struct cddpi_cudnn_plan *plan;
+    const struct cddpi_cudnn_key *key;
+    struct cddpi_tuning *tuning;
 };
 
 /** Find the plan for @p key; the first time, @p build makes its graph from @p shape. @p out->plan
@@ -91,5 +124,10 @@ struct cddpi_cudnn_use {
 cddp_status cddpi_cudnn_find(struct cddpi_device *device, const struct cddpi_cudnn_key *key,
                              void (*build)(struct cddpi_cudnn_graph *graph, const void *shape),
                              const void *shape, struct cddpi_cudnn_use *out);
+
+/** The plan was measured, and has run: keep its engine for later processes. */
+void cddpi_cudnn_keep(const struct cddpi_cudnn_use *use);
+/** The plan did not run: if an earlier process had measured it, forget that. */
+void cddpi_cudnn_reject(const struct cddpi_cudnn_use *use);
 
 #endif

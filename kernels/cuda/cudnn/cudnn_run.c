@@ -25,9 +25,10 @@ static cddp_status execute(const struct cddpi_cudnn_use *use,
                            const struct cddpi_cudnn_pointers *pointers, void *workspace,
                            bool *out_done)
 {
+    bool measure = use->plan->alternative_count > 0 && !cddpi_cuda_capturing(use->cudnn->device);
     cddp_status status = CDDP_OK;
 
-    if (use->plan->alternative_count > 0 && !cddpi_cuda_capturing(use->cudnn->device)) {
+    if (measure) {
         status = cddpi_cudnn_plan_measure(use->plan, use->handle, pointers, workspace);
     }
     if (status == CDDP_OK) {
@@ -37,7 +38,11 @@ static cddp_status execute(const struct cddpi_cudnn_use *use,
     if (status != CDDP_OK && !use->plan->ran && !cddpi_cuda_capturing(use->cudnn->device)) {
         cddpi_log(CDDPI_LOG_WARN, "%s; slower kernels are taken instead", cddp_last_error());
         use->plan->failed = true;
+        cddpi_cudnn_reject(use);
         return CDDP_OK;
+    }
+    if (measure && status == CDDP_OK) {
+        cddpi_cudnn_keep(use);
     }
     use->plan->ran = true;
     return status;
