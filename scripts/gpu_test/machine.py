@@ -129,7 +129,8 @@ class Machine:
         self.end = time.monotonic() + a.limit
         self.python, self.root = a.python, ROOT
         self.tests = a.tests.split(",") if a.tests else []
-        self.env = dict(os.environ, CDDP_TEST_BUILD=built, CDDP_TEST_SOURCE=ROOT, CDDP_PROGRESS="off")
+        self.env = dict(os.environ, CDDP_TEST_BUILD=built, CDDP_TEST_SOURCE=ROOT, CDDP_PROGRESS="off",
+                        CDDP_CACHE=os.path.join(scratch, "cache"))
         self.libraries, self.place = {}, "none: emulated"
         folders = [os.path.join(built, "lib")] * os.path.isdir(os.path.join(built, "lib"))
         if a.emulated:
