@@ -1,8 +1,10 @@
 /* head.c - owns the cddp-run that starts others on a list of hosts: the event loop over their
- * output and their events. head_end.c decides how the job ends. This process has no ranks. */
+ * output and their events. head_state.h decides what follows. This process has no ranks. */
 #include "launcher/hosts/head.h"
 
+#include "launcher/nodes/node_link.h"
 #include "launcher/nodes/node_place.h"
+#include "launcher/supervise/monitor.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -17,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FIXED_FDS = 5, AGENT_FDS = 3, STORE_MS = 5000 };
+enum { FIXED_FDS = 5, AGENT_FDS = 3, STORE_MS = 5000, LOOK_MS = 500 };
 
 static void read_signals(struct cddpi_head *head)
 {
@@ -25,37 +27,28 @@ static void read_signals(struct cddpi_head *head)
 
     while (read(head->signal_fd, &got, sizeof got) == (ssize_t)sizeof got) {
         if (got.ssi_signo != SIGCHLD) {
-            cddpi_head_take_signal(head, (int)got.ssi_signo);
+            CDDPI_HEAD_FEED(head, .kind = CDDPI_HEAD_SIGNALLED, .number = (int)got.ssi_signo);
         }
     }
 }
 
-/* Reap agents that have ended, after relaying their output. Whether the end of an agent was
- * expected is known once the event that we publish here comes back to us: by then we have received
- * all earlier events, possibly the job's END. */
+/* Reap agents that have ended, after relaying their output. */
 static void reap_agents(struct cddpi_head *head)
 {
     for (int i = 0; i < head->hosts.count; i++) {
         struct cddpi_agent *agent = &head->agents[i];
 
-        if (agent->pid == 0 || agent->has_ended ||
+        if (agent->pid == 0 || agent->is_reaped ||
             waitpid(agent->pid, &agent->status, WNOHANG) != agent->pid) {
             continue;
         }
-        agent->has_ended = true;
-        agent->due_ns = INT64_MAX; /* what follows is planned once its end is explained */
-        head->alive--;             /* its input stays open until the reason of its end is known */
+        agent->is_reaped = true;
         (void)cddpi_relay_read(&agent->out);
-        if (!agent->is_held) {
+        if (!head->state.hosts[i].is_held) {
             (void)cddpi_relay_read(&agent->err);
         }
-        if (head->nodes.link == NULL) {
-            cddpi_head_explain_agent(head, i);
-            continue;
-        }
-        head->unexplained++;
-        CDDPI_PUBLISH(head->nodes.link, .kind = CDDPI_EVENT_BYE, .node = -1, .number = i,
-                      .exit_status = 1);
+        CDDPI_HEAD_FEED(head, .kind = CDDPI_HEAD_ENDED, .host = i,
+                        .number = cddpi_exit_status(agent->status));
     }
 }
 
@@ -71,7 +64,7 @@ static void reap_orphans(const struct cddpi_head *head)
             return;
         }
         for (int i = 0; i < head->hosts.count; i++) {
-            if (head->agents[i].pid == ended.si_pid && !head->agents[i].has_ended) {
+            if (head->agents[i].pid == ended.si_pid && !head->agents[i].is_reaped) {
                 return;
             }
         }
@@ -116,7 +109,8 @@ static void fill_polls(struct cddpi_head *head, struct pollfd *polls)
                        CDDPI_OUTPUT_FULL;
 
         of[0] = (struct pollfd){is_full ? -1 : agent->out.fd, POLLIN, 0};
-        of[1] = (struct pollfd){is_full || agent->is_held ? -1 : agent->err.fd, POLLIN, 0};
+        of[1] = (struct pollfd){is_full || head->state.hosts[i].is_held ? -1 : agent->err.fd,
+                                POLLIN, 0};
         of[2] = (struct pollfd){agent->parcel.bytes > 0 ? agent->input : -1, POLLOUT, 0};
     }
 }
@@ -139,21 +133,22 @@ static void handle_agents(struct cddpi_head *head, const struct pollfd *polls)
     }
 }
 
-static void take_event(struct cddpi_head *head, const struct cddpi_node_event *event)
+/* When to take the next turn. While hosts are awaited, clients that the store has refused are
+ * published. */
+static int64_t next_ns(const struct cddpi_head *head)
 {
-    if (head->is_elastic) {
-        cddpi_head_follow(head, event);
-    } else {
-        cddpi_head_take_event(head, event);
-    }
+    int64_t look_ns = cddpi_deadline_ns(LOOK_MS);
+
+    return head->state.begin_ns != CDDPI_HEAD_NEVER && look_ns < head->state.due_ns
+               ? look_ns
+               : head->state.due_ns;
 }
 
-/* Returns false once the monitor is gone or no more events can arrive. */
+/* Returns false once the monitor is gone. */
 static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
 {
-    int64_t next_ns = head->is_elastic ? cddpi_head_tend_ns(head) : cddpi_head_next_ns(head);
-    int timeout = next_ns == INT64_MAX ? -1 : cddpi_left_ms(next_ns);
-    int64_t due_ns = timeout < 0 ? INT64_MAX : cddpi_now_ns() + timeout * INT64_C(1000000);
+    int64_t due_ns = next_ns(head);
+    int timeout = due_ns == CDDPI_HEAD_NEVER ? -1 : cddpi_left_ms(due_ns);
     struct cddpi_node_event event;
 
     fill_polls(head, polls);
@@ -162,7 +157,7 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
             return false;
         }
         while (polls[2].revents != 0 && cddpi_node_link_next(head->nodes.link, &event)) {
-            take_event(head, &event);
+            CDDPI_HEAD_FEED(head, .kind = CDDPI_HEAD_HEARD, .heard = &event);
         }
         if (polls[0].revents != 0) { /* what a signal means depends on what has happened before */
             read_signals(head);
@@ -176,19 +171,11 @@ static bool turn_once(struct cddpi_head *head, struct pollfd *polls)
     }
     reap_agents(head);
     reap_orphans(head);
-    if (head->is_elastic) {
-        cddpi_head_note_turn(head, due_ns);
-        cddpi_head_tend(head);
-    } else if (head->alive == 0) {
-        cddpi_head_await_last(head);
+    if (head->state.begin_ns != CDDPI_HEAD_NEVER) {
+        cddpi_refused_publish(&head->rendezvous, &head->refused);
     }
-    if (!cddpi_head_is_overdue(head)) {
-        if (!head->is_elastic) {
-            cddpi_head_await(head);
-        }
-        return true;
-    }
-    return head->alive > 0 && cddpi_head_end_agents(head);
+    CDDPI_HEAD_FEED(head, .kind = CDDPI_HEAD_TIME);
+    return true;
 }
 
 /* Serve the store in which the agents meet. */
@@ -203,7 +190,7 @@ static cddp_status serve(struct cddpi_head *head)
     }
     CDDPI_TRY(
         cddpi_rendezvous_serve(is_alone ? "127.0.0.1" : NULL, 0, head->hosts.count, rendezvous));
-    if (head->is_elastic) {
+    if (head->state.is_elastic) {
         CDDPI_TRY(cddpi_store_server_set(rendezvous->server, CDDPI_PLACE_OUTSIDE_KEY, "1", 1));
     }
     CDDPI_TRY(cddpi_store_server_set(rendezvous->server, CDDPI_PLACE_JOB_KEY, rendezvous->job,
@@ -229,22 +216,31 @@ static cddp_status open_store(struct cddpi_head *head)
                                            .self = -1,
                                            .count = head->hosts.count};
 
-    return head->is_elastic ? cddpi_place_open_store(rendezvous->store, rendezvous->token, STORE_MS,
-                                                     &head->client)
-                            : cddpi_node_link_open(&link, &head->nodes.link);
+    return head->state.is_elastic ? cddpi_place_open_store(rendezvous->store, rendezvous->token,
+                                                           STORE_MS, &head->client)
+                                  : cddpi_node_link_open(&link, &head->nodes.link);
 }
 
 static cddp_status name_nodes(struct cddpi_head *head)
 {
     struct cddpi_nodes *nodes = &head->nodes;
+    struct cddpi_head_state *state = &head->state;
+    int count = head->hosts.count;
 
-    CDDPI_TRY(
-        cddpi_nodes_init(-1, head->hosts.count + (head->is_elastic ? CDDPI_MAX_JOINS : 0), nodes));
-    head->agents = cddpi_zalloc_array((size_t)head->hosts.count, sizeof *head->agents);
-    CDDPI_TRY_MEMORY(head->agents != NULL, "no memory for %d hosts", head->hosts.count);
+    CDDPI_TRY(cddpi_nodes_init(-1, count + (state->is_elastic ? CDDPI_MAX_JOINS : 0), nodes));
+    state->count = count;
+    state->members = &nodes->members;
+    state->member_actions = nodes->actions;
+    state->action_room = cddpi_head_action_room(count);
+    state->hosts = cddpi_zalloc_array((size_t)count, sizeof *state->hosts);
+    state->actions = cddpi_zalloc_array((size_t)state->action_room, sizeof *state->actions);
+    head->agents = cddpi_zalloc_array((size_t)count, sizeof *head->agents);
+    CDDPI_TRY_MEMORY(state->hosts != NULL && state->actions != NULL && head->agents != NULL,
+                     "no memory for %d hosts", count);
     nodes->members.is_silent = true;
-    for (int i = 0; i < head->hosts.count; i++) {
-        if (!head->is_elastic) {
+    CDDPI_HEAD_FEED(head, .kind = CDDPI_HEAD_BEGINS);
+    for (int i = 0; i < count; i++) {
+        if (!state->is_elastic) {
             (void)cddpi_membership_add(&nodes->members, i, head->hosts.hosts[i].name, 1);
         }
         cddpi_head_init_agent(head, i);
@@ -254,11 +250,11 @@ static cddp_status name_nodes(struct cddpi_head *head)
 
 static cddp_status start_agents(struct cddpi_head *head)
 {
-    CDDPI_TRY(name_nodes(head));
     CDDPI_TRY(serve(head));
     CDDPI_TRY(open_store(head));
     for (int i = 0; i < head->hosts.count; i++) {
         CDDPI_TRY(cddpi_head_start(head, i));
+        CDDPI_HEAD_FEED(head, .kind = CDDPI_HEAD_STARTED, .host = i);
     }
     return CDDP_OK;
 }
@@ -268,10 +264,8 @@ static void release_agents(struct cddpi_head *head)
     for (int i = 0; head->agents != NULL && i < head->hosts.count; i++) {
         struct cddpi_agent *agent = &head->agents[i];
 
-        cddpi_head_close_input(agent);
-        cddpi_relay_finish(&agent->out);
-        cddpi_relay_finish(&agent->err);
-        cddpi_buffer_fini(&agent->parcel);
+        cddpi_fd_close(&agent->input);
+        cddpi_head_finish_agent(agent);
         cddpi_head_free_words(agent->argv);
         cddpi_free(agent->said);
     }
@@ -279,7 +273,25 @@ static void release_agents(struct cddpi_head *head)
     cddpi_nodes_fini(&head->nodes);
     cddpi_rendezvous_fini(&head->rendezvous);
     cddpi_free(head->agents);
+    cddpi_free(head->state.hosts);
+    cddpi_free(head->state.actions);
     head->agents = NULL;
+    head->state.hosts = NULL;
+    head->state.actions = NULL;
+}
+
+/* The agents have ended, or were given up. Returns the exit status. */
+static int finish(struct cddpi_head *head)
+{
+    if (head->nodes.link == NULL && head->client == NULL) {
+        return 1; /* none was started */
+    }
+    for (int i = 0; i < head->hosts.count; i++) {
+        cddpi_relay_finish(&head->agents[i].out);
+        cddpi_relay_finish(&head->agents[i].err);
+    }
+    cddpi_head_say_first_failure(head);
+    return cddpi_head_exit_status(&head->state);
 }
 
 int cddpi_head_supervise(struct cddpi_head *head)
@@ -288,26 +300,19 @@ int cddpi_head_supervise(struct cddpi_head *head)
                                               sizeof *polls);
     int exit_status = 1;
 
-    cddpi_head_begin_waiting(head);
+    head->state.timeout_ms = cddpi_place_timeout_ms(head->options);
     if (polls == NULL) {
         cddpi_output_say(head->output, "no memory for %d hosts", head->hosts.count);
-    } else if (start_agents(head) != CDDP_OK) {
+    } else if (name_nodes(head) != CDDP_OK) {
         cddpi_output_say(head->output, "%s", cddp_last_error());
-        head->exit_status = 1;
-        if (head->agents != NULL) {
-            (void)cddpi_head_end_agents(head);
+    } else {
+        if (start_agents(head) != CDDP_OK) {
+            cddpi_output_say(head->output, "%s", cddp_last_error());
+            CDDPI_HEAD_FEED(head, .kind = CDDPI_HEAD_REFUSES, .number = 1);
         }
-    }
-    while (polls != NULL && cddpi_head_goes_on(head) && turn_once(head, polls)) {
-    }
-    if (polls != NULL) {
-        bool has_begun = head->nodes.link != NULL || head->client != NULL;
-
-        for (int i = 0; i < head->hosts.count && has_begun; i++) {
-            cddpi_relay_finish(&head->agents[i].out);
-            cddpi_relay_finish(&head->agents[i].err);
+        while (!head->state.is_over && turn_once(head, polls)) {
         }
-        exit_status = has_begun ? cddpi_head_report(head) : 1;
+        exit_status = finish(head);
     }
     release_agents(head);
     cddpi_free(polls);
@@ -353,10 +358,11 @@ cddp_status cddpi_head_init(struct cddpi_head *head, const struct cddpi_launch_o
     cddpi_rendezvous_clear(&head->rendezvous);
     CDDPI_TRY(options->hosts != NULL ? cddpi_hosts_parse_list(options->hosts, &head->hosts)
                                      : cddpi_hosts_read(options->hostfile, &head->hosts));
-    head->is_elastic = options->least > 0;
-    head->least = options->least;
-    head->most = options->nnodes < head->hosts.count ? options->nnodes : head->hosts.count;
-    if (head->least > head->hosts.count) {
+    head->state.is_elastic = options->least > 0;
+    head->state.least = options->least;
+    head->state.most = options->nnodes < head->hosts.count ? options->nnodes : head->hosts.count;
+    head->state.grace_ms = options->grace_ms;
+    if (head->state.least > head->hosts.count) {
         return cddpi_fail(CDDP_ERR_ARGUMENT,
                           "--nnodes %d:%d: the job needs at least %d hosts, and the list has %d",
                           options->least, options->nnodes, options->least, head->hosts.count);

@@ -1,303 +1,259 @@
 /* head_agents.c - owns the agents of a job that goes on without hosts: an agent whose node is lost
  * is ended, and one that has ended is started again on its host, as another node, after a pause
  * that grows while that comes to nothing. A host that was asked to leave is not started again. */
-#include "launcher/hosts/head.h"
-
-#include "launcher/supervise/monitor.h"
-#include "launcher/supervise/restarts.h"
-
-#include "base/alloc.h"
-#include "base/clock.h"
-#include "base/error.h"
-
-#include <ctype.h>
-#include <string.h>
-#include <unistd.h>
+#include "launcher/hosts/head_state_own.h"
 
 enum {
     FIRST_PAUSE_MS = 1000,
     MOST_PAUSE_MS = 60000,
     MOST_COSTLY_MS =
-        600000,     /* if the node comes, and is soon lost: the others begin anew each time */
-    HOLD_MS = 5000, /* how long what a first agent writes to stderr is held back */
-    SAID_BYTES = 8192
+        600000,    /* if the node comes, and is soon lost: the others begin anew each time */
+    HOLD_MS = 5000 /* how long what a first agent writes to stderr is held back */
 };
 
-/* Whether two texts differ in more than numbers, such as a node's or a time. */
-static bool differ(const char *a, const char *b)
+/* Pass on what was held back. */
+static void release_held(struct head_step *step, int i, bool has_failed)
 {
-    while (*a != '\0' && *b != '\0') {
-        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
-            a += strspn(a, "0123456789");
-            b += strspn(b, "0123456789");
-        } else if (*a++ != *b++) {
-            return true;
-        }
-    }
-    return *a != *b;
+    step->state->hosts[i].is_held = false;
+    cddpi_head_do(step, CDDPI_HEAD_RELEASE, i)->number = has_failed;
 }
 
-/* Pass on what was held back. @p has_failed: unless the agent has written the same the last time */
-static void release_held(struct cddpi_agent *agent, bool has_failed)
+void cddpi_head_agent_came(struct head_step *step, int i)
 {
-    char text[SAID_BYTES];
-    size_t bytes = 0;
-    ssize_t got;
+    struct cddpi_head_host *host = &step->state->hosts[i];
 
-    agent->is_held = false;
-    while (has_failed && agent->err.fd >= 0 && bytes < sizeof text - 1 &&
-           (got = read(agent->err.fd, text + bytes, sizeof text - 1 - bytes)) > 0) {
-        bytes += (size_t)got;
-    }
-    text[bytes] = '\0';
-    if (bytes > 0 && (agent->said == NULL || differ(agent->said, text))) {
-        cddpi_relay_pass(&agent->err, text, bytes);
-        cddpi_free(agent->said);
-        agent->said = cddpi_strdup(text);
-    }
-    if (bytes > 0) {
-        agent->err.has_come = true; /* now or the last time */
-    }
-    (void)cddpi_relay_read(&agent->err);
+    host->has_come = true;
+    host->since_ns = step->event->now_ns;
+    host->ranks_ns = host->lost_ns = 0;
+    host->due_ns = CDDPI_HEAD_NEVER;
+    step->state->has_any_come = true;
+    release_held(step, i, false);
 }
 
-void cddpi_head_agent_came(struct cddpi_head *head, int i)
+void cddpi_head_drop_agent(struct head_step *step, int i)
 {
-    struct cddpi_agent *agent = &head->agents[i];
+    struct cddpi_head_host *host = &step->state->hosts[i];
 
-    agent->has_come = true;
-    agent->since_ns = cddpi_now_ns();
-    agent->ranks_ns = agent->lost_ns = 0;
-    agent->due_ns = INT64_MAX;
-    head->has_any_come = true;
-    release_held(agent, false);
-}
-
-void cddpi_head_drop_agent(struct cddpi_head *head, int i)
-{
-    struct cddpi_agent *agent = &head->agents[i];
-
-    agent->lost_ns = head->failed_ns != 0 ? head->failed_ns : cddpi_now_ns();
-    if (agent->pid > 0 && !agent->has_ended) {
-        agent->due_ns = cddpi_deadline_ns(CDDPI_HEAD_LAST_MS); /* it may end by itself */
+    host->lost_ns = step->state->failed_ns != 0 ? step->state->failed_ns : step->event->now_ns;
+    if (host->is_started && !host->has_ended) {
+        host->due_ns = cddpi_head_after(step, CDDPI_HEAD_LAST_MS); /* it may end by itself */
     }
 }
 
 /* An agent ends when its input is closed; else what leads to it is killed. */
-static void end_agent(struct cddpi_agent *agent)
+static void end_agent(struct head_step *step, int i)
 {
-    agent->due_ns = INT64_MAX;
-    if (agent->end_steps++ == 0) {
-        cddpi_head_close_input(agent);
-        agent->due_ns = cddpi_deadline_ns(CDDPI_HEAD_LAST_MS);
+    struct cddpi_head_host *host = &step->state->hosts[i];
+
+    host->due_ns = CDDPI_HEAD_NEVER;
+    if (host->end_steps++ == 0) {
+        cddpi_head_close(step, i);
+        host->due_ns = cddpi_head_after(step, CDDPI_HEAD_LAST_MS);
     } else {
-        kill(-agent->pid, SIGKILL);
+        cddpi_head_do(step, CDDPI_HEAD_KILL, i);
     }
 }
 
-/* Whether the node of @p agent, which has ended, took part in the job for long enough that another
- * one is worth what its coming costs the others. A spare costs them nothing while it waits; but how
- * long they save before it gets ranks, and how long its end takes, says nothing about it. */
-static bool was_useful(const struct cddpi_agent *agent)
+/* Whether the node of @p host, whose agent has ended, took part in the job for long enough that
+ * another one is worth what its coming costs the others. A spare costs them nothing while it waits;
+ * but how long they save before it gets ranks, and how long its end takes, says nothing about it.
+ */
+static bool was_useful(const struct head_step *step, const struct cddpi_head_host *host)
 {
-    int64_t end_ns = agent->lost_ns != 0 ? agent->lost_ns : cddpi_now_ns();
-    int64_t lived_ns = end_ns - (agent->ranks_ns != 0 ? agent->ranks_ns : agent->since_ns);
-    int64_t least_ms = agent->ranks_ns != 0 ? CDDPI_SHORT_LIFE_MS : MOST_COSTLY_MS;
+    int64_t end_ns = host->lost_ns != 0 ? host->lost_ns : step->event->now_ns;
+    int64_t lived_ns = end_ns - (host->ranks_ns != 0 ? host->ranks_ns : host->since_ns);
+    int64_t least_ms = host->ranks_ns != 0 ? CDDPI_SHORT_LIFE_MS : MOST_COSTLY_MS;
 
-    return agent->has_come && lived_ns >= least_ms * 1000000;
+    return host->has_come && lived_ns >= least_ms * 1000000;
 }
 
 /* Start the agent of host @p i again, after a pause. */
-static void plan_start(struct cddpi_head *head, int i)
+static void plan_start(struct head_step *step, int i)
 {
-    struct cddpi_agent *agent = &head->agents[i];
-    const struct cddpi_membership *members = &head->nodes.members;
-    uint32_t most_ms = agent->has_come ? MOST_COSTLY_MS : MOST_PAUSE_MS;
-    uint32_t pause_ms = FIRST_PAUSE_MS;
+    const struct cddpi_head_state *state = step->state;
+    struct cddpi_head_host *host = &state->hosts[i];
+    int64_t most_ms = host->has_come ? MOST_COSTLY_MS : MOST_PAUSE_MS;
+    int64_t pause_ms = FIRST_PAUSE_MS;
 
-    agent->fails = was_useful(agent) ? 0 : agent->fails;
-    for (int k = 0; k < agent->fails && pause_ms < most_ms; k++) {
+    host->fails = was_useful(step, host) ? 0 : host->fails;
+    for (int k = 0; k < host->fails && pause_ms < most_ms; k++) {
         pause_ms *= 2;
     }
-    agent->fails++;
-    agent->last_status = agent->status;
-    agent->due_ns = cddpi_deadline_ns(pause_ms < most_ms ? pause_ms : most_ms);
-    if (head->next_node >= CDDPI_NODE_NUMBERS || members->count >= members->room) {
-        agent->is_over = true;
-        cddpi_output_say(head->output,
-                         "cddp-run was started so often that it is not started again on %s",
-                         head->hosts.hosts[i].name);
+    host->fails++;
+    host->last_status = host->exit_status;
+    host->due_ns = cddpi_head_after(step, pause_ms < most_ms ? pause_ms : most_ms);
+    if (state->next_node >= CDDPI_NODE_NUMBERS || state->members->count >= state->members->room) {
+        host->is_over = true;
+        cddpi_head_do(step, CDDPI_HEAD_SAY_TOO_OFTEN, i);
     }
 }
 
 /* Before the job has begun: whether each host has failed, so that the hosts are not what is wrong.
  */
-static bool all_have_failed(const struct cddpi_head *head)
+static bool all_have_failed(const struct cddpi_head_state *state)
 {
-    for (int i = 0; i < head->hosts.count; i++) {
-        if (head->agents[i].fails == 0) {
+    for (int i = 0; i < state->count; i++) {
+        if (state->hosts[i].fails == 0) {
             return false;
         }
     }
-    return !head->has_any_come;
+    return !state->has_any_come;
 }
 
 /* Agent @p i has ended after the job, or the head has ended it. */
-static void note_end(struct cddpi_head *head, int i, const char *text)
+static void note_end(struct head_step *step, int i)
 {
-    const struct cddpi_agent *agent = &head->agents[i];
-    const struct cddpi_node_event *end = &head->nodes.members.end;
+    const struct cddpi_head_state *state = step->state;
+    const struct cddpi_head_host *host = &state->hosts[i];
 
-    if (head->steps == 0 && agent->has_come && agent->status != 0 && agent->end_steps == 0 &&
-        end->kind != CDDPI_EVENT_NONE && end->exit_status == 0) {
-        cddpi_output_say(head->output, "%s: %s after the job's end", cddpi_head_agent_name(head, i),
-                         text);
+    if (state->steps == 0 && host->has_come && host->exit_status != 0 && host->end_steps == 0 &&
+        cddpi_head_has_end(state) && state->members->end.exit_status == 0) {
+        cddpi_head_do(step, CDDPI_HEAD_SAY_LATE_END, i);
     }
 }
 
 /* Agent @p i, whose node the job did not know, has ended. */
-static void lose_stranger(struct cddpi_head *head, int i, const char *text)
+static void lose_stranger(struct head_step *step, int i)
 {
-    struct cddpi_agent *agent = &head->agents[i];
+    struct cddpi_head_state *state = step->state;
+    struct cddpi_head_host *host = &state->hosts[i];
 
-    if (agent->has_come) { /* and the nodes have not met */
-        cddpi_output_say(head->output, "%s is lost: %s", cddpi_head_agent_name(head, i), text);
-    } else if (agent->end_steps == 0 &&
-               (agent->fails == 0 || agent->status != agent->last_status)) {
-        cddpi_head_say_unstarted(head, i, text);
+    if (host->has_come) { /* and the nodes have not met */
+        cddpi_head_do(step, CDDPI_HEAD_SAY_LOST_EARLY, i);
+    } else if (host->end_steps == 0 &&
+               (host->fails == 0 || host->exit_status != host->last_status)) {
+        cddpi_head_do(step, CDDPI_HEAD_SAY_UNSTARTED, i);
     }
-    plan_start(head, i);
-    agent->has_come = false;
-    if (!head->has_met && all_have_failed(head)) {
-        head->exit_status = agent->status != 0 ? cddpi_exit_status(agent->status) : 1;
-        (void)cddpi_head_end_agents(head);
+    plan_start(step, i);
+    host->has_come = false;
+    if (!state->has_met && all_have_failed(state)) {
+        state->exit_status = host->exit_status != 0 ? host->exit_status : 1;
+        (void)cddpi_head_end_agents(step);
     }
 }
 
-void cddpi_head_explain_agent(struct cddpi_head *head, int i)
+void cddpi_head_explain_agent(struct head_step *step, int i)
 {
-    struct cddpi_agent *agent = &head->agents[i];
-    const struct cddpi_job_member *member = cddpi_membership_find(&head->nodes.members,
-                                                                  agent->node);
-    struct cddpi_node_event lost = {
-        .kind = CDDPI_EVENT_LOST, .node = agent->node, .rank = -1, .exit_status = 1};
+    struct cddpi_head_state *state = step->state;
+    struct cddpi_head_host *host = &state->hosts[i];
+    const struct cddpi_job_member *member = cddpi_membership_find(state->members, host->node);
 
-    cddpi_head_word_end(head, i, lost.text, sizeof lost.text);
-    agent->due_ns = INT64_MAX;
-    cddpi_head_close_input(agent);
-    if (agent->is_held) {
-        release_held(agent, true);
+    host->due_ns = CDDPI_HEAD_NEVER;
+    cddpi_head_close(step, i);
+    if (host->is_held) {
+        release_held(step, i, true);
     }
-    if (cddpi_head_is_ending(head)) {
-        note_end(head, i, lost.text);
+    if (cddpi_head_is_ending(state)) {
+        note_end(step, i);
     } else if (member == NULL) {
-        lose_stranger(head, i, lost.text);
+        lose_stranger(step, i);
     } else {
-        agent->is_over = member->is_leaving && !member->is_lost;
-        if (!agent->is_over) {
-            plan_start(head, i);
+        host->is_over = member->is_leaving && !member->is_lost;
+        if (!host->is_over) {
+            plan_start(step, i);
         }
     }
-    if (member != NULL && member->is_there && !member->has_left && head->steps == 0) {
-        cddpi_node_link_publish(head->nodes.link, &lost);
+    if (member != NULL && member->is_there && !member->has_left && state->steps == 0) {
+        cddpi_head_do(step, CDDPI_HEAD_PUBLISH_LOST, i);
     }
 }
 
-/* Start cddp-run on host @p i again. */
-static void start_again(struct cddpi_head *head, int i)
+/* Start cddp-run on host @p i again, as another node. */
+static void start_again(struct head_step *step, int i)
 {
-    struct cddpi_agent *agent = &head->agents[i];
+    struct cddpi_head_host *host = &step->state->hosts[i];
 
-    cddpi_relay_finish(&agent->out);
-    cddpi_relay_finish(&agent->err);
-    cddpi_buffer_fini(&agent->parcel);
-    memset(&agent->parcel, 0, sizeof agent->parcel);
-    agent->sent = 0;
-    cddpi_head_init_agent(head, i);
-    if (agent->fails == 1) { /* later starts are not told */
-        cddpi_output_say(head->output,
-                         "starting cddp-run on %s again, as node %d; if that fails, again after "
-                         "longer and longer pauses",
-                         head->hosts.hosts[i].name, agent->node);
+    host->node = step->state->next_node++;
+    host->is_started = host->has_ended = host->has_come = host->is_closed = false;
+    host->due_ns = CDDPI_HEAD_NEVER;
+    host->end_steps = 0;
+    if (host->fails == 1) { /* later starts are not told */
+        cddpi_head_do(step, CDDPI_HEAD_SAY_AGAIN, i);
     }
-    if (cddpi_head_start(head, i) != CDDP_OK) {
-        cddpi_output_say(head->output, "%s", cddp_last_error());
-        agent->has_ended = true;
-        agent->status = 0;
-        plan_start(head, i);
-    }
+    cddpi_head_do(step, CDDPI_HEAD_START, i);
+}
+
+void cddpi_head_take_unstarted(struct head_step *step)
+{
+    struct cddpi_head_host *host = &step->state->hosts[step->event->host];
+
+    host->has_ended = true;
+    host->exit_status = 0;
+    plan_start(step, step->event->host);
 }
 
 /* Agent @p i has not come in time. */
-static void give_up_start(struct cddpi_head *head, int i)
+static void give_up_start(struct head_step *step, int i)
 {
-    struct cddpi_agent *agent = &head->agents[i];
+    struct cddpi_head_host *host = &step->state->hosts[i];
 
-    if (agent->fails == 0) {
-        cddpi_output_say(head->output, "%s did not come within %g s (--timeout)",
-                         cddpi_head_agent_name(head, i), head->timeout_ms / 1000.0);
+    if (host->fails == 0) {
+        cddpi_head_do(step, CDDPI_HEAD_SAY_NOT_COME, i);
     }
-    agent->end_steps = 1;
-    end_agent(agent);
+    host->end_steps = 1;
+    end_agent(step, i);
 }
 
-/* Until when what @p agent writes to stderr is held back: if a start has failed before, until it
- * comes or ends. */
-static int64_t held_until_ns(const struct cddpi_agent *agent)
+/* Until when what the agent of @p host writes to stderr is held back: if a start has failed before,
+ * until it comes or ends. */
+static int64_t held_until_ns(const struct cddpi_head_host *host)
 {
-    return agent->is_held && agent->fails == 0 ? agent->since_ns + HOLD_MS * INT64_C(1000000)
-                                               : INT64_MAX;
+    return host->is_held && host->fails == 0 ? host->since_ns + HOLD_MS * INT64_C(1000000)
+                                             : CDDPI_HEAD_NEVER;
 }
 
-void cddpi_head_tend_agents(struct cddpi_head *head)
+void cddpi_head_tend_agents(struct head_step *step)
 {
-    for (int i = 0; i < head->hosts.count && head->steps == 0; i++) {
-        struct cddpi_agent *agent = &head->agents[i];
-        const struct cddpi_job_member *member;
+    const struct cddpi_head_state *state = step->state;
 
-        if (cddpi_now_ns() >= held_until_ns(agent)) {
-            release_held(agent, false);
+    for (int i = 0; i < state->count; i++) {
+        struct cddpi_head_host *host = &state->hosts[i];
+
+        if (cddpi_head_is_due(step, held_until_ns(host))) {
+            release_held(step, i, false);
         }
-        if (agent->is_over || cddpi_now_ns() < agent->due_ns) {
+        if (host->is_over || !cddpi_head_is_due(step, host->due_ns)) {
             continue;
         }
-        member = cddpi_membership_find(&head->nodes.members, agent->node);
-        if (agent->has_ended) {
-            agent->due_ns = INT64_MAX;
-            if (!cddpi_head_is_ending(head)) {
-                start_again(head, i);
+        if (host->has_ended) {
+            host->due_ns = CDDPI_HEAD_NEVER;
+            if (!cddpi_head_is_ending(state)) {
+                start_again(step, i);
             }
-        } else if (member == NULL && agent->end_steps == 0) {
-            give_up_start(head, i);
+        } else if (cddpi_membership_find(state->members, host->node) == NULL &&
+                   host->end_steps == 0) {
+            give_up_start(step, i);
         } else {
-            end_agent(agent);
+            end_agent(step, i);
         }
     }
 }
 
-int64_t cddpi_head_agents_due_ns(const struct cddpi_head *head)
+int64_t cddpi_head_agents_due_ns(const struct cddpi_head_state *state)
 {
-    int64_t due_ns = INT64_MAX;
+    int64_t due_ns = CDDPI_HEAD_NEVER;
 
-    for (int i = 0; i < head->hosts.count && head->steps == 0; i++) {
-        const struct cddpi_agent *agent = &head->agents[i];
-        int64_t held_ns = held_until_ns(agent);
+    for (int i = 0; i < state->count && state->steps == 0; i++) {
+        const struct cddpi_head_host *host = &state->hosts[i];
+        int64_t held_ns = held_until_ns(host);
 
-        due_ns = !agent->is_over && agent->due_ns < due_ns ? agent->due_ns : due_ns;
+        due_ns = !host->is_over && host->due_ns < due_ns ? host->due_ns : due_ns;
         due_ns = held_ns < due_ns ? held_ns : due_ns;
     }
     return due_ns;
 }
 
-void cddpi_head_stop_starting(struct cddpi_head *head)
+void cddpi_head_stop_starting(struct head_step *step)
 {
-    for (int i = 0; i < head->hosts.count; i++) {
-        struct cddpi_agent *agent = &head->agents[i];
+    const struct cddpi_head_state *state = step->state;
 
-        agent->due_ns = INT64_MAX;
-        if (agent->pid > 0 && !agent->has_ended && !agent->has_come) {
-            cddpi_head_close_input(agent);
-            kill(-agent->pid, SIGKILL);
+    for (int i = 0; i < state->count; i++) {
+        struct cddpi_head_host *host = &state->hosts[i];
+
+        host->due_ns = CDDPI_HEAD_NEVER;
+        if (host->is_started && !host->has_ended && !host->has_come) {
+            cddpi_head_close(step, i);
+            cddpi_head_do(step, CDDPI_HEAD_KILL, i);
         }
     }
 }

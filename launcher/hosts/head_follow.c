@@ -1,162 +1,137 @@
 /* head_follow.c - owns what the cddp-run that started the nodes makes of the log of a job that goes
  * on without hosts: it tells the user who comes and goes, gives up hosts that do not end their
  * ranks, and ends if no host is left. The nodes decide all else (membership.h). */
-#include "launcher/hosts/head.h"
-
-#include "launcher/supervise/monitor.h"
-
-#include "base/clock.h"
+#include "launcher/hosts/head_state_own.h"
 
 #define LATE_NS INT64_C(1000000000)   /* a turn that begins so late has stood still */
 #define AWAKE_NS INT64_C(2000000000)  /* after that: the log is heard */
 #define AGAIN_NS INT64_C(30000000000) /* not again before: a slow machine has deadlines, too */
 
-static bool has_ended(const struct cddpi_head *head)
-{
-    return head->nodes.members.end.kind != CDDPI_EVENT_NONE;
-}
-
 /* A node is lost. */
-static void take_loss(struct cddpi_head *head, const struct cddpi_node_event *event)
+static void take_loss(struct head_step *step)
 {
-    int i = cddpi_head_find_agent(head, event->node);
+    const struct cddpi_node_event *event = step->event->heard;
+    struct cddpi_head_action *action = cddpi_head_do(step, CDDPI_HEAD_SAY_LOST, -1);
+    int i = cddpi_head_find_agent(step->state, event->node);
 
-    cddpi_output_say(head->output, "%s is lost: %s", cddpi_node_name(&head->nodes, event->node),
-                     event->text);
+    action->number = event->node;
+    action->text = event->text;
     if (i >= 0) {
-        cddpi_head_drop_agent(head, i);
+        cddpi_head_drop_agent(step, i);
     }
 }
 
 /* Ranks of this generation have failed or are lost, so the others end. */
-static void take_failure(struct cddpi_head *head)
+static void take_failure(struct head_step *step)
 {
-    int count = cddpi_head_count_running(head);
+    struct cddpi_head_state *state = step->state;
+    int count = cddpi_head_count_running(state);
 
-    head->failed_ns = cddpi_now_ns();
-    cddpi_head_wait_patiently(head, head->options->grace_ms + CDDPI_HEAD_FAILED_MS);
-    if (count > 0 && head->nodes.members.asked_signal == 0) {
-        cddpi_output_say(head->output,
-                         "stopping the other ranks on %d host%s; after %g s they are killed", count,
-                         count == 1 ? "" : "s", (double)head->options->grace_ms / 1000);
+    state->failed_ns = step->event->now_ns;
+    cddpi_head_wait_patiently(step, state->grace_ms + CDDPI_HEAD_FAILED_MS);
+    if (count > 0 && state->members->asked_signal == 0) {
+        cddpi_head_do(step, CDDPI_HEAD_SAY_ENDING, -1)->number = count;
     }
 }
 
-static void take_join(struct cddpi_head *head, const struct cddpi_node_event *event)
+static void take_join(struct head_step *step)
 {
-    int i = cddpi_head_find_agent(head, event->node);
+    int node = step->event->heard->node;
+    int i = cddpi_head_find_agent(step->state, node);
 
-    cddpi_output_say(head->output, "%s has come", cddpi_node_name(&head->nodes, event->node));
+    cddpi_head_do(step, CDDPI_HEAD_SAY_CAME, -1)->number = node;
     if (i >= 0) {
-        cddpi_head_agent_came(head, i);
+        cddpi_head_agent_came(step, i);
     }
 }
 
 /* A generation begins. What its first rank writes, such as a line of progress, is shown at once. */
-static void take_start(struct cddpi_head *head)
+static void take_start(struct head_step *step)
 {
-    const struct cddpi_membership *members = &head->nodes.members;
+    struct cddpi_head_state *state = step->state;
+    const struct cddpi_membership *members = state->members;
     bool is_first = true;
 
-    cddpi_rendezvous_forget(&head->rendezvous, members->generation);
-    head->failed_ns = 0;
-    head->patience_ns = members->asked_signal == 0 ? INT64_MAX : head->patience_ns;
+    cddpi_head_do(step, CDDPI_HEAD_FORGET, -1)->number = members->generation;
+    state->failed_ns = 0;
+    state->patience_ns = members->asked_signal == 0 ? CDDPI_HEAD_NEVER : state->patience_ns;
     for (int i = 0; i < members->count; i++) {
-        int agent = cddpi_head_find_agent(head, members->list[i].node);
+        const struct cddpi_job_member *member = &members->list[i];
+        int agent = cddpi_head_find_agent(state, member->node);
 
-        if (members->list[i].is_there && agent >= 0) {
-            bool is_raw = is_first && members->list[i].ranks > 0;
+        if (member->is_there && agent >= 0) {
+            bool is_raw = is_first && member->ranks > 0;
 
             is_first = is_first && !is_raw;
-            if (members->list[i].ranks > 0 && head->agents[agent].ranks_ns == 0) {
-                head->agents[agent].ranks_ns = members->start_ns;
+            if (member->ranks > 0 && state->hosts[agent].ranks_ns == 0) {
+                state->hosts[agent].ranks_ns = members->start_ns;
             }
-            cddpi_relay_change(&head->agents[agent].err,
-                               is_raw ? CDDPI_RELAY_RAW : CDDPI_RELAY_LINES);
+            cddpi_head_do(step, CDDPI_HEAD_FORM, agent)->number = is_raw;
         }
     }
 }
 
-static void take_end(struct cddpi_head *head)
+static void take_end(struct head_step *step)
 {
-    cddpi_head_end_within(head, CDDPI_HEAD_LAST_MS);
-    cddpi_head_stop_starting(head);
+    cddpi_head_end_within(step, CDDPI_HEAD_LAST_MS);
+    cddpi_head_stop_starting(step);
 }
 
 /* An event of this process: agent @p i has ended. */
-static void take_agents_end(struct cddpi_head *head, int i)
+static void take_agents_end(struct head_step *step, int i)
 {
-    if (i < head->hosts.count) {
-        head->unexplained--;
-        cddpi_head_explain_agent(head, i);
+    if (i >= 0 && i < step->state->count) {
+        step->state->unexplained--;
+        cddpi_head_explain_agent(step, i);
     }
 }
 
-void cddpi_head_follow(struct cddpi_head *head, const struct cddpi_node_event *event)
-{
-    struct cddpi_membership *members = &head->nodes.members;
-    const struct cddpi_job_member *member = cddpi_membership_find(members, event->node);
-    bool was_there = member != NULL && member->is_there;
-    bool was_leaving = member != NULL && member->is_leaving;
-    bool was_ended = has_ended(head);
-    bool had_failed = members->failure.kind != CDDPI_EVENT_NONE ||
-                      members->follow.kind != CDDPI_EVENT_NONE;
-    int generation = members->generation;
+/* What the members were before an event. */
+struct before {
+    int generation;
+    bool is_known, was_there, was_leaving, had_failed;
+};
 
-    if (event->kind == CDDPI_EVENT_BYE && event->node < 0) {
-        take_agents_end(head, event->number);
-    }
-    if (head->steps > 0) { /* later events are consequences of our ending the agents */
-        return;
-    }
-    cddpi_nodes_take(&head->nodes, event, head->output);
-    if (event->kind == CDDPI_EVENT_CUT) { /* no host can be reached through the store */
-        cddpi_output_say(head->output, "this cddp-run has lost the job's store: %s", event->text);
-        (void)cddpi_head_end_agents(head);
-        return;
-    }
-    if (has_ended(head)) {
-        if (!was_ended) {
-            take_end(head);
-        }
-        return;
-    }
-    if (event->kind == CDDPI_EVENT_LOST && was_there) {
-        take_loss(head, event);
-    }
-    if (!had_failed &&
-        (members->failure.kind != CDDPI_EVENT_NONE || members->follow.kind != CDDPI_EVENT_NONE)) {
-        take_failure(head);
-    }
+static bool has_failed(const struct cddpi_membership *members)
+{
+    return members->failure.kind != CDDPI_EVENT_NONE || members->follow.kind != CDDPI_EVENT_NONE;
+}
+
+/* The job goes on: what the event means to the head. */
+static void follow(struct head_step *step, const struct before *before)
+{
+    struct cddpi_head_state *state = step->state;
+    const struct cddpi_membership *members = state->members;
+    const struct cddpi_node_event *event = step->event->heard;
+
     switch (event->kind) {
     case CDDPI_EVENT_JOIN:
-        if (member == NULL && cddpi_membership_find(members, event->node) != NULL) {
-            take_join(head, event);
+        if (!before->is_known && cddpi_membership_find(members, event->node) != NULL) {
+            take_join(step);
         }
         break;
     case CDDPI_EVENT_LEAVE:
-        if (was_there && !was_leaving) {
-            cddpi_output_say(head->output, "%s leaves the job",
-                             cddpi_node_name(&head->nodes, event->node));
+        if (before->was_there && !before->was_leaving) {
+            cddpi_head_do(step, CDDPI_HEAD_SAY_LEAVES, -1)->number = event->node;
         }
         break;
     case CDDPI_EVENT_SIGNAL:
         if (members->asked_signal != 0 && /* that of a node that is lost does not count */
-            sigismember(&head->monitor->ending, event->number) == 1) {
-            cddpi_head_wait_patiently(head, head->options->grace_ms * 3 + CDDPI_HEAD_MARGIN_MS);
+            cddpi_head_asks_to_end(event->number)) {
+            cddpi_head_wait_patiently(step, state->grace_ms * 3 + CDDPI_HEAD_MARGIN_MS);
         }
         break;
     case CDDPI_EVENT_CHANGE:
         if (members->change.kind != CDDPI_EVENT_NONE) {
-            cddpi_head_wait_patiently(head, head->options->grace_ms * 3 + CDDPI_HEAD_FAILED_MS);
+            cddpi_head_wait_patiently(step, state->grace_ms * 3 + CDDPI_HEAD_FAILED_MS);
         }
         break;
     case CDDPI_EVENT_SAVING:
-        cddpi_head_extend_patience(head);
+        cddpi_head_extend_patience(step);
         break;
     case CDDPI_EVENT_START:
-        if (members->generation > generation) {
-            take_start(head);
+        if (members->generation > before->generation) {
+            take_start(step);
         }
         break;
     default:
@@ -164,25 +139,60 @@ void cddpi_head_follow(struct cddpi_head *head, const struct cddpi_node_event *e
     }
 }
 
-/* Ranks have had the time to end: the job goes on without nodes whose ranks have not. */
-static void lose_patience(struct cddpi_head *head)
+void cddpi_head_hear_elastic(struct head_step *step)
 {
-    const struct cddpi_membership *members = &head->nodes.members;
+    struct cddpi_head_state *state = step->state;
+    const struct cddpi_membership *members = state->members;
+    const struct cddpi_node_event *event = step->event->heard;
+    const struct cddpi_job_member *member = cddpi_membership_find(members, event->node);
+    const struct before before = {.generation = members->generation,
+                                  .is_known = member != NULL,
+                                  .was_there = member != NULL && member->is_there,
+                                  .was_leaving = member != NULL && member->is_leaving,
+                                  .had_failed = has_failed(members)};
+    bool had_end = cddpi_head_has_end(state);
 
-    if (head->nodes.link == NULL || cddpi_head_is_ending(head) ||
-        cddpi_left_ms(head->patience_ns) > 0) {
+    if (event->kind == CDDPI_EVENT_BYE && event->node < 0) {
+        take_agents_end(step, event->number);
+    }
+    if (state->steps > 0) { /* later events are consequences of our ending the agents */
         return;
     }
-    head->patience_ns = INT64_MAX;
-    for (int i = 0; i < members->count; i++) {
-        struct cddpi_node_event lost = {.kind = CDDPI_EVENT_LOST,
-                                        .node = members->list[i].node,
-                                        .rank = -1,
-                                        .exit_status = 1,
-                                        .text = "its ranks did not end in time"};
+    cddpi_head_hear(step);
+    if (event->kind == CDDPI_EVENT_CUT) { /* no host can be reached through the store */
+        cddpi_head_do(step, CDDPI_HEAD_SAY_CUT, -1)->text = event->text;
+        (void)cddpi_head_end_agents(step);
+        return;
+    }
+    if (cddpi_head_has_end(state)) {
+        if (!had_end) {
+            take_end(step);
+        }
+        return;
+    }
+    if (event->kind == CDDPI_EVENT_LOST && before.was_there) {
+        take_loss(step);
+    }
+    if (!before.had_failed && has_failed(members)) {
+        take_failure(step);
+    }
+    follow(step, &before);
+}
 
+/* Ranks have had the time to end: the job goes on without nodes whose ranks have not. */
+static void lose_patience(struct head_step *step)
+{
+    struct cddpi_head_state *state = step->state;
+    const struct cddpi_membership *members = state->members;
+
+    if (!state->has_met || cddpi_head_is_ending(state) ||
+        !cddpi_head_is_due(step, state->patience_ns)) {
+        return;
+    }
+    state->patience_ns = CDDPI_HEAD_NEVER;
+    for (int i = 0; i < members->count; i++) {
         if (cddpi_head_runs(&members->list[i])) {
-            cddpi_node_link_publish(head->nodes.link, &lost);
+            cddpi_head_do(step, CDDPI_HEAD_PUBLISH_LATE, -1)->number = members->list[i].node;
         }
     }
 }
@@ -198,90 +208,73 @@ static bool is_any_there(const struct cddpi_membership *members)
 }
 
 /* No host is left, and the job ends with @p exit_status. */
-static void give_up(struct cddpi_head *head, int exit_status)
+static void give_up(struct head_step *step, int exit_status)
 {
-    head->exit_status = exit_status;
-    (void)cddpi_head_end_agents(head);
+    step->state->exit_status = exit_status;
+    (void)cddpi_head_end_agents(step);
+}
+
+static bool may_any_come(const struct cddpi_head_state *state)
+{
+    for (int i = 0; i < state->count; i++) {
+        if (!state->hosts[i].is_over) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* If no host is left, wait for one to come back. */
-static void judge_empty(struct cddpi_head *head)
+static void judge_empty(struct head_step *step)
 {
-    const struct cddpi_membership *members = &head->nodes.members;
-    bool may_come = false;
+    struct cddpi_head_state *state = step->state;
+    const struct cddpi_membership *members = state->members;
 
-    for (int i = 0; i < head->hosts.count; i++) {
-        may_come = may_come || !head->agents[i].is_over;
-    }
-    if (has_ended(head) || is_any_there(members)) {
-        head->empty_ns = INT64_MAX;
-    } else if (cddpi_head_is_ending(head)) {
-        give_up(head, members->has_checkpoint      ? CDDPI_STOPPED_EARLY
+    if (cddpi_head_has_end(state) || is_any_there(members)) {
+        state->empty_ns = CDDPI_HEAD_NEVER;
+    } else if (cddpi_head_is_ending(state)) {
+        give_up(step, members->has_checkpoint      ? CDDPI_STOPPED_EARLY
                       : members->asked_signal != 0 ? 128 + members->asked_signal
-                                                   : 128 + head->asked_signal);
-    } else if (!may_come) {
-        cddpi_output_say(head->output, "all hosts have left. The job ends; started again, it goes "
-                                       "on from its last checkpoint");
-        give_up(head, CDDPI_TOO_FEW);
-    } else if (head->empty_ns == INT64_MAX) {
-        head->empty_ns = cddpi_deadline_ns(head->timeout_ms);
-        cddpi_output_say(head->output,
-                         "no host is left: waiting for one to come back for up to %g s (--timeout)",
-                         head->timeout_ms / 1000.0);
-    } else if (cddpi_left_ms(head->empty_ns) == 0) {
-        cddpi_output_say(head->output,
-                         "no host came back within %g s. The job ends; started again, it goes on "
-                         "from its last checkpoint",
-                         head->timeout_ms / 1000.0);
-        give_up(head, CDDPI_TOO_FEW);
+                                                   : 128 + state->asked_signal);
+    } else if (!may_any_come(state)) {
+        cddpi_head_do(step, CDDPI_HEAD_SAY_ALL_LEFT, -1);
+        give_up(step, CDDPI_TOO_FEW);
+    } else if (state->empty_ns == CDDPI_HEAD_NEVER) {
+        state->empty_ns = cddpi_head_after(step, state->timeout_ms);
+        cddpi_head_do(step, CDDPI_HEAD_SAY_NONE_LEFT, -1);
+    } else if (cddpi_head_is_due(step, state->empty_ns)) {
+        cddpi_head_do(step, CDDPI_HEAD_SAY_NONE_BACK, -1);
+        give_up(step, CDDPI_TOO_FEW);
     }
 }
 
-void cddpi_head_note_turn(struct cddpi_head *head, int64_t due_ns)
+void cddpi_head_note_turn(struct head_step *step)
 {
-    int64_t now_ns = cddpi_now_ns();
+    struct cddpi_head_state *state = step->state;
+    int64_t now_ns = step->event->now_ns;
 
-    if (due_ns != INT64_MAX && now_ns - due_ns > LATE_NS && now_ns - head->awake_ns > AGAIN_NS) {
-        head->awake_ns = now_ns + AWAKE_NS;
+    if (state->waited_ns != CDDPI_HEAD_NEVER && now_ns - state->waited_ns > LATE_NS &&
+        now_ns - state->awake_ns > AGAIN_NS) {
+        state->awake_ns = now_ns + AWAKE_NS;
     }
 }
 
-void cddpi_head_tend(struct cddpi_head *head)
+void cddpi_head_tend(struct head_step *step)
 {
-    bool is_awake = cddpi_left_ms(head->awake_ns) == 0;
+    struct cddpi_head_state *state = step->state;
+    bool is_awake = cddpi_head_is_due(step, state->awake_ns);
 
-    if (head->steps == 0 && !head->has_met) {
-        cddpi_head_meet(head);
+    if (!state->has_met) {
+        cddpi_head_await(step);
     }
-    if (head->steps == 0 && is_awake) {
-        lose_patience(head);
-        cddpi_head_tend_agents(head);
+    if (state->steps == 0 && is_awake) {
+        lose_patience(step);
+        cddpi_head_tend_agents(step);
     }
-    if (head->steps == 0 && head->has_met && is_awake) {
-        judge_empty(head);
+    if (state->steps == 0 && state->has_met && is_awake) {
+        judge_empty(step);
     }
-    if (head->steps == 0 && head->alive == 0 && cddpi_head_is_ending(head)) {
-        cddpi_head_await_last(head);
+    if (state->steps == 0 && state->alive == 0 && cddpi_head_is_ending(state)) {
+        cddpi_head_end_within(step, CDDPI_HEAD_LAST_MS); /* for the events that agents told last */
     }
-}
-
-int64_t cddpi_head_tend_ns(const struct cddpi_head *head)
-{
-    int64_t next_ns = head->patience_ns < head->deadline_ns ? head->patience_ns : head->deadline_ns;
-    int64_t agents_ns = cddpi_head_agents_due_ns(head);
-
-    next_ns = agents_ns < next_ns ? agents_ns : next_ns;
-    next_ns = head->empty_ns < next_ns ? head->empty_ns : next_ns;
-    next_ns = cddpi_left_ms(head->awake_ns) > 0 ? head->awake_ns : next_ns; /* whatever is due */
-    return !head->has_met && head->steps == 0 && head->look_ns < next_ns ? head->look_ns : next_ns;
-}
-
-bool cddpi_head_goes_on(const struct cddpi_head *head)
-{
-    bool may_come = false;
-
-    for (int i = 0; head->is_elastic && i < head->hosts.count; i++) {
-        may_come = may_come || !head->agents[i].is_over;
-    }
-    return head->alive > 0 || head->unexplained > 0 || (may_come && !cddpi_head_is_ending(head));
 }

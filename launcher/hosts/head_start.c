@@ -5,7 +5,6 @@
 
 #include "base/alloc.h"
 #include "base/child.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/streams.h"
@@ -120,12 +119,12 @@ static void add_own(const struct cddpi_head *head, int i, const char *url, struc
     }
     add_text(words, "%s", self);
     add_text(words, "--agent");
-    if (head->is_elastic) {
-        add_text(words, "--nnodes=%d:%d", head->least, head->most);
+    if (head->state.is_elastic) {
+        add_text(words, "--nnodes=%d:%d", head->state.least, head->state.most);
     } else {
         add_text(words, "--nnodes=%d", head->hosts.count);
     }
-    add_text(words, "--node-rank=%d", head->agents != NULL ? head->agents[i].node : i);
+    add_text(words, "--node-rank=%d", head->state.hosts != NULL ? head->state.hosts[i].node : i);
     add_text(words, "--rdzv=%s", url);
     add_nproc(words, options, &head->hosts.hosts[i]);
     add_option(words, "run-dir", options->run_dir);
@@ -264,7 +263,7 @@ static cddp_status make_parcel(struct cddpi_head *head, int i)
     }
     if (progress != NULL) {
         add_text(&variables, "CDDP_PROGRESS=%s", progress);
-    } else if ((i == 0 || head->is_elastic) && head->options->tag != CDDPI_TAG_ALL &&
+    } else if ((i == 0 || head->state.is_elastic) && head->options->tag != CDDPI_TAG_ALL &&
                cddpi_terminal_redraws(STDERR_FILENO)) {
         add_text(&variables, "CDDP_PROGRESS=tty");
         add_terminal(&variables);
@@ -364,10 +363,6 @@ cddp_status cddpi_head_start(struct cddpi_head *head, int i)
     } else {
         setpgid(agent->pid, agent->pid);
         keep_ends(agent, pipes);
-        head->alive++;
-        agent->since_ns = cddpi_now_ns();
-        agent->is_held = head->is_elastic;
-        agent->due_ns = head->is_elastic ? cddpi_deadline_ns(head->timeout_ms) : INT64_MAX;
     }
     close_pipes(pipes);
     return status;
