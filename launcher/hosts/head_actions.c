@@ -14,11 +14,13 @@ static void publish_lost(struct cddpi_head *head, const struct cddpi_head_action
     struct cddpi_node_event lost = {.kind = CDDPI_EVENT_LOST,
                                     .node = action->number,
                                     .rank = -1,
+                                    .number = CDDPI_LOSS_LATE,
                                     .exit_status = 1,
                                     .text = "its ranks did not end in time"};
 
     if (action->kind == CDDPI_HEAD_PUBLISH_LOST) {
         lost.node = head->state.hosts[action->host].node;
+        lost.number = CDDPI_LOSS_OF_HOST;
         cddpi_head_word_end(head, action->host, lost.text, sizeof lost.text);
     }
     cddpi_node_link_publish(head->nodes.link, &lost);

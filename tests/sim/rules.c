@@ -2,10 +2,6 @@
 #include "tests/sim/sim.h"
 
 #include <stdarg.h>
-#include <string.h>
-
-/* What the leader says of a newcomer that it expels (membership_newcomers.c). */
-#define SIM_EXPELLED "the job failed as soon as it took part"
 
 void sim_break(const char *format, ...)
 {
@@ -116,7 +112,7 @@ static void check_lost(const struct cddpi_node_event *lost)
     } else if (!sim.was_harmed) {
         sim_break("node %d is called lost, and nothing has happened to it", lost->node);
     }
-    if (strcmp(lost->text, SIM_EXPELLED) == 0 && (node->took_part & sim.saved) != 0) {
+    if (lost->number == CDDPI_LOSS_NEWCOMER && (node->took_part & sim.saved) != 0) {
         sim_break("node %d is expelled as if it were new, and has saved with the others",
                   lost->node);
     }
