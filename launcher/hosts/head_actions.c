@@ -11,17 +11,17 @@
 
 static void publish_lost(struct cddpi_head *head, const struct cddpi_head_action *action)
 {
-    struct cddpi_node_event lost = {.kind = CDDPI_EVENT_LOST,
-                                    .node = action->number,
-                                    .rank = -1,
-                                    .number = CDDPI_LOSS_LATE,
-                                    .exit_status = 1,
-                                    .text = "its ranks did not end in time"};
+    struct cddpi_node_event lost = {
+        .kind = CDDPI_EVENT_LOST, .node = action->number, .rank = -1, .exit_status = 1};
 
     if (action->kind == CDDPI_HEAD_PUBLISH_LOST) {
         lost.node = head->state.hosts[action->host].node;
-        lost.number = CDDPI_LOSS_OF_HOST;
         cddpi_head_word_end(head, action->host, lost.text, sizeof lost.text);
+    } else if (action->kind == CDDPI_HEAD_PUBLISH_LATE) {
+        lost.number = CDDPI_LOSS_LATE;
+        snprintf(lost.text, sizeof lost.text, "its ranks did not end in time");
+    } else {
+        snprintf(lost.text, sizeof lost.text, "what led to it had ended before it came");
     }
     cddpi_node_link_publish(head->nodes.link, &lost);
 }
@@ -61,6 +61,7 @@ static void act(struct cddpi_head *head, const struct cddpi_head_action *action)
         break;
     case CDDPI_HEAD_PUBLISH_LOST:
     case CDDPI_HEAD_PUBLISH_LATE:
+    case CDDPI_HEAD_PUBLISH_STRAY:
         publish_lost(head, action);
         break;
     case CDDPI_HEAD_PUBLISH_SIGNAL:

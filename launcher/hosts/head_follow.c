@@ -34,13 +34,25 @@ static void take_failure(struct head_step *step)
     }
 }
 
+/* Whether what led to the node of host @p i has ended, and the host gets another node or none. */
+static bool is_cut_off(const struct cddpi_head_state *state, int i)
+{
+    const struct cddpi_head_host *host = &state->hosts[i];
+
+    return host->has_ended && (host->is_over || host->due_ns != CDDPI_HEAD_NEVER);
+}
+
+/* A node has come. If nothing leads to it any more, the head could neither show what it writes nor
+ * end it, and starts another one on its host: the job goes on without it. */
 static void take_join(struct head_step *step)
 {
     int node = step->event->heard->node;
     int i = cddpi_head_find_agent(step->state, node);
 
     cddpi_head_do(step, CDDPI_HEAD_SAY_CAME, -1)->number = node;
-    if (i >= 0) {
+    if (i < 0 || is_cut_off(step->state, i)) {
+        cddpi_head_do(step, CDDPI_HEAD_PUBLISH_STRAY, -1)->number = node;
+    } else {
         cddpi_head_agent_came(step, i);
     }
 }

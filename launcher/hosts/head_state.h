@@ -70,6 +70,7 @@ enum cddpi_head_action_kind {
     CDDPI_HEAD_PUBLISH_BYE,    /* the agent of `host` has ended */
     CDDPI_HEAD_PUBLISH_LOST,   /* its node is lost, as the agent has ended */
     CDDPI_HEAD_PUBLISH_LATE,   /* node `number` is lost: its ranks did not end in time */
+    CDDPI_HEAD_PUBLISH_STRAY,  /* node `number` is lost: what led to it had ended before it came */
     CDDPI_HEAD_PUBLISH_SIGNAL, /* signal `number` */
     CDDPI_HEAD_SAY,            /* tell the user `text` */
     /* Tell the user ... */
