@@ -349,7 +349,7 @@ static void consider_next(struct member_step *step)
         }
         break;
     case CDDPI_LEADER_STARTS:
-        if (members->is_cut && !cddpi_member_serves(members)) {
+        if (members->is_cut) {
             (void)end_early(step); /* it will never hear its START */
         }
         break;
