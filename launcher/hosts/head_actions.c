@@ -18,7 +18,7 @@ static void publish_lost(struct cddpi_head *head, const struct cddpi_head_action
         lost.node = head->state.hosts[action->host].node;
         cddpi_head_word_end(head, action->host, lost.text, sizeof lost.text);
     } else if (action->kind == CDDPI_HEAD_PUBLISH_LATE) {
-        lost.number = CDDPI_LOSS_LATE;
+        lost.number = CDDPI_LOST_LATE;
         snprintf(lost.text, sizeof lost.text, "its ranks did not end in time");
     } else {
         snprintf(lost.text, sizeof lost.text, "what led to it had ended before it came");

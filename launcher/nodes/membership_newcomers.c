@@ -114,14 +114,14 @@ void cddpi_newcomers_prove(struct cddpi_membership *members)
 }
 
 /* The others go on without @p member, which hears that and ends. */
-static void expel(struct member_step *step, struct cddpi_job_member *member,
-                  enum cddpi_node_loss loss, const char *why)
+static void expel(struct member_step *step, struct cddpi_job_member *member, enum cddpi_lost cause,
+                  const char *why)
 {
     struct cddpi_node_event *lost = cddpi_member_publish(step, CDDPI_EVENT_LOST);
 
     lost->node = member->node;
     lost->exit_status = 1;
-    lost->number = (int)loss;
+    lost->number = (int)cause;
     snprintf(lost->text, sizeof lost->text, "%s", why);
     member->is_out = true;
     if (member->node == step->members->self) {
@@ -147,7 +147,7 @@ bool cddpi_newcomers_expel(struct member_step *step)
         if (member->is_new && cddpi_member_is_next(member) && member->ranks > 0 &&
             member->node != members->self && expelled < MOST_EXPELLED &&
             (expels_all || has_failed)) {
-            expel(step, member, CDDPI_LOSS_NEWCOMER, "the job failed as soon as it took part");
+            expel(step, member, CDDPI_LOST_NEWCOMER, "the job failed as soon as it took part");
             expelled++;
         }
     }
@@ -177,7 +177,7 @@ bool cddpi_newcomers_expel_self(struct member_step *step)
         count_able(members, true) < members->least) {
         return false;
     }
-    expel(step, cddpi_member_own(members), CDDPI_LOSS_UNABLE,
+    expel(step, cddpi_member_own(members), CDDPI_LOST_UNABLE,
           "it could not start the next generation");
     return true;
 }
@@ -207,7 +207,7 @@ bool cddpi_newcomers_expel_unable(struct member_step *step)
         struct cddpi_job_member *member = &members->list[i];
 
         if (cddpi_member_is_next(member) && member->is_unable) {
-            expel(step, member, CDDPI_LOSS_UNABLE, "its ranks could not be started");
+            expel(step, member, CDDPI_LOST_UNABLE, "its ranks could not be started");
             expelled++;
         }
     }

@@ -18,7 +18,7 @@ enum cddpi_node_event_kind {
     CDDPI_EVENT_FAILURE, /* a rank failed, or (rank -1) a node that will still publish DONE */
     CDDPI_EVENT_FOLLOW,  /* a rank failed, and says that another rank is the cause */
     CDDPI_EVENT_SIGNAL,  /* signal `number` was sent to the node */
-    CDDPI_EVENT_LOST,    /* the node is gone; `number`: enum cddpi_node_loss */
+    CDDPI_EVENT_LOST,    /* the node is gone; `number`: enum cddpi_lost */
     CDDPI_EVENT_DONE,    /* all ranks of the node have ended */
     CDDPI_EVENT_END,     /* the job has ended */
     CDDPI_EVENT_BYE,     /* the node has received END and no longer needs the store */
@@ -40,11 +40,11 @@ enum cddpi_node_event_kind {
 };
 
 /* Why a node is lost. */
-enum cddpi_node_loss {
-    CDDPI_LOSS_OF_HOST,  /* it gives no sign of life, or its cddp-run has ended */
-    CDDPI_LOSS_NEWCOMER, /* it came late, and the job failed as soon as it took part */
-    CDDPI_LOSS_UNABLE,   /* it could not start its ranks, or the next generation */
-    CDDPI_LOSS_LATE      /* its ranks did not end in time */
+enum cddpi_lost {
+    CDDPI_LOST_HOST,     /* it gives no sign of life, or its cddp-run has ended */
+    CDDPI_LOST_NEWCOMER, /* it came late, and the job failed as soon as it took part */
+    CDDPI_LOST_UNABLE,   /* it could not start its ranks, or the next generation */
+    CDDPI_LOST_LATE      /* its ranks did not end in time */
 };
 
 struct cddpi_node_event {

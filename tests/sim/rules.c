@@ -112,7 +112,7 @@ static void check_lost(const struct cddpi_node_event *lost)
     } else if (!sim.was_harmed) {
         sim_break("node %d is called lost, and nothing has happened to it", lost->node);
     }
-    if (lost->number == CDDPI_LOSS_NEWCOMER && (node->took_part & sim.saved) != 0) {
+    if (lost->number == CDDPI_LOST_NEWCOMER && (node->took_part & sim.saved) != 0) {
         sim_break("node %d is expelled as if it were new, and has saved with the others",
                   lost->node);
     }
