@@ -1,5 +1,5 @@
 /* disturb.c - draws what kind of job a history has and what is done to it, and does it. */
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_head.h"
 
 #include <signal.h>
 
@@ -23,7 +23,14 @@ const char *sim_harm_name(enum sim_harm harm)
         [SIM_SLOW_DISK] = "the disk is slow",
         [SIM_FULL_DISK] = "the disk is full",
         [SIM_ORPHAN] = "the process that started a cddp-run is gone",
-        [SIM_NO_START] = "no rank can be started on a host"};
+        [SIM_NO_START] = "no rank can be started on a host",
+        [SIM_AGENT_FAILS] = "what leads to a host fails",
+        [SIM_AGENT_HANGS] = "what leads to a host hangs",
+        [SIM_STOP] = "all processes of a host are stopped",
+        [SIM_KILL_HEAD] = "the head is killed",
+        [SIM_HEAD_OFF] = "the head's host loses power",
+        [SIM_FREEZE_HEAD] = "the head's host freezes",
+        [SIM_TERM_HEAD] = "a signal to the head"};
 
     return names[harm];
 }
@@ -48,7 +55,7 @@ static void draw_disturbance(void)
     int64_t before_ns = sim.plan.count > 0 ? next[-1].at_ns : 0;
 
     next->harm = sim_chance(60) ? often[sim_between(0, sizeof often / sizeof often[0] - 1)]
-                                : (enum sim_harm)sim_between(0, SIM_HARMS - 1);
+                                : (enum sim_harm)sim_between(0, SIM_NODE_HARMS - 1);
     next->at_ns = sim_chance(35)
                       ? before_ns + sim_between(0, 1500) * SIM_MS /* soon after the last */
                       : sim_between(0, 12000) * SIM_MS;
@@ -121,17 +128,22 @@ void sim_begin_plan(void)
 
 /* --- doing --- */
 
+static bool is_target(const struct sim_node *node)
+{
+    return node->is_alive && !node->is_over && !node->meets;
+}
+
 static struct sim_node *living_node(int target)
 {
     struct sim_node *found = NULL;
     int living = 0;
 
     for (int i = 0; i < sim.node_count; i++) {
-        living += sim.nodes[i].is_alive && !sim.nodes[i].is_over;
+        living += is_target(&sim.nodes[i]);
     }
     target = living > 0 ? target % living : 0;
     for (int i = 0; i < sim.node_count && found == NULL; i++) {
-        if (sim.nodes[i].is_alive && !sim.nodes[i].is_over && target-- == 0) {
+        if (is_target(&sim.nodes[i]) && target-- == 0) {
             found = &sim.nodes[i];
         }
     }
@@ -158,11 +170,12 @@ static int living_rank(int target)
 static bool is_polite(enum sim_harm harm)
 {
     return harm == SIM_TERM_RANK || harm == SIM_TERM_NODE || harm == SIM_USR1_NODE ||
-           harm == SIM_TERM_JOB || harm == SIM_NEW_NODE || harm == SIM_BREAK_CONNECTION;
+           harm == SIM_TERM_JOB || harm == SIM_NEW_NODE || harm == SIM_BREAK_CONNECTION ||
+           harm == SIM_TERM_HEAD;
 }
 
 /* All generations that run now, or begin before it is over, are harmed. */
-static void note_harm(const struct sim_disturbance *next)
+void sim_note_harm(const struct sim_disturbance *next)
 {
     int64_t until_ns = sim.now_ns + next->lasts_ns;
 
@@ -220,7 +233,11 @@ static void end_node(const struct sim_disturbance *next, struct sim_node *node)
     if (is_silent) {
         sim.hosts[host].is_off = true;
     }
-    if (next->comes_back) {
+    if (next->comes_back && sim.plan.has_head) { /* the head starts another one */
+        if (is_silent) {
+            sim_in(next->lasts_ns, SIM_HOST_BACK, host, 0, 0);
+        }
+    } else if (next->comes_back) {
         sim_in(next->lasts_ns > 8 * SIM_S ? 8 * SIM_S : next->lasts_ns, SIM_COME, host,
                (int)sim_between(1, SIM_LOCAL), 0);
     }
@@ -269,7 +286,7 @@ static void break_connection(const struct sim_disturbance *next, struct sim_node
     enum cddpi_link_side side = next->target % 2 == 0 ? CDDPI_LINK_TELLER : CDDPI_LINK_HEARER;
     int connection = node->link.sides[side].connection;
 
-    if (node->number == CDDPI_LEADER && !sim.plan.has_store) { /* it serves the store itself */
+    if (node->number == CDDPI_LEADER && sim_store_host() == node->host) { /* it serves the store */
         return;
     }
     for (int i = 0; i < SIM_MESSAGES; i++) { /* what is under way may or may not arrive */
@@ -318,7 +335,7 @@ static void disturb_node(const struct sim_disturbance *next, struct sim_node *no
     default:
         sim.was_asked = true;
         if (is_second_request(node)) { /* it kills its ranks */
-            note_harm(next);
+            sim_note_harm(next);
         }
         sim_node_signal(node, next->harm == SIM_TERM_NODE   ? SIGTERM
                               : next->harm == SIM_USR1_NODE ? SIGUSR1
@@ -342,6 +359,12 @@ static bool may_end_job(enum sim_harm harm, const struct sim_node *node)
            (node != NULL && node->host == sim_leader()->host && harm == SIM_POWER_OFF);
 }
 
+/* Whether @p harm is done to the head, or to what leads from it to a host. */
+static bool is_of_head(enum sim_harm harm)
+{
+    return harm >= SIM_NODE_HARMS || (sim.plan.has_head && harm == SIM_ORPHAN);
+}
+
 void sim_disturb(const struct sim_disturbance *next)
 {
     struct sim_node *node = living_node(next->target);
@@ -357,7 +380,11 @@ void sim_disturb(const struct sim_disturbance *next)
     }
     sim.may_end = sim.may_end || may_end_job(next->harm, node);
     if (!is_polite(next->harm)) {
-        note_harm(next);
+        sim_note_harm(next);
+    }
+    if (is_of_head(next->harm)) {
+        sim_disturb_head(next);
+        return;
     }
     switch (next->harm) {
     case SIM_KILL_RANK:

@@ -142,7 +142,8 @@ static bool is_missed(const struct sim_group *group, int obstacle)
 static void stall(int generation, int obstacle)
 {
     struct sim_group *group = &sim.groups[generation];
-    bool is_stuck = rank_of(generation, obstacle)->is_stuck;
+    const struct sim_rank *rank = rank_of(generation, obstacle);
+    bool is_stuck = rank->is_stuck || sim.now_ns < sim.hosts[rank->host].answers_until_ns;
     int64_t limit_ns = is_stuck ? sim.plan.group_ms * SIM_MS
                                 : (sim.plan.limit_ms + CDDPI_SILENCE_SPARE_MS) * SIM_MS;
 

@@ -4,11 +4,22 @@
 #include "tests/sim/sim.h"
 
 /* An elastic job of up to four nodes that trains for some seconds. */
-#define JOB(first, fewest, grace)                                                                  \
-    .is_elastic = true, .hosts = (first), .least = (fewest), .most = 4, .nproc = {1, 2, 2, 1},     \
-    .max_restarts = -1, .steps = 80, .save_every = 5, .step_ns = 100 * SIM_MS,                     \
-    .save_ns = 50 * SIM_MS, .limit_ms = 3000, .grace_ms = (grace), .gather_ms = 20000,             \
-    .group_ms = 15000, .refuses = -1
+#define JOB(first, fewest, grace) SIZED(first, fewest, 4, grace)
+#define SIZED(first, fewest, greatest, grace)                                                      \
+    .is_elastic = true, .hosts = (first), .least = (fewest), .most = (greatest),                   \
+    .nproc = {1, 2, 2, 1}, .max_restarts = -1, .steps = 80, .save_every = 5,                       \
+    .step_ns = 100 * SIM_MS, .save_ns = 50 * SIM_MS, .limit_ms = 3000, .grace_ms = (grace),        \
+    .gather_ms = 20000, .group_ms = 15000, .refuses = -1
+
+/* The same, started by a head. */
+#define HEAD(first, fewest, greatest)                                                              \
+    SIZED(first, fewest, greatest, 1000), .has_store = true, .has_head = true
+
+/* A fixed job, started by a head. */
+#define FIXED_HEAD(first)                                                                          \
+    .hosts = (first), .least = (first), .most = (first), .nproc = {1, 2, 2, 1}, .steps = 80,       \
+    .save_every = 5, .step_ns = 100 * SIM_MS, .save_ns = 50 * SIM_MS, .limit_ms = 3000,            \
+    .grace_ms = 1000, .gather_ms = 20000, .group_ms = 15000, .refuses = -1, .has_head = true
 
 /* At @p at_ms, something is done to the node or rank that is the @p which-th living one. */
 #define AT(at_ms, harm, which)                                                                     \
@@ -67,6 +78,15 @@ const struct sim_kept sim_kept[] = {
      "a node that could start nothing made a newcomer wait, and then ended the job without it",
      {JOB(1, 1, 1000), .has_store = true, .count = 2,
       .list = {{SIM_NO_START, 1000 * SIM_MS, 15 * SIM_S, 0, false}, AT(1500, SIM_NEW_NODE, 13)}}},
+    {"way-ends-early",
+     "what led to a host ended before the nodes had met, its node came late all the same, and the "
+     "head never started another one there",
+     {HEAD(4, 3, 3), .count = 1, .list = {AT(600, SIM_ORPHAN, 8)}}},
+    {"cut-before-start",
+     "the head's machine was lost when node 0 of a fixed job had decided to start, and it waited "
+     "for ever",
+     {FIXED_HEAD(2), .count = 2,
+      .list = {{SIM_FREEZE_HEAD, 200 * SIM_MS, 8 * SIM_S, 0, false}, AT(4000, SIM_HEAD_OFF, 0)}}},
 };
 
 const int sim_kept_count = sizeof sim_kept / sizeof sim_kept[0];

@@ -26,6 +26,12 @@ int64_t sim_slept_ms(const struct sim_node *node)
                : cddpi_link_slept_ms(&node->link.state, &now);
 }
 
+/* Whether @p node is the process that has started the nodes, and serves their store. */
+static bool is_head(const struct sim_node *node)
+{
+    return sim.plan.has_head && node->number == SIM_WATCHER;
+}
+
 static void send(struct sim_node *node, enum cddpi_link_side side,
                  const struct cddpi_link_request *request)
 {
@@ -46,8 +52,10 @@ static void send(struct sim_node *node, enum cddpi_link_side side,
     if (request->value != NULL) {
         message->value = cddpi_value_create(request->value, request->bytes);
     }
-    sim_at(sim_when(node->host, request->until_ns), SIM_OVERDUE, node->number, (int)side,
-           message->number);
+    if (!is_head(node)) { /* it waits for 60 s, and its own process always answers */
+        sim_at(sim_when(node->host, request->until_ns), SIM_OVERDUE, node->number, (int)side,
+               message->number);
+    }
     sim_send(message);
 }
 
@@ -206,20 +214,26 @@ void sim_link_open(struct sim_node *node)
 {
     uint32_t look_ms = cddpi_silence_look_ms(sim.plan.limit_ms);
     uint32_t answer_ms = sim.plan.limit_ms / 8;
+    int numbers[SIM_HOSTS];
     struct cddpi_link_now now = now_of(node);
     struct cddpi_link_options options = {.job = SIM_JOB,
                                          .self = node->number == SIM_WATCHER ? -1 : node->number,
                                          .has_outside_store = sim.plan.has_store,
-                                         .count = sim.plan.hosts,
+                                         .nodes = numbers,
+                                         .count = sim.met_count,
                                          .limit_ms = sim.plan.limit_ms,
                                          .look_ms = look_ms,
-                                         .can_mend = true,
-                                         .answer_ms = answer_ms < 500    ? 500
+                                         .can_mend = !is_head(node),
+                                         .answer_ms = is_head(node)      ? 60000
+                                                      : answer_ms < 500  ? 500
                                                       : answer_ms > 1500 ? 1500
                                                                          : answer_ms};
 
     if (sim.plan.is_alone) {
         return;
+    }
+    for (int i = 0; i < sim.met_count; i++) {
+        numbers[i] = sim.met[i].number;
     }
     if (cddpi_link_init(&options, &now, &node->link.state) != CDDP_OK) {
         sim_break("a link cannot be made");

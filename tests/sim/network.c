@@ -1,5 +1,5 @@
 /* network.c - owns what lies between hosts: how long messages take, and the store that the process
- * of node 0 serves, whose table of keys is the real one.
+ * of node 0 (or the head) serves, whose table of keys is the real one.
  *
  * A message over a connection is neither lost nor overtaken by a later one over the same
  * connection. While its direction is blocked, it waits (TCP repeats it), so it may arrive long
@@ -225,10 +225,10 @@ static void drop_waiters(void)
 
 void sim_store_end(bool is_silent)
 {
-    int there = sim.nodes[CDDPI_LEADER].host;
+    int there = sim_store_host();
 
     drop_waiters();
-    for (int i = 1; !is_silent && i < sim.node_count; i++) {
+    for (int i = sim.plan.has_head ? 0 : 1; !is_silent && i < sim.node_count; i++) {
         for (int side = 0; side < 2; side++) {
             sim_at(sim_arrival(there, sim.nodes[i].host), SIM_RESET, i, side,
                    sim.nodes[i].link.sides[side].connection);

@@ -1,6 +1,6 @@
 /* node.c - a cddp-run: it drives the real state machine of the members (membership.c), as nodes.c
  * and generations.c do. */
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_head.h"
 
 #include <signal.h>
 #include <string.h>
@@ -191,7 +191,7 @@ static void spoil_members(struct sim_node *node, const struct cddpi_node_event *
             node->list[i].is_done = true;
         }
     }
-    for (int i = sim.plan.hosts; i < node->members.count && sim_planted(SIM_PLANT_EVER_NEW); i++) {
+    for (int i = sim.met_count; i < node->members.count && sim_planted(SIM_PLANT_EVER_NEW); i++) {
         sim.planted++;
         node->list[i].is_new = true;
     }
@@ -209,6 +209,10 @@ static void hear(struct sim_node *node, const struct cddpi_node_event *event)
 
 void sim_node_hear(struct sim_node *node, const struct cddpi_node_event *event, bool is_in_log)
 {
+    if (node->number == SIM_WATCHER && sim.plan.has_head) {
+        sim_head_hear(event, is_in_log);
+        return;
+    }
     if (node->is_over || node->number == SIM_WATCHER) {
         return;
     }
@@ -257,17 +261,11 @@ void sim_node_ranks_leave(struct sim_node *node, int rank)
     sim_node_settle(node);
 }
 
-void sim_node_come(int host, int nproc, bool is_first)
+/* What the node knows when it begins, of the job and of its first nodes. */
+static void set_up_members(struct sim_node *node)
 {
-    struct sim_node *node = &sim.nodes[sim.node_count];
     struct cddpi_membership *members = &node->members;
 
-    if (sim.node_count == SIM_NODES || (!is_first && (sim.is_ended || !sim_store_is_served()))) {
-        return;
-    }
-    *node = (struct sim_node){
-        .is_alive = true, .host = host, .number = sim.node_count++, .lost_at = -1, .left_at = -1};
-    sim.hosts[host].is_off = false;
     members->list = node->list;
     members->room = SIM_NODES;
     members->self = node->number;
@@ -283,27 +281,60 @@ void sim_node_come(int host, int nproc, bool is_first)
     }
     members->max_restarts = sim.plan.max_restarts;
     members->gather_ms = sim.plan.gather_ms;
-    for (int i = 0; i < sim.plan.hosts; i++) {
+    for (int i = 0; i < sim.met_count; i++) {
         char name[16];
 
-        snprintf(name, sizeof name, "h%d", i);
-        (void)cddpi_membership_add(members, i, name, sim.plan.nproc[i]);
+        snprintf(name, sizeof name, "h%d", sim.met[i].host);
+        (void)cddpi_membership_add(members, sim.met[i].number, name,
+                                   sim.plan.nproc[sim.met[i].host]);
+        node->is_first = node->is_first || sim.met[i].number == node->number;
     }
-    if (!is_first) {
-        struct cddpi_node_event join = {
-            .kind = CDDPI_EVENT_JOIN, .node = node->number, .rank = -1, .number = nproc};
+}
 
+/* The node comes late. */
+static void join(struct sim_node *node, int nproc)
+{
+    struct cddpi_node_event join = {
+        .kind = CDDPI_EVENT_JOIN, .node = node->number, .rank = -1, .number = nproc};
+
+    snprintf(join.text, sizeof join.text, "h%d", node->host);
+    sim_link_open(node);
+    sim_link_publish(node, &join);
+    sim_node_begin(node);
+}
+
+void sim_node_come(int host, int nproc, bool is_first)
+{
+    struct sim_node *node = &sim.nodes[sim.node_count];
+
+    if (sim.node_count == SIM_NODES || (!is_first && (sim.is_ended || !sim_store_is_served()))) {
+        return;
+    }
+    *node = (struct sim_node){
+        .is_alive = true, .host = host, .number = sim.node_count++, .lost_at = -1, .left_at = -1};
+    sim.hosts[host].is_off = false;
+    set_up_members(node);
+    if (!is_first) {
         sim_say("%s is started, with %d ranks", sim_node_name(node), nproc);
-        snprintf(join.text, sizeof join.text, "h%d", host);
-        sim_link_open(node);
-        sim_link_publish(node, &join);
+        join(node, nproc);
+    }
+}
+
+void sim_node_meets(struct sim_node *node)
+{
+    set_up_members(node);
+    sim_say("%s %s", sim_node_name(node), node->is_first ? "has met the others" : "comes late");
+    if (node->is_first) {
         sim_node_begin(node);
+    } else {
+        join(node, node->nproc);
     }
 }
 
 void sim_node_begin(struct sim_node *node)
 {
-    if (node->number < sim.plan.hosts) {
+    node->has_begun = true;
+    if (node->is_first) {
         sim_link_open(node);
     }
     node->timer_ns = SIM_NEVER;
@@ -330,9 +361,12 @@ void sim_node_gone(struct sim_node *node, bool is_silent)
             }
         }
     }
-    if (node->number == CDDPI_LEADER && !sim.plan.has_store) {
+    if (sim.plan.has_head) {
+        sim_agent_node_gone(node, is_silent, node->is_over ? node->exit_status & 255 : 137);
+    }
+    if (node->number == CDDPI_LEADER && !sim.plan.has_store && !sim.plan.has_head) {
         sim_store_end(is_silent);
-    } else if (!is_silent) {
+    } else if (!is_silent && node->has_begun) {
         sim_at(sim_arrival(node->host, sim_store_host()), SIM_GONE, node->number, 0, 0);
     }
 }

@@ -1,7 +1,7 @@
-/* outside.c - jobs whose store is in a process of its own (cddp-run --store), on a host that is
- * never disturbed. That process watches all nodes, with a real link, and tells their losses. A
- * shadow of the members follows the log at once, and says who leads at its end. */
-#include "tests/sim/sim.h"
+/* outside.c - jobs whose store is in a process of its own (cddp-run --store, on a host that is
+ * never disturbed, or the head). That process watches all nodes, with a real link, and tells their
+ * losses. A shadow of the members follows the log at once, and says who leads at its end. */
+#include "tests/sim/sim_head.h"
 
 #include "launcher/nodes/membership_own.h"
 
@@ -12,12 +12,13 @@ static struct cddpi_job_member shadow_list[SIM_NODES];
 
 int sim_store_host(void)
 {
-    return sim.plan.has_store ? SIM_STORE_HOST : sim.nodes[CDDPI_LEADER].host;
+    return sim.plan.has_store || sim.plan.has_head ? SIM_STORE_HOST : sim.nodes[CDDPI_LEADER].host;
 }
 
 bool sim_store_is_served(void)
 {
-    return sim.plan.has_store || sim.nodes[CDDPI_LEADER].is_alive;
+    return sim.plan.has_head ? sim_head.is_alive
+                             : sim.plan.has_store || sim.nodes[CDDPI_LEADER].is_alive;
 }
 
 struct sim_node *sim_leader(void)
@@ -31,7 +32,7 @@ void sim_outside_begin(void)
 {
     struct sim_node *watcher = &sim.nodes[SIM_WATCHER];
 
-    if (!sim.plan.has_store) {
+    if (!sim.plan.has_store && !sim.plan.has_head) {
         return;
     }
     *watcher = (struct sim_node){
@@ -43,8 +44,8 @@ void sim_outside_begin(void)
                                        .is_elastic = sim.plan.is_elastic,
                                        .max_restarts = -1,
                                        .generation = -1};
-    for (int i = 0; i < sim.plan.hosts; i++) {
-        (void)cddpi_membership_add(&shadow, i, "", sim.plan.nproc[i]);
+    for (int i = 0; i < sim.met_count; i++) {
+        (void)cddpi_membership_add(&shadow, sim.met[i].number, "", sim.plan.nproc[sim.met[i].host]);
     }
     sim_link_open(watcher);
 }

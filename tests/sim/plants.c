@@ -1,5 +1,5 @@
 /* plants.c - faults that are planted on purpose, one at a time, to see that the rules find them.
- * The hooks are in node.c, supervise.c, link.c and group.c: production code has none. */
+ * The hooks are in node.c, supervise.c, link.c, group.c and agents.c: production code has none. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -23,6 +23,14 @@ static const struct {
     [SIM_PLANT_BLAME_OTHER] = {"blame-other", "another rank is named as the cause"},
     [SIM_PLANT_HIDE_UNABLE] = {"hide-unable", "ranks that cannot be started are not told apart"},
     [SIM_PLANT_EVER_NEW] = {"ever-new", "a node that came late is new for ever"},
+    [SIM_PLANT_HEAD_DEAF] = {"head-deaf", "the head does not hear that a node is lost"},
+    [SIM_PLANT_HEAD_UNEXPLAINED] = {"head-unexplained", "the head never explains an agent's end"},
+    [SIM_PLANT_HEAD_HIDE_END] = {"head-hide-end", "the head does not tell that an agent has ended"},
+    [SIM_PLANT_HEAD_NO_END] = {"head-no-end", "what the head does to end an agent has no effect"},
+    [SIM_PLANT_HEAD_NO_TIME] = {"head-no-time", "the head forgets its deadlines"},
+    [SIM_PLANT_HEAD_HASTY] = {"head-hasty", "the head's deadlines pass 100 s too early"},
+    [SIM_PLANT_HEAD_STATUS] = {"head-status", "the head takes each end of an agent for success"},
+    [SIM_PLANT_HEAD_EARLY] = {"head-early", "the head begins with a node less than it needs"},
 };
 
 bool sim_planted(enum sim_plant plant)

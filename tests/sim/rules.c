@@ -1,5 +1,5 @@
 /* rules.c - what must hold in every history, checked after each event that could break it. */
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_head.h"
 
 #include <stdarg.h>
 
@@ -102,14 +102,15 @@ static void check_start(const struct cddpi_node_event *start)
 static void check_lost(const struct cddpi_node_event *lost)
 {
     struct sim_node *node = &sim.nodes[lost->node];
+    bool may_be = sim.was_harmed || (sim.plan.has_head && sim.was_asked);
 
     if (node->lost_at < 0) {
         node->lost_at = sim.log_count - 1;
     }
-    if (node->left_at >= 0 && !sim.was_harmed) {
+    if (node->left_at >= 0 && !may_be) {
         sim_break("node %d left when it was asked to, and the others are told that it is lost",
                   lost->node);
-    } else if (!sim.was_harmed) {
+    } else if (!may_be) {
         sim_break("node %d is called lost, and nothing has happened to it", lost->node);
     }
     if (lost->number == CDDPI_LOST_NEWCOMER && (node->took_part & sim.saved) != 0) {
@@ -196,6 +197,9 @@ static void check_once(const struct cddpi_node_event *event)
 {
     struct sim_node *node = &sim.nodes[event->node];
 
+    if (event->node < 0) {
+        return; /* the head's */
+    }
     if (event->kind == CDDPI_EVENT_JOIN && node->has_joined) {
         sim_break("JOIN of node %d is twice in the log", event->node);
     }
@@ -231,7 +235,9 @@ void sim_rule_appended(const struct cddpi_node_event *event)
         check_lost(event);
         break;
     case CDDPI_EVENT_BYE:
-        sim.nodes[event->node].left_at = sim.log_count - 1;
+        if (event->node >= 0) {
+            sim.nodes[event->node].left_at = sim.log_count - 1;
+        }
         break;
     default:
         break;
@@ -272,27 +278,33 @@ static uint64_t view_of(const struct cddpi_membership *members)
     return digest | 1;
 }
 
+void sim_rule_members_view(const struct cddpi_membership *members, int heard, const char *who)
+{
+    uint64_t view = view_of(members);
+
+    if (sim.views[heard - 1] == 0) {
+        sim.views[heard - 1] = view;
+    } else if (sim.views[heard - 1] != view) {
+        sim_break("after %d events, %s does not know what the others know", heard, who);
+    }
+}
+
 void sim_rule_view(const struct sim_node *node)
 {
-    uint64_t view;
-
     if (node->is_apart || node->heard == 0 || node->members.phase == CDDPI_MEMBERS_LEAVE ||
         (node->members.leads && node->members.leader != CDDPI_LEADER_IDLE)) {
         return; /* a leader that has decided is ahead of the log */
     }
-    view = view_of(&node->members);
-    if (sim.views[node->heard - 1] == 0) {
-        sim.views[node->heard - 1] = view;
-    } else if (sim.views[node->heard - 1] != view) {
-        sim_break("after %d events, node %d does not know what the others know", node->heard,
-                  node->number);
-    }
+    sim_rule_members_view(&node->members, node->heard, sim_node_name(node));
 }
 
 /* --- generations --- */
 
 void sim_rule_fork(const struct sim_node *node, int generation, int rank)
 {
+    if (sim.plan.has_head) {
+        sim_rule_one_node(node);
+    }
     if (sim.groups[generation].ids[rank] >= 0) {
         sim_break("rank %d of generation %d is started twice", rank, generation);
     }

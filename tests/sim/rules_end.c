@@ -1,6 +1,6 @@
 /* rules_end.c - the rules about ends and waiting: nothing is left behind, nothing is waited for
  * without a deadline, and every job ends. */
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_head.h"
 
 /* After the last disturbance, a job has to be over after this time: the sum of all deadlines. */
 enum { MOST_S = 300, MOST_WAIT_S = 5 };
@@ -9,8 +9,9 @@ void sim_rule_exit(const struct sim_node *node)
 {
     const struct cddpi_membership *members = &node->members;
     bool has_reason = members->end.kind != CDDPI_EVENT_NONE || members->has_left ||
-                      members->is_cut || node->lost_at >= 0 || node->is_apart || node->orphaned ||
-                      node->number == CDDPI_LEADER;
+                      members->is_cut || node->lost_at >= 0 || node->is_apart ||
+                      (sim.plan.has_head && !sim.plan.has_store && sim.nodes[0].lost_at >= 0) ||
+                      node->orphaned || node->number == CDDPI_LEADER;
 
     for (int i = 0; i < sim.rank_count; i++) {
         if (sim.ranks[i].is_alive && sim.ranks[i].node == node->number) {
@@ -110,10 +111,14 @@ static void describe_living(char *out, size_t bytes)
     size_t used = 0;
 
     out[0] = '\0';
+    if (sim.plan.has_head && sim_head.is_alive) {
+        used += (size_t)snprintf(out, bytes, " the head;");
+    }
     for (int i = 0; i < sim.node_count && used < bytes; i++) {
         if (sim.nodes[i].is_alive) {
             used += (size_t)snprintf(out + used, bytes - used, " node %d %s;", i,
-                                     phase_name(&sim.nodes[i]));
+                                     sim.nodes[i].meets ? "meets the others"
+                                                        : phase_name(&sim.nodes[i]));
         }
     }
     for (int i = 0; i < sim.rank_count && used < bytes; i++) {
@@ -147,7 +152,9 @@ void sim_rule_time(void)
     char living[256];
 
     check_leavers();
-
+    if (sim.plan.has_head) {
+        sim_rule_head_time();
+    }
     if (sim.now_ns > sim.quiet_ns + MOST_S * SIM_S) {
         describe_living(living, sizeof living);
         sim_break("nothing has disturbed the job for %d s, and it is not over:%s", MOST_S, living);
@@ -162,7 +169,8 @@ void sim_rule_finally(void)
     if (living[0] != '\0') {
         sim_break("nothing happens any more:%s", living);
     }
-    if (!sim.is_ended && !sim.was_harmed && !(sim.plan.has_store && sim.was_asked)) {
+    if (!sim.is_ended && !sim.was_harmed &&
+        !((sim.plan.has_store || sim.plan.has_head) && sim.was_asked)) {
         sim_break("the job has no end");
     }
 }

@@ -17,9 +17,12 @@ struct options {
     const struct sim_kept *kept;
     bool tells;
     bool checks_plants;
-    bool is_outside; /* in all jobs on several machines, the store is in a process of its own */
-    int seconds;     /* 0: without limit */
+    enum sim_kind_of_job kind;
+    int seconds; /* 0: without limit */
 };
+
+static const char *const kind_words[] = {
+    [SIM_ANY_JOB] = "", [SIM_WITH_STORE] = " --outside", [SIM_WITH_HEAD] = " --head"};
 
 static double now_s(void)
 {
@@ -32,8 +35,8 @@ static double now_s(void)
 static void report(const struct options *options, uint64_t seed)
 {
     printf("history %llu: %s\n  tell it: %s --seed %llu%s%s%s%s%s\n", (unsigned long long)seed,
-           sim.broken, options->program, (unsigned long long)seed,
-           options->is_outside ? " --outside" : "", options->plant >= 0 ? " --plant " : "",
+           sim.broken, options->program, (unsigned long long)seed, kind_words[options->kind],
+           options->plant >= 0 ? " --plant " : "",
            options->plant >= 0 ? sim_plant_name(options->plant) : "",
            options->kept != NULL ? " --kept " : "",
            options->kept != NULL ? options->kept->name : "");
@@ -47,7 +50,7 @@ static int run_share(const struct options *options, int job)
     double end_s = now_s() + options->seconds;
 
     for (uint64_t i = (uint64_t)job; i < options->count; i += (uint64_t)options->jobs) {
-        if (!sim_run(options->first + i, plan, options->plant, options->is_outside, false)) {
+        if (!sim_run(options->first + i, plan, options->plant, options->kind, false)) {
             report(options, options->first + i);
             return 1;
         }
@@ -88,7 +91,7 @@ static int run_all(const struct options *options)
 static int tell(const struct options *options)
 {
     const struct sim_plan *plan = options->kept != NULL ? &options->kept->plan : NULL;
-    bool holds = sim_run(options->first, plan, options->plant, options->is_outside, true);
+    bool holds = sim_run(options->first, plan, options->plant, options->kind, true);
 
     printf("%s after %.3f s of its own time and %lld events\n",
            holds ? "all rules hold" : "A RULE IS BROKEN", (double)sim.now_ns / 1e9,
@@ -99,14 +102,17 @@ static int tell(const struct options *options)
 /* Whether each planted fault is found. */
 static int check_plants(struct options options)
 {
+    enum sim_kind_of_job kind = options.kind;
     int missed = 0;
 
     for (options.plant = 0; options.plant < SIM_PLANTS; options.plant++) {
         double began_s = now_s();
         uint64_t i = 0;
 
+        options.kind = options.plant >= SIM_NODE_PLANTS ? SIM_WITH_HEAD : kind;
+
         while (i < PLANT_COUNT &&
-               sim_run(options.first + i, NULL, options.plant, options.is_outside, false)) {
+               sim_run(options.first + i, NULL, options.plant, options.kind, false)) {
             i++;
         }
         if (i == PLANT_COUNT) {
@@ -157,12 +163,13 @@ static const struct sim_kept *find_kept(const char *name)
 
 static int usage(const char *program)
 {
-    fprintf(
-        stderr,
-        "usage: %s [--outside] [--seed N] [--plant NAME] [--kept NAME]   tell one history\n"
-        "       %s [--outside] [--first N] [--count N] [--jobs N] [--time SECONDS] [--plant NAME]\n"
-        "       %s --plants | --list\n",
-        program, program, program);
+    fprintf(stderr,
+            "usage: %s [--outside | --head] [--seed N] [--plant NAME] [--kept NAME]   tell one "
+            "history\n"
+            "       %s [--outside | --head] [--first N] [--count N] [--jobs N] [--time SECONDS] "
+            "[--plant NAME]\n"
+            "       %s --plants | --list\n",
+            program, program, program);
     return 2;
 }
 
@@ -203,8 +210,10 @@ int main(int argc, char **argv)
         }
         if (strcmp(argv[i], "--plants") == 0) {
             options.checks_plants = true;
+        } else if (strcmp(argv[i], "--head") == 0) {
+            options.kind = SIM_WITH_HEAD;
         } else if (strcmp(argv[i], "--outside") == 0) {
-            options.is_outside = true;
+            options.kind = SIM_WITH_STORE;
         } else if (i + 1 == argc || !take_option(&options, argv[i], argv[i + 1])) {
             return usage(argv[0]);
         } else {

@@ -62,7 +62,13 @@ enum sim_kind {
     SIM_TOLD,        /* the ranks' store: a failure of generation a is told */
     SIM_STEP,        /* generation a: a step may be complete */
     SIM_SAVING,      /* generation a: rank 0 is still saving */
-    SIM_SAVED        /* generation a: save c is written */
+    SIM_SAVED,       /* generation a: save c is written */
+    SIM_HEAD_TIME,   /* the head: timer c */
+    SIM_AGENT_RUNS,  /* host a, start c: what leads there starts cddp-run */
+    SIM_AGENT_ENDED, /* host a, start c: it has ended with status b, which the head sees */
+    SIM_HOST_BACK,   /* host a has power again */
+    SIM_MEET,        /* node a looks whether the nodes have met */
+    SIM_INPUT_ENDS   /* node a: its standard input ends */
 };
 
 struct sim_event {
@@ -76,8 +82,9 @@ struct sim_event {
 struct sim_host {
     bool is_off;
     int64_t frozen_until_ns;
-    int64_t unable_until_ns; /* no rank can be started */
-    int64_t offset_ns;       /* of its clock */
+    int64_t answers_until_ns; /* it is frozen, but its kernel answers */
+    int64_t unable_until_ns;  /* no rank can be started */
+    int64_t offset_ns;        /* of its clock */
     int drift_ppm;
     int64_t slept_ns; /* that its clock does not count */
 };
@@ -146,6 +153,11 @@ struct sim_node {
     int exit_status;
     int pending; /* exit status of a CDDPI_DO_START that failed; 0: none */
     int orphaned;
+    bool is_first, has_begun; /* it was there when the nodes met; it takes part, or comes to */
+    /* Of a job that a head has started (meet.c). */
+    bool meets, has_record; /* it waits for the others, and its record is in the store */
+    int nproc;
+    int64_t meet_until_ns;
 };
 
 /* --- ranks (rank.c, group.c) --- */
@@ -205,6 +217,14 @@ enum sim_harm {
     SIM_FULL_DISK,
     SIM_ORPHAN,
     SIM_NO_START,
+    SIM_NODE_HARMS, /* of nodes and ranks; the others concern a job that a head has started */
+    SIM_AGENT_FAILS = SIM_NODE_HARMS,
+    SIM_AGENT_HANGS,
+    SIM_STOP,
+    SIM_KILL_HEAD,
+    SIM_HEAD_OFF,
+    SIM_FREEZE_HEAD,
+    SIM_TERM_HEAD,
     SIM_HARMS
 };
 
@@ -218,6 +238,7 @@ struct sim_disturbance {
 struct sim_plan {
     bool is_alone, is_elastic;
     bool has_store; /* the store is in a process of its own */
+    bool has_head;  /* one cddp-run starts all others (sim_head.h), and serves the store */
     int hosts;      /* at the beginning */
     int least, most;
     int nproc[SIM_HOSTS];
@@ -237,6 +258,9 @@ struct sim_cause {
     enum sim_harm harm;
     int node, rank, exit_status;
 };
+
+/* How the store is chosen. */
+enum sim_kind_of_job { SIM_ANY_JOB, SIM_WITH_STORE, SIM_WITH_HEAD };
 
 /* --- the world --- */
 
@@ -263,6 +287,10 @@ struct sim {
     int64_t requests;
     struct cddpi_table *table; /* of the store */
 
+    struct {
+        int number, host;
+    } met[SIM_HOSTS]; /* the first nodes */
+    int met_count;
     struct sim_node nodes[SIM_NODES + 1];
     int node_count;
     struct sim_rank ranks[SIM_GENERATIONS * SIM_WORLD];
@@ -303,13 +331,16 @@ int64_t sim_when(int host, int64_t clock_ns);
 bool sim_is_frozen(int host);
 /** One history, of @p plan or (NULL) of one that is drawn. Returns whether all rules hold; else
  * sim.broken says which does not. */
-bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool is_outside, bool tells);
+bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, enum sim_kind_of_job kind,
+             bool tells);
 
 /* disturb.c: what kind of job this is, and what happens to it */
 void sim_draw_plan(void);
 /** Draw the hosts' clocks, and schedule what happens. */
 void sim_begin_plan(void);
 void sim_disturb(const struct sim_disturbance *disturbance);
+/** From now on, generations are harmed by @p disturbance. */
+void sim_note_harm(const struct sim_disturbance *disturbance);
 const char *sim_harm_name(enum sim_harm harm);
 
 /* network.c */
@@ -355,6 +386,8 @@ void sim_link_fini(struct sim_node *node);
 /* node.c */
 void sim_node_come(int host, int nproc, bool is_first);
 void sim_node_begin(struct sim_node *node);
+/** The nodes that a head has started have met; @p node is one of them, or comes late. */
+void sim_node_meets(struct sim_node *node);
 void sim_node_hear(struct sim_node *node, const struct cddpi_node_event *event, bool is_in_log);
 void sim_node_time(struct sim_node *node);
 void sim_node_signal(struct sim_node *node, int number);
@@ -395,6 +428,8 @@ void sim_group_saved(int generation, int save);
 void sim_break(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void sim_rule_appended(const struct cddpi_node_event *event);
 void sim_rule_view(const struct sim_node *node);
+/** @p members, of @p who, know what all others know after @p heard events. */
+void sim_rule_members_view(const struct cddpi_membership *members, int heard, const char *who);
 void sim_rule_fork(const struct sim_node *node, int generation, int rank);
 void sim_rule_formed(int generation);
 void sim_rule_progress(int generation, const char *what);
@@ -425,6 +460,15 @@ enum sim_plant {
     SIM_PLANT_BLAME_OTHER,
     SIM_PLANT_HIDE_UNABLE,
     SIM_PLANT_EVER_NEW,
+    SIM_NODE_PLANTS, /* faults of nodes; the others are the head's */
+    SIM_PLANT_HEAD_DEAF = SIM_NODE_PLANTS,
+    SIM_PLANT_HEAD_UNEXPLAINED,
+    SIM_PLANT_HEAD_HIDE_END,
+    SIM_PLANT_HEAD_NO_END,
+    SIM_PLANT_HEAD_NO_TIME,
+    SIM_PLANT_HEAD_HASTY,
+    SIM_PLANT_HEAD_STATUS,
+    SIM_PLANT_HEAD_EARLY,
     SIM_PLANTS
 };
 /** Whether @p plant is planted in this history. */

@@ -144,8 +144,7 @@ bool sim_could_others(const struct sim_node *node)
     for (int i = 0; i < sim.node_count; i++) {
         const struct sim_node *other = &sim.nodes[i];
         bool is_there = other != node && other->is_alive && other->lost_at < 0 &&
-                        !other->members.has_asked_leave &&
-                        (i < sim.plan.hosts || other->has_joined);
+                        !other->members.has_asked_leave && (other->is_first || other->has_joined);
 
         if (is_there && sim.hosts[other->host].unable_until_ns > 0) {
             return false; /* perhaps not */

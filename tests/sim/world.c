@@ -1,5 +1,7 @@
 /* world.c - owns virtual time: what happens next, on which host, and the hosts' clocks. */
-#include "tests/sim/sim.h"
+#include "tests/sim/sim_head.h"
+
+#include "tests/sim/meet.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -113,7 +115,14 @@ static int host_of(const struct sim_event *event)
     case SIM_DISTURB:
     case SIM_COME:
     case SIM_STEP:
+    case SIM_AGENT_RUNS:
+    case SIM_HOST_BACK:
         return -1;
+    case SIM_HEAD_TIME:
+    case SIM_AGENT_ENDED:
+        return SIM_STORE_HOST;
+    case SIM_MEET:
+    case SIM_INPUT_ENDS:
     case SIM_NODE_TIME:
     case SIM_NODE_HEAR:
     case SIM_NODE_RANKS:
@@ -174,6 +183,12 @@ static void handle_of_node(const struct sim_event *event)
     case SIM_NODE_EXIT:
         sim_node_gone(node, false);
         break;
+    case SIM_MEET:
+        sim_meet_look(node);
+        break;
+    case SIM_INPUT_ENDS:
+        sim_meet_input_ends(node);
+        break;
     case SIM_OVERDUE:
         sim_link_overdue(node, (enum cddpi_link_side)event->b, event->c);
         break;
@@ -231,7 +246,15 @@ static void handle(const struct sim_event *event)
     case SIM_OVERDUE:
     case SIM_RESET:
     case SIM_TELL:
+    case SIM_MEET:
+    case SIM_INPUT_ENDS:
         handle_of_node(event);
+        break;
+    case SIM_HEAD_TIME:
+    case SIM_AGENT_RUNS:
+    case SIM_AGENT_ENDED:
+    case SIM_HOST_BACK:
+        sim_head_event(event);
         break;
     default:
         sim_rank_event(event);
@@ -241,6 +264,9 @@ static void handle(const struct sim_event *event)
 
 static bool is_quiet(void)
 {
+    if (sim.plan.has_head && sim_head.is_alive) {
+        return false;
+    }
     for (int i = 0; i < sim.node_count; i++) {
         if (sim.nodes[i].is_alive) {
             return false;
@@ -263,6 +289,9 @@ static void set_up(uint64_t seed, int plant, bool tells)
     sim.tells = tells;
     sim.last_formed = -1;
     sim.table = cddpi_table_create();
+    for (int i = 0; i <= SIM_NODES; i++) { /* a head's nodes have numbers with gaps */
+        sim.nodes[i].lost_at = sim.nodes[i].left_at = -1;
+    }
     for (int i = 0; i < SIM_GENERATIONS; i++) {
         for (int k = 0; k < SIM_WORLD; k++) {
             sim.groups[i].ids[k] = -1;
@@ -270,16 +299,12 @@ static void set_up(uint64_t seed, int plant, bool tells)
     }
 }
 
-bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool is_outside, bool tells)
+/* The first nodes of a job that no head starts. */
+static void begin_nodes(void)
 {
-    set_up(seed, plant, tells);
-    if (plan != NULL) {
-        sim.plan = *plan;
-    } else {
-        sim_draw_plan();
+    for (int i = 0; i < sim.plan.hosts; i++) {
+        sim_meet_add(i, i);
     }
-    sim.plan.has_store = sim.plan.has_store || (is_outside && !sim.plan.is_alone);
-    sim_begin_plan();
     for (int i = 0; i < sim.plan.hosts; i++) {
         sim_node_come(i, sim.plan.nproc[i], true);
     }
@@ -287,6 +312,35 @@ bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool is_outs
         sim_node_begin(&sim.nodes[i]);
     }
     sim_outside_begin();
+}
+
+/* The plan of this history: @p plan, or (NULL) one that is drawn. */
+static void set_plan(const struct sim_plan *plan, enum sim_kind_of_job kind)
+{
+    if (plan != NULL) {
+        sim.plan = *plan;
+    } else {
+        sim_draw_plan();
+    }
+    if (kind == SIM_WITH_HEAD && plan == NULL) {
+        sim_draw_head();
+    }
+    if (kind == SIM_WITH_STORE && !sim.plan.is_alone) {
+        sim.plan.has_store = true;
+    }
+}
+
+bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, enum sim_kind_of_job kind,
+             bool tells)
+{
+    set_up(seed, plant, tells);
+    set_plan(plan, kind);
+    sim_begin_plan();
+    if (sim.plan.has_head) {
+        sim_head_begin();
+    } else {
+        begin_nodes();
+    }
     while (sim.heap_count > 0 && sim.broken[0] == '\0' && !is_quiet()) {
         struct sim_event event = pop();
         int host = host_of(&event);
@@ -313,7 +367,7 @@ bool sim_run(uint64_t seed, const struct sim_plan *plan, int plant, bool is_outs
     for (int i = 0; i < sim.node_count; i++) {
         sim_link_fini(&sim.nodes[i]);
     }
-    if (sim.plan.has_store) {
+    if (sim.plan.has_store || sim.plan.has_head) {
         sim_link_fini(&sim.nodes[SIM_WATCHER]);
     }
     return sim.broken[0] == '\0';
