@@ -202,9 +202,11 @@ static void begin(void)
     for (int i = 0; i < sim.plan.hosts; i++) {
         if (cddpi_head_is_there(&sim_head.state, i)) {
             sim_meet_add(sim_head.hosts[i].node, i);
-            (void)cddpi_membership_add(&sim_head.members, sim_head.hosts[i].node, "",
-                                       sim.plan.nproc[i]);
         }
+    }
+    for (int i = 0; i < sim.met_count; i++) {
+        (void)cddpi_membership_add(&sim_head.members, sim.met[i].number, "",
+                                   sim.plan.nproc[sim.met[i].host]);
     }
     sim_rule_met();
     sim_head.members.outside_store = SIM_STORE;

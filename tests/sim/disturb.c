@@ -349,6 +349,11 @@ static bool may_end_job(enum sim_harm harm, const struct sim_node *node)
 {
     bool is_leader = node != NULL && node->number == CDDPI_LEADER;
 
+    if (sim.plan.has_head && sim.plan.is_elastic &&
+        (harm == SIM_CRASH_NODE || harm == SIM_POWER_OFF || harm == SIM_ORPHAN ||
+         harm == SIM_AGENT_FAILS || harm == SIM_AGENT_HANGS)) {
+        return false; /* the head starts other nodes, there or elsewhere */
+    }
     if (sim.plan.has_store) { /* also a node that was cut off ends, and those that follow it */
         return harm != SIM_KILL_RANK && harm != SIM_NO_START && harm != SIM_NEW_NODE &&
                harm != SIM_BREAK_CONNECTION && harm != SIM_SLOW_DISK;

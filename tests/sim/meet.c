@@ -37,9 +37,13 @@ bool sim_meet_has_come(int number)
 
 void sim_meet_add(int number, int host)
 {
-    sim.met[sim.met_count].number = number;
-    sim.met[sim.met_count].host = host;
-    sim.met_count++;
+    int i = sim.met_count++;
+
+    for (; i > 0 && sim.met[i - 1].number > number; i--) { /* by number, as the plan has them */
+        sim.met[i] = sim.met[i - 1];
+    }
+    sim.met[i].number = number;
+    sim.met[i].host = host;
 }
 
 /* In a job with a fixed number of hosts, node 0 lets them meet. */

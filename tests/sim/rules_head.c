@@ -58,7 +58,10 @@ void sim_rule_agent(int host, enum cddpi_head_action_kind kind)
 void sim_rule_one_node(const struct sim_node *node)
 {
     for (int i = 0; i < sim.node_count; i++) {
-        if (i != node->number && sim.nodes[i].host == node->host && takes_part(i)) {
+        const struct cddpi_job_member *other = cddpi_membership_find(&node->members, i);
+
+        if (i != node->number && sim.nodes[i].host == node->host && takes_part(i) &&
+            other != NULL && other->ranks > 0) {
             sim_break("nodes %d and %d, both on h%d, take part in one generation", i, node->number,
                       node->host);
         }
@@ -109,7 +112,8 @@ void sim_rule_met(void)
 static void check_unstarted(void)
 {
     bool is_judged = !sim.plan.is_elastic && sim_head.members.generation < 0 && !sim.was_asked &&
-                     sim_head.members.failure.kind == CDDPI_EVENT_NONE && sim_head.first_end > 0 &&
+                     sim_head.members.failure.kind == CDDPI_EVENT_NONE &&
+                     sim_head.members.end.kind == CDDPI_EVENT_NONE && sim_head.first_end > 0 &&
                      !sim_head.is_apart;
 
     if (is_judged && sim_head.exit_status != sim_head.first_end) {
