@@ -1,0 +1,210 @@
+/* test_launcher_head_state.c - what the cddp-run of --hosts decides (head_state.h), told by
+ * invented histories. tests/sim runs whole jobs of it. */
+#include "launcher/hosts/head_state.h"
+#include "support/test.h"
+
+#include <signal.h>
+
+enum { HOSTS = 2, ROOM = 8, ACTIONS = 8 * HOSTS + 32 };
+
+static struct {
+    struct cddpi_head_state state;
+    struct cddpi_head_host hosts[HOSTS];
+    struct cddpi_head_action actions[ACTIONS];
+    struct cddpi_membership members;
+    struct cddpi_job_member list[ROOM];
+    struct cddpi_membership_actions member_actions;
+    int64_t now_ns;
+} head;
+
+static void feed(const struct cddpi_head_event *event)
+{
+    struct cddpi_head_event timed = *event;
+
+    timed.now_ns = head.now_ns;
+    cddpi_head_state_step(&head.state, &timed);
+}
+
+#define FEED(...) feed(&(const struct cddpi_head_event){__VA_ARGS__})
+#define HEAR(...)                                                                                  \
+    FEED(.kind = CDDPI_HEAD_HEARD, .heard = &(const struct cddpi_node_event){__VA_ARGS__})
+
+static void wait_ms(int64_t milliseconds)
+{
+    head.now_ns += milliseconds * 1000000;
+    FEED(.kind = CDDPI_HEAD_TIME);
+}
+
+/* How often the last event has led to @p kind, for @p host (-1: any). */
+static int count(enum cddpi_head_action_kind kind, int host)
+{
+    int found = 0;
+
+    for (int i = 0; i < head.state.action_count; i++) {
+        found += head.actions[i].kind == kind && (host < 0 || head.actions[i].host == host);
+    }
+    return found;
+}
+
+/* Two hosts, on which agents are started. */
+static void begin(bool is_elastic)
+{
+    memset(&head, 0, sizeof head);
+    head.now_ns = 1000000000;
+    head.members = (struct cddpi_membership){.list = head.list,
+                                             .room = ROOM,
+                                             .most = ROOM,
+                                             .self = -1,
+                                             .phase = CDDPI_MEMBERS_AWAIT,
+                                             .generation = -1,
+                                             .leaving_rank = -1,
+                                             .is_elastic = is_elastic,
+                                             .outside_store = is_elastic ? "tcp://a:1" : NULL,
+                                             .is_silent = true};
+    head.state = (struct cddpi_head_state){.hosts = head.hosts,
+                                           .count = HOSTS,
+                                           .members = &head.members,
+                                           .member_actions = &head.member_actions,
+                                           .actions = head.actions,
+                                           .action_room = ACTIONS,
+                                           .is_elastic = is_elastic,
+                                           .least = 1,
+                                           .most = HOSTS,
+                                           .grace_ms = 1000,
+                                           .timeout_ms = 60000};
+    FEED(.kind = CDDPI_HEAD_BEGINS);
+    for (int i = 0; i < HOSTS; i++) {
+        if (!is_elastic) {
+            (void)cddpi_membership_add(&head.members, i, "", 1);
+        }
+        FEED(.kind = CDDPI_HEAD_STARTED, .host = i);
+    }
+}
+
+/* The nodes of @p hosts hosts have come, and the job begins with them. */
+static void meet(int hosts)
+{
+    for (int i = 0; i < hosts; i++) {
+        FEED(.kind = CDDPI_HEAD_CAME, .host = HOSTS - 1 - i);
+    }
+    head.now_ns += INT64_C(4000000000);
+    FEED(.kind = CDDPI_HEAD_LOOKED, .number = HOSTS - hosts);
+    assert_int_equal(count(CDDPI_HEAD_BEGIN, -1), 1);
+    for (int i = HOSTS - hosts; i < HOSTS; i++) {
+        (void)cddpi_membership_add(&head.members, i, "", 1);
+    }
+    FEED(.kind = CDDPI_HEAD_MET);
+    HEAR(.kind = CDDPI_EVENT_START, .node = HOSTS - hosts, .text = "0-1");
+}
+
+static void a_node_to_which_nothing_leads_takes_no_part(void **state)
+{
+    (void)state;
+    begin(true);
+    FEED(.kind = CDDPI_HEAD_ENDED, .host = 0, .number = 255);
+    meet(1);
+    HEAR(.kind = CDDPI_EVENT_JOIN, .node = 0, .number = 1, .text = "a");
+    assert_int_equal(count(CDDPI_HEAD_PUBLISH_STRAY, -1), 1);
+    wait_ms(0); /* its host gets another one all the same */
+    assert_int_equal(count(CDDPI_HEAD_START, 0), 1);
+    assert_int_equal(head.hosts[0].node, 2);
+}
+
+static void an_earlier_node_of_a_host_takes_no_part(void **state)
+{
+    (void)state;
+    begin(true);
+    FEED(.kind = CDDPI_HEAD_ENDED, .host = 0, .number = 255);
+    meet(1);
+    wait_ms(2000);
+    FEED(.kind = CDDPI_HEAD_STARTED, .host = 0);
+    HEAR(.kind = CDDPI_EVENT_JOIN, .node = 0, .number = 1, .text = "a");
+    assert_int_equal(count(CDDPI_HEAD_PUBLISH_STRAY, -1), 1);
+    HEAR(.kind = CDDPI_EVENT_JOIN, .node = 2, .number = 1, .text = "a");
+    assert_int_equal(count(CDDPI_HEAD_PUBLISH_STRAY, -1), 0);
+    assert_true(head.hosts[0].has_come);
+}
+
+static void an_agent_whose_node_is_lost_is_ended_step_by_step(void **state)
+{
+    (void)state;
+    begin(true);
+    meet(HOSTS);
+    HEAR(.kind = CDDPI_EVENT_LOST, .node = 1, .text = "why");
+    assert_int_equal(count(CDDPI_HEAD_SAY_LOST, -1), 1);
+    wait_ms(4999);
+    assert_int_equal(count(CDDPI_HEAD_CLOSE, 1), 0); /* it may end by itself */
+    wait_ms(1);
+    assert_int_equal(count(CDDPI_HEAD_CLOSE, 1), 1);
+    assert_int_equal(count(CDDPI_HEAD_CLOSE, 0), 0);
+    wait_ms(5000);
+    assert_int_equal(count(CDDPI_HEAD_KILL, 1), 1);
+    FEED(.kind = CDDPI_HEAD_ENDED, .host = 1, .number = 137);
+    assert_int_equal(count(CDDPI_HEAD_PUBLISH_BYE, 1), 1);
+    HEAR(.kind = CDDPI_EVENT_BYE, .node = -1, .number = 1);
+    wait_ms(1000);
+    assert_int_equal(count(CDDPI_HEAD_START, 1), 1);
+}
+
+/* In a fixed job, the first loss decides; its agents have the time that the plan gives ranks. */
+static void a_fixed_job_whose_hosts_never_end_is_ended(void **state)
+{
+    (void)state;
+    begin(false);
+    HEAR(.kind = CDDPI_EVENT_START, .node = 0, .text = "0-1");
+    HEAR(.kind = CDDPI_EVENT_LOST, .node = 1, .text = "why");
+    assert_int_equal(count(CDDPI_HEAD_SAY_ENDING, -1), 1);
+    wait_ms(10999);
+    assert_int_equal(head.state.steps, 0);
+    wait_ms(1);
+    assert_int_equal(count(CDDPI_HEAD_CLOSE, -1), 2);
+    wait_ms(5000);
+    assert_int_equal(count(CDDPI_HEAD_KILL, -1), 2);
+    assert_false(head.state.is_over);
+    wait_ms(5000);
+    assert_true(head.state.is_over);
+    assert_int_equal(cddpi_head_exit_status(&head.state), 1);
+}
+
+/* What passed while the head stood still is heard before deadlines count. */
+static void a_head_that_stood_still_gives_nobody_up_at_once(void **state)
+{
+    (void)state;
+    begin(true);
+    meet(HOSTS);
+    HEAR(.kind = CDDPI_EVENT_FAILURE, .node = 0, .rank = 0, .exit_status = 7, .text = "why");
+    wait_ms(0);
+    wait_ms(200000);
+    assert_int_equal(count(CDDPI_HEAD_PUBLISH_LATE, -1), 0);
+    wait_ms(2000);
+    assert_int_equal(count(CDDPI_HEAD_PUBLISH_LATE, -1), 2);
+}
+
+static void a_second_signal_ends_all_within_a_second(void **state)
+{
+    (void)state;
+    begin(true);
+    meet(HOSTS);
+    FEED(.kind = CDDPI_HEAD_SIGNALLED, .number = SIGTERM);
+    assert_int_equal(count(CDDPI_HEAD_PUBLISH_SIGNAL, -1), 1);
+    head.now_ns += INT64_C(300000000);
+    FEED(.kind = CDDPI_HEAD_SIGNALLED, .number = SIGTERM);
+    wait_ms(1000);
+    assert_int_equal(count(CDDPI_HEAD_CLOSE, -1), 2);
+    wait_ms(1000);
+    assert_int_equal(count(CDDPI_HEAD_KILL, -1), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_node_to_which_nothing_leads_takes_no_part),
+        cmocka_unit_test(an_earlier_node_of_a_host_takes_no_part),
+        cmocka_unit_test(an_agent_whose_node_is_lost_is_ended_step_by_step),
+        cmocka_unit_test(a_fixed_job_whose_hosts_never_end_is_ended),
+        cmocka_unit_test(a_head_that_stood_still_gives_nobody_up_at_once),
+        cmocka_unit_test(a_second_signal_ends_all_within_a_second),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
