@@ -80,6 +80,18 @@ bool cddpi_head_end_agents(struct head_step *step)
     return true;
 }
 
+void cddpi_head_end_silent(struct head_step *step, int i)
+{
+    struct cddpi_head_host *host = &step->state->hosts[i];
+
+    if (is_alive(host)) {
+        host->end_steps = 2;
+        host->due_ns = CDDPI_HEAD_NEVER;
+        cddpi_head_close(step, i);
+        cddpi_head_do(step, CDDPI_HEAD_KILL, i);
+    }
+}
+
 /* The first signal that asks the job to end, or a second one, which means it. */
 static void take_request(struct head_step *step, int number)
 {

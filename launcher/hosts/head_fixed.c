@@ -42,6 +42,9 @@ static void take_loss(struct head_step *step)
     if (cddpi_head_has_end(state)) {
         return;
     }
+    if (step->event->heard->number == CDDPI_LOST_SILENT) {
+        cddpi_head_end_silent(step, step->event->heard->node);
+    }
     action = cddpi_head_do(step, CDDPI_HEAD_SAY_LOST, -1);
     action->number = step->event->heard->node;
     action->text = step->event->heard->text;

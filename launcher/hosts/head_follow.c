@@ -19,6 +19,9 @@ static void take_loss(struct head_step *step)
     if (i >= 0) {
         cddpi_head_drop_agent(step, i);
     }
+    if (i >= 0 && event->number == CDDPI_LOST_SILENT) {
+        cddpi_head_end_silent(step, i);
+    }
 }
 
 /* Ranks of this generation have failed or are lost, so the others end. */

@@ -79,6 +79,9 @@ void cddpi_head_note_turn(struct head_step *step);
 /** Do what is due. */
 void cddpi_head_tend(struct head_step *step);
 
+/** The node of host @p i is lost since it was silent for too long: end its agent at once. */
+void cddpi_head_end_silent(struct head_step *step, int i);
+
 /* head_agents.c: an elastic job */
 /** The node of host @p i has come. */
 void cddpi_head_agent_came(struct head_step *step, int i);

@@ -137,6 +137,7 @@ static void lose_peer(struct cddpi_link_state *link, struct cddpi_link_peer *pee
         snprintf(event.text, sizeof event.text,
                  "its cddp-run has ended without a word: was it killed?");
     } else {
+        event.number = CDDPI_LOST_SILENT;
         snprintf(event.text, sizeof event.text,
                  "no sign of life for %.1f s, and it may be silent for %g s (CDDP_HEARTBEAT_MS): "
                  "the machine stands still, or it or the network is gone",

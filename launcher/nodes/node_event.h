@@ -41,7 +41,8 @@ enum cddpi_node_event_kind {
 
 /* Why a node is lost. */
 enum cddpi_lost {
-    CDDPI_LOST_HOST,     /* it gives no sign of life, or its cddp-run has ended */
+    CDDPI_LOST_HOST,     /* its cddp-run has ended, or what led to it has */
+    CDDPI_LOST_SILENT,   /* it gives no sign of life, though its cddp-run has not ended */
     CDDPI_LOST_NEWCOMER, /* it came late, and the job failed as soon as it took part */
     CDDPI_LOST_UNABLE,   /* it could not start its ranks, or the next generation */
     CDDPI_LOST_LATE      /* its ranks did not end in time */

@@ -184,6 +184,27 @@ static void hosts_that_all_freeze_are_lost(void **state)
     end(&job);
 }
 
+/* What led to it is ended at once: what waits for its ranks, here rank 0, need not wait for
+ * --grace.
+ */
+static void a_host_that_freezes_costs_no_grace_period(void **state)
+{
+    struct launched job;
+
+    (void)state;
+    prepare(&job, reach, "3000");
+    START(&job, "a:1,b:1", "--grace", "86400", "--", "sh", "-c",
+          "trap '' TERM; echo $$ >pid$RANK; echo $PPID >parent$RANK; while [ ! -s pid1 ] || "
+          "kill -0 $(cat pid1) 2>/dev/null; do sleep 0.02; done; exit 1");
+    (void)launcher_number(&job, "parent0");
+    kill((pid_t)launcher_number(&job, "parent1"), SIGSTOP);
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 1);
+    assert_names_node(&job, 1);
+    assert_ranks_are_gone(&job, 2);
+    end(&job);
+}
+
 /* The commonest list: one remote machine. */
 static void the_only_host_that_freezes_is_lost(void **state)
 {
@@ -265,6 +286,7 @@ int main(void)
         cmocka_unit_test(a_host_whose_cddp_run_fails_after_the_job_is_no_success),
         cmocka_unit_test(hosts_that_all_freeze_are_lost),
         cmocka_unit_test(the_only_host_that_freezes_is_lost),
+        cmocka_unit_test(a_host_that_freezes_costs_no_grace_period),
         cmocka_unit_test(a_signal_ends_the_job_though_no_host_obeys),
         cmocka_unit_test(a_second_signal_ends_it_at_once),
         cmocka_unit_test(ranks_that_save_for_longer_than_the_deadline_are_left_to_end),

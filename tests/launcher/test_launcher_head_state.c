@@ -146,6 +146,24 @@ static void an_agent_whose_node_is_lost_is_ended_step_by_step(void **state)
     assert_int_equal(count(CDDPI_HEAD_START, 1), 1);
 }
 
+/* It has had its time to answer. */
+static void an_agent_whose_node_was_silent_is_ended_at_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        begin(i == 0);
+        if (i == 0) {
+            meet(HOSTS);
+        } else {
+            HEAR(.kind = CDDPI_EVENT_START, .node = 0, .text = "0-1");
+        }
+        HEAR(.kind = CDDPI_EVENT_LOST, .node = 1, .number = CDDPI_LOST_SILENT, .text = "why");
+        assert_int_equal(count(CDDPI_HEAD_CLOSE, 1), 1);
+        assert_int_equal(count(CDDPI_HEAD_KILL, 1), 1);
+        assert_int_equal(count(CDDPI_HEAD_KILL, 0), 0);
+    }
+}
+
 /* In a fixed job, the first loss decides; its agents have the time that the plan gives ranks. */
 static void a_fixed_job_whose_hosts_never_end_is_ended(void **state)
 {
@@ -201,6 +219,7 @@ int main(void)
         cmocka_unit_test(a_node_to_which_nothing_leads_takes_no_part),
         cmocka_unit_test(an_earlier_node_of_a_host_takes_no_part),
         cmocka_unit_test(an_agent_whose_node_is_lost_is_ended_step_by_step),
+        cmocka_unit_test(an_agent_whose_node_was_silent_is_ended_at_once),
         cmocka_unit_test(a_fixed_job_whose_hosts_never_end_is_ended),
         cmocka_unit_test(a_head_that_stood_still_gives_nobody_up_at_once),
         cmocka_unit_test(a_second_signal_ends_all_within_a_second),
