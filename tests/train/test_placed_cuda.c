@@ -66,6 +66,29 @@ static void micro_batches_on_two_gpus_at_once_write_the_files_of_one(void **stat
     expect_same("one", "gpipe", 12);
 }
 
+/* The second GPU has no images, which the first one converts: to 16 bits, or to channels last. */
+static void a_gpu_without_the_first_layer_reads_no_images(void **state)
+{
+    const char *const half[] = {OF_MLP, "train.precision=bf16", NULL};
+    const char *const coloured[] = {"data.type=synthetic",
+                                    "data.image=[3,8,8]",
+                                    "model.type=resnet20",
+                                    "train.max_steps=2",
+                                    "train.batch_size=8",
+                                    "train.eval_batches=1",
+                                    NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_named("small.conf", 1, "half", CUDA, half);
+    run_with("small.conf", 1, "half-two", PLACED, TWO, SECOND_HALF, half);
+    assert_same_steps("half", "half-two", 1, 12, 1e-3);
+    run_named("small.conf", 1, "coloured", CUDA, coloured);
+    run_with("small.conf", 1, "coloured-two", PLACED, TWO, "parallel.stages=[\"layer2\"]",
+             coloured);
+    assert_same_steps("coloured", "coloured-two", 1, 2, 1e-5);
+}
+
 /* A table of 257 x 10 on the processor, which forward only reads here and there; what follows it on
  * a GPU. Each rank has both. */
 static void an_embedding_on_the_processor_trains_with_layers_on_a_gpu(void **state)
@@ -343,7 +366,8 @@ static void an_optimizer_is_not_offloaded_where_it_is_said_why(void **state)
          "train.offload_optimizer: if a rank has several devices, the optimizer is always in CPU "
          "memory: leave this out",
          offload, COPIED, "parallel.devices=[\"cuda:0\",\"cuda:1\"]");
-    SAYS("small.conf", "train.offload_optimizer: stages over ranks are on CPUs: leave this out",
+    SAYS("small.conf",
+         "train.offload_optimizer: stages over ranks are on CPUs: leave this out",
          offload, "parallel.pipeline=2");
     SAYS("small.conf",
          "train.offload_optimizer: is for ranks with a GPU each: it needs train.device = \"cuda\"",
@@ -416,6 +440,7 @@ int main(void)
         cmocka_unit_test(so_has_a_table_of_two_gpus),
         cmocka_unit_test(layers_on_two_gpus_write_the_files_of_one),
         cmocka_unit_test(micro_batches_on_two_gpus_at_once_write_the_files_of_one),
+        cmocka_unit_test(a_gpu_without_the_first_layer_reads_no_images),
         cmocka_unit_test(an_embedding_on_the_processor_trains_with_layers_on_a_gpu),
         cmocka_unit_test(a_table_of_two_gpus_is_one),
         cmocka_unit_test(statistics_and_checkpoints_go_on_at_any_devices),

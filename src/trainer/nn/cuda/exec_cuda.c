@@ -29,7 +29,7 @@ void cddpi_cuda_plan(struct cddpi_plan *plan)
 
     plan->arena.alignment = CDDPI_CUDA_ALIGNMENT;
     plan->data = CDDPI_DATA_AS_IT_IS;
-    if (model->tokens_in) {
+    if (model->tokens_in || model->graph.values[CDDPI_VALUE_INPUT].uses == 0) {
         return;
     }
     if (!plain) {
