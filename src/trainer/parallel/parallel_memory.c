@@ -42,6 +42,21 @@ void cddpi_held_memory_add_model(struct cddpi_held_memory *memory, const struct 
     memory->activations += cddpi_model_arena_bytes(model);
 }
 
+void cddpi_batch_item_bytes(const struct cddpi_model *model, const struct cddpi_model_spec *spec,
+                            size_t *out)
+{
+    size_t numbers = (size_t)cddpi_model_labels(model) * sizeof(int32_t);
+
+    if (cddpi_model_reads_data(model)) {
+        out[CDDPI_ITEM_INPUT] = spec->context > 0 ? 0
+                                                  : (size_t)spec->channels * (size_t)spec->height *
+                                                        (size_t)spec->width * sizeof(float);
+        out[CDDPI_ITEM_TOKENS] = spec->context > 0 ? numbers : 0;
+    }
+    out[CDDPI_ITEM_LABEL] = cddpi_model_has_loss(model) ? numbers : 0;
+    out[CDDPI_ITEM_DRAWS] = cddpi_model_draw_words(model, 1) * sizeof(uint32_t);
+}
+
 cddp_status cddpi_message_finish(cddp_work **work)
 {
     cddp_status status = CDDP_OK;

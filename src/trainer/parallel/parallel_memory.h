@@ -22,6 +22,14 @@ size_t cddpi_tensors_bytes(const cddp_param *tensors, size_t count);
 /** Add what @p model itself holds: parameters, buffers and activations. */
 void cddpi_held_memory_add_model(struct cddpi_held_memory *memory, const struct cddpi_model *model);
 
+/* What a part of a model may read of a batch on its device. */
+enum cddpi_batch_item { CDDPI_ITEM_INPUT, CDDPI_ITEM_TOKENS, CDDPI_ITEM_LABEL, CDDPI_ITEM_DRAWS };
+enum { CDDPI_BATCH_ITEMS = 4 };
+/** Count the bytes of a sample of each item. 0: @p model, a part of the one that @p spec describes,
+ *  does not read it. */
+void cddpi_batch_item_bytes(const struct cddpi_model *model, const struct cddpi_model_spec *spec,
+                            size_t *out);
+
 struct cddpi_edge_buffer {
     float *data, *grad;               /* in the device's memory */
     cddp_work *data_work, *grad_work; /* messages under way; NULL: none */

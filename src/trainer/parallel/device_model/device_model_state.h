@@ -21,9 +21,6 @@ static inline size_t cddpi_mirror_align(size_t bytes)
     return cddpi_align_to(bytes, CDDPI_MIRROR_ALIGNMENT);
 }
 
-enum cddpi_batch_item { CDDPI_ITEM_INPUT, CDDPI_ITEM_TOKENS, CDDPI_ITEM_LABEL, CDDPI_ITEM_DRAWS };
-enum { CDDPI_BATCH_ITEMS = 4 };
-
 /* What a batch needs from forward to backward: its inputs and its edges. */
 struct cddpi_device_slot {
     struct cddpi_mirror memory;

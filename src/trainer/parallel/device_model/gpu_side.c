@@ -156,23 +156,6 @@ static cddp_status make_edges(const struct cddpi_device_model *part, enum cddpi_
     return out->bound != NULL ? CDDP_OK : no_memory(out->count * sizeof *out->bound);
 }
 
-/* Count the bytes per sample of each batch item that the part reads. */
-static void count_items(const struct cddpi_device_model *part, const struct cddpi_model_spec *spec,
-                        size_t *bytes)
-{
-    size_t numbers = (size_t)cddpi_model_labels(part->model) * sizeof(int32_t);
-
-    if (cddpi_model_reads_data(part->model)) {
-        bytes[CDDPI_ITEM_INPUT] = spec->context > 0
-                                      ? 0
-                                      : (size_t)spec->channels * (size_t)spec->height *
-                                            (size_t)spec->width * sizeof(float);
-        bytes[CDDPI_ITEM_TOKENS] = spec->context > 0 ? numbers : 0;
-    }
-    bytes[CDDPI_ITEM_LABEL] = cddpi_model_has_loss(part->model) ? numbers : 0;
-    bytes[CDDPI_ITEM_DRAWS] = cddpi_model_draw_words(part->model, 1) * sizeof(uint32_t);
-}
-
 cddp_status cddpi_gpu_side_create(struct cddpi_device_model *part,
                                   const struct cddpi_model_spec *spec, uint32_t timeout_ms)
 {
@@ -199,7 +182,7 @@ cddp_status cddpi_gpu_side_create(struct cddpi_device_model *part,
     CDDPI_TRY(make_edges(part, CDDPI_EDGE_OUT, &gpu->out));
     CDDPI_TRY(device->ops->event_create(device, false, &gpu->from));
     CDDPI_TRY(device->ops->event_create(device, false, &gpu->to));
-    count_items(part, spec, gpu->item_bytes);
+    cddpi_batch_item_bytes(part->model, spec, gpu->item_bytes);
     cddpi_model_on_param(part->model, cddpi_gpu_side_put_param, part);
     return CDDP_OK;
 }

@@ -1,5 +1,4 @@
-/* pipeline.c - owns a rank's chunks of a model, the memory of activations and gradients between
- * chunks and messages, and the execution of a schedule.
+/* pipeline.c - owns a rank's chunks of a model, and the execution of a schedule.
  *
  * Chunk c of rank s is stage c x ranks + s. Ranks form a ring: activations go to the next rank,
  * gradients to the previous one. With several chunks, both may go from one rank to the same other
@@ -10,66 +9,22 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "group/engine/queue.h"
+#include "group/group_info.h"
 #include "group/watch/group_trace.h"
 #include "parallel/device_trace.h"
-#include "parallel/parallel_memory.h"
+#include "parallel/pipeline/pipeline_state.h"
 
 #include <string.h>
-
-struct pipeline_slot {
-    struct cddpi_edge_buffer *in, *out; /* one per edge */
-    int samples;                        /* capacity of the buffers, in samples */
-};
-
-struct chunk {
-    struct cddpi_model *model;
-    const struct cddpi_edge *in, *out;
-    size_t in_count, out_count;
-    struct pipeline_slot *slots;
-};
-
-struct cddpi_pipeline {
-    struct cddpi_pipeline_shape shape;
-    cddp_group *values;    /* borrowed */
-    cddp_group *gradients; /* the same group, or one that the pipeline owns */
-    struct cddpi_device *device;
-    cddp_group *beside; /* borrowed; may be NULL */
-    int rank;
-    int slot_count; /* per chunk */
-    struct chunk *chunks;
-    cddp_group *traced; /* borrowed; may be NULL */
-    struct cddpi_pipeline_times times;
-};
 
 /* The arguments of one step or one evaluation. */
 struct pipeline_run {
     struct cddpi_pipeline *pipeline;
     const struct cddpi_pipeline_work *work;
     bool training;
+    int first;                        /* number of the first micro-batch in the feeds */
     int chunk;                        /* the current one */
     struct cddpi_loss_result *result; /* one for each micro-batch */
 };
-
-static int stage_of(const struct cddpi_pipeline *pipeline, int chunk)
-{
-    return chunk * pipeline->shape.ranks + pipeline->rank;
-}
-
-static int last_stage(const struct cddpi_pipeline *pipeline)
-{
-    return pipeline->shape.ranks * pipeline->shape.chunks - 1;
-}
-
-static int next_rank(const struct cddpi_pipeline *pipeline)
-{
-    return (pipeline->rank + 1) % pipeline->shape.ranks;
-}
-
-static int previous_rank(const struct cddpi_pipeline *pipeline)
-{
-    return (pipeline->rank + pipeline->shape.ranks - 1) % pipeline->shape.ranks;
-}
 
 bool cddpi_pipeline_has_loss(const struct cddpi_pipeline *pipeline)
 {
@@ -103,164 +58,14 @@ static void note_time(struct cddpi_pipeline *pipeline, enum cddpi_span kind, int
     }
 }
 
-/* --- messages --- */
-
-void cddpi_pipeline_set_beside(struct cddpi_pipeline *pipeline, cddp_group *group)
-{
-    pipeline->beside = group;
-}
-
-/* Messages of a group without a thread of its own move only in calls of that group: while this rank
- * waits in one of them, let the others go on, since the sender of what it waits for may wait for
- * them. */
-cddp_status cddpi_pipeline_finish(struct cddpi_pipeline *pipeline, cddp_work **work)
-{
-    bool alone = pipeline->beside == NULL && pipeline->gradients == pipeline->values;
-    cddp_group *groups[] = {pipeline->values, pipeline->gradients, pipeline->beside};
-    bool done = alone || *work == NULL;
-
-    while (!done) {
-        CDDPI_TRY(cddp_work_wait_host(*work, 1, &done));
-        for (size_t g = 0; g < sizeof groups / sizeof *groups && !done; g++) {
-            if (groups[g] != NULL) {
-                cddpi_group_poll(groups[g]);
-            }
-        }
-    }
-    return cddpi_message_finish(work);
-}
-
-static bool wants_input(const struct cddpi_pipeline *pipeline,
-                        const struct cddpi_pipeline_action *action)
-{
-    int stage = stage_of(pipeline, action->chunk);
-
-    return action->pass == CDDPI_PASS_BACKWARD  ? stage < last_stage(pipeline)
-           : action->pass == CDDPI_PASS_FORWARD ? stage > 0
-                                                : false;
-}
-
-/* Start receiving what an action needs. */
-static cddp_status start_input(const struct pipeline_run *run,
-                               const struct cddpi_pipeline_action *action)
-{
-    struct cddpi_pipeline *pipeline = run->pipeline;
-    struct chunk *chunk = &pipeline->chunks[action->chunk];
-    struct pipeline_slot *slot = &chunk->slots[action->slot];
-    size_t samples = (size_t)run->work->batches[action->micro_batch].count;
-    bool backward = action->pass == CDDPI_PASS_BACKWARD;
-
-    if (samples == 0 || !wants_input(pipeline, action)) {
-        return CDDP_OK;
-    }
-    for (size_t k = 0; !backward && k < chunk->in_count; k++) {
-        CDDPI_TRY(cddp_recv(pipeline->values, slot->in[k].data, samples * chunk->in[k].elements,
-                            CDDP_F32, previous_rank(pipeline), &slot->in[k].data_work));
-    }
-    for (size_t k = 0; backward && k < chunk->out_count; k++) {
-        if (chunk->out[k].has_grad) {
-            CDDPI_TRY(cddp_recv(pipeline->gradients, slot->out[k].grad,
-                                samples * chunk->out[k].elements, CDDP_F32, next_rank(pipeline),
-                                &slot->out[k].grad_work));
-        }
-    }
-    return CDDP_OK;
-}
-
-/* Wait until the action's input has arrived and the memory for its output is free. Computing
- * gradients of parameters has neither. */
-static cddp_status finish_messages(const struct pipeline_run *run,
-                                   const struct cddpi_pipeline_action *action)
-{
-    struct chunk *chunk = &run->pipeline->chunks[action->chunk];
-    struct pipeline_slot *slot = &chunk->slots[action->slot];
-    bool backward = action->pass == CDDPI_PASS_BACKWARD;
-
-    if (action->pass == CDDPI_PASS_WEIGHTS) {
-        return CDDP_OK;
-    }
-    for (size_t k = 0; k < chunk->in_count; k++) {
-        CDDPI_TRY(cddpi_pipeline_finish(run->pipeline, backward ? &slot->in[k].grad_work
-                                                                : &slot->in[k].data_work));
-    }
-    for (size_t k = 0; k < chunk->out_count; k++) {
-        CDDPI_TRY(cddpi_pipeline_finish(run->pipeline, backward ? &slot->out[k].grad_work
-                                                                : &slot->out[k].data_work));
-    }
-    return CDDP_OK;
-}
-
-static cddp_status start_output(const struct pipeline_run *run,
-                                const struct cddpi_pipeline_action *action)
-{
-    struct cddpi_pipeline *pipeline = run->pipeline;
-    struct chunk *chunk = &pipeline->chunks[action->chunk];
-    struct pipeline_slot *slot = &chunk->slots[action->slot];
-    size_t samples = (size_t)run->work->batches[action->micro_batch].count;
-    bool forward = action->pass == CDDPI_PASS_FORWARD;
-
-    if (action->pass == CDDPI_PASS_WEIGHTS) {
-        return CDDP_OK;
-    }
-    for (size_t k = 0; forward && k < chunk->out_count; k++) {
-        CDDPI_TRY(cddp_send(pipeline->values, slot->out[k].data, samples * chunk->out[k].elements,
-                            CDDP_F32, next_rank(pipeline), &slot->out[k].data_work));
-    }
-    for (size_t k = 0; !forward && k < chunk->in_count; k++) {
-        if (chunk->in[k].has_grad) {
-            CDDPI_TRY(cddp_send(pipeline->gradients, slot->in[k].grad,
-                                samples * chunk->in[k].elements, CDDP_F32, previous_rank(pipeline),
-                                &slot->in[k].grad_work));
-        }
-    }
-    return CDDP_OK;
-}
-
-/* Finish all messages. On a rank without a spare core, messages progress only while this thread
- * waits in their group, and the caller may wait in another group next. */
-static cddp_status finish_all(struct cddpi_pipeline *pipeline)
-{
-    for (int c = 0; c < pipeline->shape.chunks; c++) {
-        struct chunk *chunk = &pipeline->chunks[c];
-
-        for (int s = 0; s < pipeline->slot_count; s++) {
-            for (size_t k = 0; k < chunk->in_count; k++) {
-                CDDPI_TRY(cddpi_pipeline_finish(pipeline, &chunk->slots[s].in[k].grad_work));
-            }
-            for (size_t k = 0; k < chunk->out_count; k++) {
-                CDDPI_TRY(cddpi_pipeline_finish(pipeline, &chunk->slots[s].out[k].data_work));
-            }
-        }
-    }
-    return CDDP_OK;
-}
-
 /* --- memory --- */
-
-/* Make room for @p samples samples. */
-static cddp_status grow_slot(struct cddpi_pipeline *pipeline, struct chunk *chunk,
-                             struct pipeline_slot *slot, int samples)
-{
-    if (samples <= slot->samples) {
-        return CDDP_OK;
-    }
-    cddpi_edge_buffers_release(pipeline->device, slot->in, chunk->in_count);
-    cddpi_edge_buffers_release(pipeline->device, slot->out, chunk->out_count);
-    slot->samples = 0;
-    CDDPI_TRY(cddpi_edge_buffers_allocate(pipeline->device, slot->in, chunk->in, chunk->in_count,
-                                          samples));
-    CDDPI_TRY(cddpi_edge_buffers_allocate(pipeline->device, slot->out, chunk->out, chunk->out_count,
-                                          samples));
-    slot->samples = samples;
-    return CDDP_OK;
-}
 
 size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline)
 {
     size_t bytes = 0;
 
     for (int c = 0; c < pipeline->shape.chunks; c++) {
-        const struct chunk *chunk = &pipeline->chunks[c];
+        const struct cddpi_pipeline_chunk *chunk = &pipeline->chunks[c];
 
         for (int s = 0; s < pipeline->slot_count; s++) {
             int samples = chunk->slots[s].samples;
@@ -268,6 +73,7 @@ size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline)
             bytes += cddpi_edge_buffers_bytes(chunk->in, chunk->in_count, samples) +
                      cddpi_edge_buffers_bytes(chunk->out, chunk->out_count, samples);
         }
+        bytes += cddpi_pipeline_feed_bytes(chunk->feed);
     }
     return bytes;
 }
@@ -282,10 +88,18 @@ static cddp_status make_room(struct cddpi_pipeline *pipeline, const struct cddpi
         samples = batches[m].count > samples ? batches[m].count : samples;
     }
     for (int c = 0; c < pipeline->shape.chunks; c++) {
-        struct chunk *chunk = &pipeline->chunks[c];
+        if (pipeline->chunks[c].feed != NULL) {
+            CDDPI_TRY(cddpi_pipeline_feed_make_room(pipeline->chunks[c].feed, samples));
+        }
+    }
+    return cddpi_pipeline_make_room(pipeline, samples);
+}
 
-        for (int s = 0; s < pipeline->slot_count; s++) {
-            CDDPI_TRY(grow_slot(pipeline, chunk, &chunk->slots[s], samples));
+cddp_status cddpi_pipeline_settle(struct cddpi_pipeline *pipeline)
+{
+    for (int c = 0; c < pipeline->shape.chunks; c++) {
+        if (pipeline->chunks[c].feed != NULL) {
+            CDDPI_TRY(cddpi_pipeline_feed_settle(pipeline->chunks[c].feed));
         }
     }
     return CDDP_OK;
@@ -300,7 +114,7 @@ static cddp_status on_ready(void *context, size_t index)
     return run->work->ready(run->work->context, run->chunk, index);
 }
 
-static void bind_edges(struct chunk *chunk, const struct pipeline_slot *slot)
+static void bind_edges(struct cddpi_pipeline_chunk *chunk, const struct cddpi_pipeline_slot *slot)
 {
     for (size_t k = 0; k < chunk->in_count; k++) {
         cddpi_model_bind_edge(chunk->model, CDDPI_EDGE_IN, k, slot->in[k].data, slot->in[k].grad);
@@ -320,13 +134,14 @@ static bool is_skipped(const struct pipeline_run *run, int micro_batch)
 static cddp_status compute_action(struct pipeline_run *run,
                                   const struct cddpi_pipeline_action *action)
 {
-    struct chunk *chunk = &run->pipeline->chunks[action->chunk];
+    struct cddpi_pipeline_chunk *chunk = &run->pipeline->chunks[action->chunk];
     const struct cddpi_pipeline_work *work = run->work;
     int m = action->micro_batch;
     bool adds = m > 0 && !work->separate;
     bool completes = m == work->count - 1 || work->separate;
     cddpi_grad_ready_fn ready = completes && work->ready != NULL ? on_ready : NULL;
     struct cddpi_loss_result result = {0};
+    struct cddpi_batch batch = work->batches[m];
     const struct cddpi_model_slots slots = {action->slot, action->kept, action->grads};
 
     run->chunk = action->chunk;
@@ -336,10 +151,19 @@ static cddp_status compute_action(struct pipeline_run *run,
     }
     bind_edges(chunk, &chunk->slots[action->slot]);
     if (action->pass == CDDPI_PASS_BACKWARD) {
-        return cddpi_model_backward(chunk->model, work->scales[m], adds, ready, run);
+        CDDPI_TRY(cddpi_model_backward(chunk->model, work->scales[m], adds, ready, run));
+        return chunk->feed != NULL ? cddpi_pipeline_feed_release(chunk->feed, run->first + m)
+                                   : CDDP_OK;
     }
-    CDDPI_TRY(cddpi_model_forward(chunk->model, &work->batches[m], run->training, &result));
-    if (stage_of(run->pipeline, action->chunk) == last_stage(run->pipeline)) {
+    if (chunk->feed != NULL) {
+        CDDPI_TRY(cddpi_pipeline_feed_take(chunk->feed, run->first + m, &batch));
+    }
+    CDDPI_TRY(cddpi_model_forward(chunk->model, &batch, run->training, &result));
+    if (chunk->feed != NULL && !run->training) {
+        CDDPI_TRY(cddpi_pipeline_feed_release(chunk->feed, run->first + m));
+    }
+    if (cddpi_pipeline_stage_of(run->pipeline, action->chunk) ==
+        cddpi_pipeline_last_stage(run->pipeline)) {
         run->result[m] = result;
     }
     return work->forwarded != NULL ? work->forwarded(work->context, action->chunk) : CDDP_OK;
@@ -360,18 +184,38 @@ static cddp_status call_before(const struct pipeline_run *run,
     return status;
 }
 
-/* Run an action. Its own receive has been started already; start the next action's receive, so that
- * it progresses meanwhile. */
+/* The samples of an action. */
+static size_t count_of(const struct pipeline_run *run, const struct cddpi_pipeline_action *action)
+{
+    return (size_t)run->work->batches[action->micro_batch].count;
+}
+
+/* Start bringing what an action needs: from other ranks, and on a device its batch. */
+static cddp_status begin_action(const struct pipeline_run *run,
+                                const struct cddpi_pipeline_action *action)
+{
+    struct cddpi_pipeline *pipeline = run->pipeline;
+    struct cddpi_pipeline_feed *feed = pipeline->chunks[action->chunk].feed;
+
+    CDDPI_TRY(cddpi_pipeline_start_input(pipeline, action, count_of(run, action)));
+    return feed != NULL && action->pass == CDDPI_PASS_FORWARD
+               ? cddpi_pipeline_feed_put(feed, run->first + action->micro_batch,
+                                         &run->work->batches[action->micro_batch], run->training)
+               : CDDP_OK;
+}
+
+/* Run an action. Its own messages have been started already; start the next action's, so that they
+ * progress meanwhile. */
 static cddp_status act(struct pipeline_run *run, const struct cddpi_pipeline_action *action,
                        const struct cddpi_pipeline_action *next)
 {
     int64_t begun = cddpi_now_ns();
-    cddp_status status = finish_messages(run, action);
+    cddp_status status = cddpi_pipeline_finish_input(run->pipeline, action);
 
     note_time(run->pipeline, CDDPI_SPAN_WAIT, begun, action->micro_batch);
     CDDPI_TRY(status);
     if (next != NULL) {
-        CDDPI_TRY(start_input(run, next));
+        CDDPI_TRY(begin_action(run, next));
     }
     if (is_skipped(run, action->micro_batch)) {
         return CDDP_OK;
@@ -381,7 +225,9 @@ static cddp_status act(struct pipeline_run *run, const struct cddpi_pipeline_act
     status = compute_action(run, action);
     note_time(run->pipeline, cddpi_span_of_pass(action->pass), begun, action->micro_batch);
     CDDPI_TRY(status);
-    return run->work->batches[action->micro_batch].count > 0 ? start_output(run, action) : CDDP_OK;
+    return count_of(run, action) > 0
+               ? cddpi_pipeline_start_output(run->pipeline, action, count_of(run, action))
+               : CDDP_OK;
 }
 
 static cddp_status act_all(struct pipeline_run *run, const struct cddpi_pipeline_action *actions,
@@ -390,12 +236,12 @@ static cddp_status act_all(struct pipeline_run *run, const struct cddpi_pipeline
     cddp_status status;
     int64_t begun;
 
-    CDDPI_TRY(start_input(run, &actions[0]));
+    CDDPI_TRY(begin_action(run, &actions[0]));
     for (size_t i = 0; i < count; i++) {
         CDDPI_TRY(act(run, &actions[i], i + 1 < count ? &actions[i + 1] : NULL));
     }
     begun = cddpi_now_ns();
-    status = finish_all(run->pipeline);
+    status = cddpi_pipeline_finish_all(run->pipeline);
     note_time(run->pipeline, CDDPI_SPAN_WAIT, begun, actions[count - 1].micro_batch);
     return status;
 }
@@ -431,8 +277,11 @@ cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
 {
     struct cddpi_loss_result result = {0};
     const struct cddpi_pipeline_work work = {.batches = batch, .count = 1};
-    struct pipeline_run run = {
-        .pipeline = pipeline, .work = &work, .training = false, .result = &result};
+    struct pipeline_run run = {.pipeline = pipeline,
+                               .work = &work,
+                               .first = pipeline->evaluated++ % 2,
+                               .training = false,
+                               .result = &result};
 
     CDDPI_TRY(make_room(pipeline, batch, 1));
     for (int c = 0; c < pipeline->shape.chunks; c++) {
@@ -441,12 +290,12 @@ cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
         CDDPI_TRY(act_all(&run, &action, 1));
     }
     *out = result;
-    return CDDP_OK;
+    return cddpi_pipeline_settle(pipeline);
 }
 
 /* --- life --- */
 
-static cddp_status create_slots(struct cddpi_pipeline *pipeline, struct chunk *chunk)
+static cddp_status create_slots(struct cddpi_pipeline *pipeline, struct cddpi_pipeline_chunk *chunk)
 {
     chunk->slots = cddpi_zalloc_array((size_t)pipeline->slot_count, sizeof *chunk->slots);
     for (int s = 0; chunk->slots != NULL && s < pipeline->slot_count; s++) {
@@ -465,17 +314,23 @@ static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
                                 const struct cddpi_model_spec *whole, uint64_t seed,
                                 const struct cddpi_pipeline_options *options, int index)
 {
-    struct chunk *chunk = &pipeline->chunks[index];
+    struct cddpi_pipeline_chunk *chunk = &pipeline->chunks[index];
     struct cddpi_model_spec spec = *whole;
 
-    spec.part = options->stages[stage_of(pipeline, index)];
+    spec.part = options->stages[cddpi_pipeline_stage_of(pipeline, index)];
     spec.split = pipeline->shape.schedule == CDDPI_PIPELINE_ZERO_BUBBLE;
     if (options->recompute != NULL) {
-        spec.recompute = spec.recompute || options->recompute[stage_of(pipeline, index)];
+        spec.recompute = spec.recompute ||
+                         options->recompute[cddpi_pipeline_stage_of(pipeline, index)];
     }
     CDDPI_TRY(cddpi_model_create(&spec, seed, options->replicas, &chunk->model));
     chunk->in = cddpi_model_edges(chunk->model, CDDPI_EDGE_IN, &chunk->in_count);
     chunk->out = cddpi_model_edges(chunk->model, CDDPI_EDGE_OUT, &chunk->out_count);
+    if (cddpi_device_is_async(pipeline->device)) {
+        CDDPI_TRY(cddpi_pipeline_feed_create(whole, pipeline->slot_count, chunk->model,
+                                             pipeline->device,
+                                             cddpi_group_timeout_ms(options->group), &chunk->feed));
+    }
     return create_slots(pipeline, chunk);
 }
 
@@ -541,7 +396,7 @@ fail:
     return status;
 }
 
-static void destroy_chunk(struct cddpi_pipeline *pipeline, struct chunk *chunk)
+static void destroy_chunk(struct cddpi_pipeline *pipeline, struct cddpi_pipeline_chunk *chunk)
 {
     for (int s = 0; chunk->slots != NULL && s < pipeline->slot_count; s++) {
         cddpi_edge_buffers_release(pipeline->device, chunk->slots[s].in, chunk->in_count);
@@ -550,6 +405,7 @@ static void destroy_chunk(struct cddpi_pipeline *pipeline, struct chunk *chunk)
         cddpi_free(chunk->slots[s].out);
     }
     cddpi_free(chunk->slots);
+    cddpi_pipeline_feed_destroy(chunk->feed);
     cddpi_model_destroy(chunk->model);
 }
 

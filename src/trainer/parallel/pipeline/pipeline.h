@@ -2,7 +2,10 @@
  * one or several chunks of layers, and several micro-batches pass through them at once.
  *
  * Ranks exchange activations and gradients as messages of the group. In each direction, messages
- * have one order that all ranks know. A pipeline belongs to one thread. */
+ * have one order that all ranks know. A pipeline belongs to one thread.
+ *
+ * On a device, a step only enqueues its work, messages included, and its losses stay there for
+ * cddpi_model_collect(). */
 #ifndef CDDPI_PARALLEL_PIPELINE_PIPELINE_H
 #define CDDPI_PARALLEL_PIPELINE_PIPELINE_H
 
@@ -47,8 +50,9 @@ bool cddpi_pipeline_has_loss(const struct cddpi_pipeline *pipeline);
 
 /* What a step computes. */
 struct cddpi_pipeline_work {
-    /* A rank needs the input if its chunks read it, and the labels if it has the last stage. A
-     * batch may have no samples. */
+    /* In CPU memory, also if the pipeline is on a device: then it stays as it is until
+     * cddpi_pipeline_settle(). A rank needs the input if its chunks read it, and the labels if it
+     * has the last stage. A batch may have no samples. */
     const struct cddpi_batch *batches;
     const double *scales; /* one per micro-batch: as the scale of cddpi_model_backward() */
     int count;            /* micro-batches */
@@ -69,7 +73,8 @@ struct cddpi_pipeline_work {
 /** Run forward and backward of all micro-batches of a step. Collective in the group; all ranks pass
  *  the same numbers of samples.
  *  @param work  Borrowed for the call, with all that it points to.
- *  @param out   One for each micro-batch; zeros on ranks without the last stage.
+ *  @param out   One for each micro-batch; zeros on ranks without the last stage. On a device only
+ *               the count is set.
  *  @return CDDP_OK, or the error of a model or a message; then gradients are undefined. */
 CDDP_CHECKED cddp_status cddpi_pipeline_step(struct cddpi_pipeline *pipeline,
                                              const struct cddpi_pipeline_work *work,
@@ -82,7 +87,11 @@ void cddpi_pipeline_set_beside(struct cddpi_pipeline *pipeline, cddp_group *grou
  *  the pipeline's messages go on. Releases it and sets it to NULL. */
 CDDP_CHECKED cddp_status cddpi_pipeline_finish(struct cddpi_pipeline *pipeline, cddp_work **work);
 
-/** The times of the last step. */
+/** On a device: wait until the batches of the calls so far are copied, so that their memory may be
+ *  overwritten. */
+CDDP_CHECKED cddp_status cddpi_pipeline_settle(struct cddpi_pipeline *pipeline);
+
+/** The times of the last step; on a device, of enqueueing its work. */
 struct cddpi_pipeline_times cddpi_pipeline_times(const struct cddpi_pipeline *pipeline);
 
 /** Bytes of activations and gradients that this rank holds for messages. */
