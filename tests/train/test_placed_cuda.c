@@ -367,7 +367,8 @@ static void an_optimizer_is_not_offloaded_where_it_is_said_why(void **state)
          "memory: leave this out",
          offload, COPIED, "parallel.devices=[\"cuda:0\",\"cuda:1\"]");
     SAYS("small.conf",
-         "train.offload_optimizer: stages over ranks are on CPUs: leave this out",
+         "train.offload_optimizer: stages over ranks (parallel.pipeline) update on their own "
+         "devices: leave this out",
          offload, "parallel.pipeline=2");
     SAYS("small.conf",
          "train.offload_optimizer: is for ranks with a GPU each: it needs train.device = \"cuda\"",

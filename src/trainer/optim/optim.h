@@ -119,6 +119,9 @@ void cddpi_optim_device_copies(struct cddpi_optim *optim, cddp_type type, void *
  *  gradients, which moves if the reducer has moved them. */
 CDDP_CHECKED cddp_status cddpi_optim_device_rate(struct cddpi_optim *optim, void *const *grads,
                                                  double lr);
+/** Leave parameters out of the sum of squares: @p skips[i] of parameter i, whose gradient another
+ *  rank counts. */
+CDDP_CHECKED cddp_status cddpi_optim_device_uncount(struct cddpi_optim *optim, const bool *skips);
 /** Enqueue the sum of squares of this rank's gradients, written to @p out in device memory,
  * carried.
  */

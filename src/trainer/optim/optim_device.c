@@ -7,6 +7,13 @@
 
 enum { RATES = 4 }; /* learning rates that can be on their way to the device */
 
+/* Slots in the kernels' form. */
+struct optim_table {
+    void *memory;
+    size_t bytes;
+    struct cddpi_cuda_tensors tensors;
+};
+
 struct cddpi_optim_device {
     struct cddpi_device *device;
     uint32_t timeout_ms;
@@ -24,9 +31,9 @@ struct cddpi_optim_device {
     void **grads;  /* for each slot: the gradients for which the table below was made; NULL: no
                       gradient */
     bool outdated; /* the table was made for other copies */
-    void *table;
-    size_t table_bytes;
-    struct cddpi_cuda_tensors tensors;
+    struct optim_table all;
+    bool *uncounted; /* for each slot: its squares count elsewhere; NULL: all count here */
+    struct optim_table counted_squares;
 };
 
 static void leave(struct cddpi_optim *optim)
@@ -40,11 +47,13 @@ static void leave(struct cddpi_optim *optim)
     device->ops->release(device, on->moments);
     device->ops->release(device, on->steps);
     device->ops->release(device, on->rate);
-    device->ops->release(device, on->table);
+    device->ops->release(device, on->all.memory);
+    device->ops->release(device, on->counted_squares.memory);
     device->ops->unpin(device, on->rates);
     cddpi_free(on->copies);
     cddpi_free(on->grads);
     cddpi_free(on->counted);
+    cddpi_free(on->uncounted);
     cddpi_free(on);
     optim->device = NULL;
     optim->placement = &cddpi_optim_on_cpu;
@@ -145,6 +154,20 @@ void cddpi_optim_device_copies(struct cddpi_optim *optim, cddp_type type, void *
     }
 }
 
+cddp_status cddpi_optim_device_uncount(struct cddpi_optim *optim, const bool *skips)
+{
+    struct cddpi_optim_device *on = optim->device;
+
+    on->uncounted = cddpi_zalloc_array(optim->slot_count + 1, sizeof *on->uncounted);
+    CDDPI_TRY_MEMORY(on->uncounted != NULL, "optimizer: no memory for %zu slots",
+                     optim->slot_count);
+    on->outdated = true;
+    for (size_t i = 0; i < optim->slot_count; i++) {
+        on->uncounted[i] = skips[optim->slots[i].index];
+    }
+    return CDDP_OK;
+}
+
 /* The gradient of @p slot: the whole one, or the part in this rank's shard. */
 static float *grad_of(const struct cddpi_optim_slot *slot, void *const *grads)
 {
@@ -156,7 +179,7 @@ static float *grad_of(const struct cddpi_optim_slot *slot, void *const *grads)
 static bool has_table_for(const struct cddpi_optim *optim, void *const *grads)
 {
     const struct cddpi_optim_device *on = optim->device;
-    bool same = on->table != NULL && !on->outdated;
+    bool same = on->all.memory != NULL && !on->outdated;
 
     for (size_t i = 0; same && i < optim->slot_count; i++) {
         same = on->grads[i] == grad_of(&optim->slots[i], grads);
@@ -164,8 +187,9 @@ static bool has_table_for(const struct cddpi_optim *optim, void *const *grads)
     return same;
 }
 
-/* Fill in the slots that have a gradient, in the kernels' form. Returns their number. */
-static size_t fill_slots(const struct cddpi_optim *optim, void *const *grads,
+/* Fill in the slots that have a gradient, in the kernels' form, without those that @p skips marks.
+ * Returns their number. */
+static size_t fill_slots(const struct cddpi_optim *optim, void *const *grads, const bool *skips,
                          struct cddpi_cuda_slot *out)
 {
     const struct cddpi_optim_device *on = optim->device;
@@ -176,7 +200,7 @@ static size_t fill_slots(const struct cddpi_optim *optim, void *const *grads,
         float *grad = grad_of(slot, grads);
 
         on->grads[i] = grad;
-        if (grad == NULL || slot->count == 0) {
+        if (grad == NULL || slot->count == 0 || (skips != NULL && skips[i])) {
             continue;
         }
         out[count] = (struct cddpi_cuda_slot){.param = slot->data,
@@ -196,33 +220,43 @@ static size_t fill_slots(const struct cddpi_optim *optim, void *const *grads,
     return count;
 }
 
-static cddp_status grow_table(struct cddpi_optim_device *on, size_t bytes)
+static cddp_status grow_table(struct cddpi_optim_device *on, struct optim_table *table,
+                              size_t bytes)
 {
     void *memory = NULL;
 
-    if (bytes <= on->table_bytes) {
+    if (bytes <= table->bytes) {
         return CDDP_OK;
     }
     CDDPI_TRY(on->device->ops->alloc(on->device, bytes, "the optimizer's table", &memory));
-    on->device->ops->release(on->device, on->table);
-    on->table = memory;
-    on->table_bytes = bytes;
+    on->device->ops->release(on->device, table->memory);
+    table->memory = memory;
+    table->bytes = bytes;
     return CDDP_OK;
+}
+
+static cddp_status fill_table(struct cddpi_optim *optim, void *const *grads, const bool *skips,
+                              struct cddpi_cuda_slot *slots, struct optim_table *table)
+{
+    struct cddpi_optim_device *on = optim->device;
+    const struct cddpi_cuda_kernels *kernels = on->device->kernels;
+    size_t count = fill_slots(optim, grads, skips, slots);
+
+    CDDPI_TRY(grow_table(on, table, kernels->tensors_bytes(slots, count) + 1));
+    return kernels->tensors(on->device, slots, count, table->memory, &table->tensors);
 }
 
 static cddp_status make_table(struct cddpi_optim *optim, void *const *grads)
 {
     struct cddpi_optim_device *on = optim->device;
-    const struct cddpi_cuda_kernels *kernels = on->device->kernels;
     struct cddpi_cuda_slot *slots = cddpi_zalloc_array(optim->slot_count + 1, sizeof *slots);
-    size_t count;
     cddp_status status;
 
     CDDPI_TRY_MEMORY(slots != NULL, "optimizer: no memory for %zu slots", optim->slot_count);
-    count = fill_slots(optim, grads, slots);
-    status = grow_table(on, kernels->tensors_bytes(slots, count) + 1);
-    status = status == CDDP_OK ? kernels->tensors(on->device, slots, count, on->table, &on->tensors)
-                               : status;
+    status = fill_table(optim, grads, NULL, slots, &on->all);
+    if (status == CDDP_OK && on->uncounted != NULL) {
+        status = fill_table(optim, grads, on->uncounted, slots, &on->counted_squares);
+    }
     /* after a failure, parts of the table may have been overwritten */
     on->outdated = status != CDDP_OK;
     cddpi_free(slots);
@@ -260,7 +294,8 @@ cddp_status cddpi_optim_device_squares(struct cddpi_optim *optim, struct cddpi_e
 {
     struct cddpi_optim_device *on = optim->device;
 
-    return on->device->kernels->squares(on->device, &on->tensors, out);
+    return on->device->kernels->squares(
+        on->device, on->uncounted != NULL ? &on->counted_squares.tensors : &on->all.tensors, out);
 }
 
 cddp_status cddpi_optim_device_update(struct cddpi_optim *optim, const float *scale,
@@ -280,7 +315,7 @@ cddp_status cddpi_optim_device_update(struct cddpi_optim *optim, const float *sc
                                        .device_scale = scale,
                                        .skip = skip};
 
-    return on->device->kernels->update(on->device, &update, &on->tensors);
+    return on->device->kernels->update(on->device, &update, &on->all.tensors);
 }
 
 void cddpi_optim_skipped(struct cddpi_optim *optim, uint64_t back)

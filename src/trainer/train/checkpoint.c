@@ -55,11 +55,11 @@ cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywher
         if (sharded) { /* make the parameters complete on their device */
             CDDPI_TRY(cddpi_ddp_params_whole(each->ddp));
         }
-        if (sharded || each->rank == 0) {
+        if (sharded || each->replicas.rank == 0) {
             CDDPI_TRY(cddpi_optim_fetch(each->step.optim));
         }
     }
-    if (everywhere || trainer->rank == 0) {
+    if (everywhere || trainer->replicas.rank == 0) { /* rank 0, and the other stages of its model */
         CDDPI_TRY(cddpi_trainer_copy_to_host(trainer));
     }
     /* When a rank or a device fails, reductions end early, and parameters that were updated from

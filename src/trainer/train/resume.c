@@ -215,7 +215,7 @@ static cddp_status share_scale(struct cddpi_trainer *trainer)
     if (!cddpi_checkpoint_has_scale(trainer)) {
         return CDDP_OK;
     }
-    CDDPI_TRY(broadcast_tensors(trainer->replicas.group, tensors, count));
+    CDDPI_TRY(broadcast_tensors(trainer->group, tensors, count)); /* rank 0 alone has loaded it */
     return cddpi_device_step_send_scale(trainer->step.device);
 }
 

@@ -68,6 +68,12 @@ cddp_ddp_options cddpi_trainer_ddp_options(const struct cddpi_config *config,
     return options;
 }
 
+/* Whether the models' copies of parameters are where the reducer's are. */
+static bool has_copies(const struct cddpi_trainer *trainer)
+{
+    return trainer->models.count <= 1 || cddpi_device_is_async(trainer->device);
+}
+
 static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
 {
     cddp_ddp_options options = cddpi_trainer_ddp_options(trainer->config, trainer->model, text);
@@ -86,8 +92,11 @@ static cddp_status create_ddp(struct cddpi_trainer *trainer, const char *text)
     }
     trainer->engine->ready_order(trainer, order);
     options.ready_order = order;
-    for (size_t i = 0; trainer->models.count == 1 && i < trainer->params.count; i++) {
-        counts[i] = cddpi_model_param_copy_count(trainer->model, i);
+    for (size_t i = 0; has_copies(trainer) && i < trainer->params.count; i++) {
+        size_t own;
+        const struct cddpi_model *model = cddpi_trainer_model_of(trainer, i, &own);
+
+        counts[i] = cddpi_model_param_copy_count(model, own);
     }
     status = cddpi_ddp_create_with_copies(trainer->replicas.group, trainer->params.list,
                                           trainer->params.count, trainer->buffers.list,
@@ -151,6 +160,16 @@ cddp_status cddpi_trainer_build_optimizer(struct cddpi_trainer *trainer)
     return cddpi_engine_call(trainer->engine->optimizer_made, trainer);
 }
 
+static void bind_loss_scale(const struct cddpi_trainer *trainer)
+{
+    const float *scale = cddpi_device_step_loss_scale(trainer->step.device);
+
+    cddpi_model_bind_loss_scale(trainer->model, scale);
+    for (int m = 1; m < trainer->models.count; m++) {
+        cddpi_model_bind_loss_scale(trainer->models.list[m].model, scale);
+    }
+}
+
 cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
 {
     bool scales = trainer->config->train.precision == CDDPI_PRECISION_FP16;
@@ -163,8 +182,7 @@ cddp_status cddpi_trainer_build_device(struct cddpi_trainer *trainer)
     CDDPI_TRY(cddpi_trainer_choose_micro_batch(trainer)); /* in the memory that these leave */
     if (cddpi_device_is_async(trainer->device)) {
         CDDPI_TRY(cddpi_device_step_create(trainer, scales, &trainer->step.device));
-        cddpi_model_bind_loss_scale(trainer->model,
-                                    cddpi_device_step_loss_scale(trainer->step.device));
+        bind_loss_scale(trainer);
     }
     return cddpi_step_graphs_create(trainer, &trainer->step.graphs);
 }
@@ -210,8 +228,9 @@ static cddp_status build_set(struct cddpi_trainer *trainer, struct cddpi_trainer
     CDDPI_TRY(cddp_sampler_create(order, set->data.count, (uint64_t)trainer->config->train.seed,
                                   &set->sampler));
     CDDPI_TRY(build_loader(trainer, &set->data, samples, &set->loader));
-    return cddpi_prefetcher_create(set->loader, trainer->engine->reader(trainer), trainer->device,
-                                   &set->data, (int)samples, &set->prefetcher);
+    return cddpi_prefetcher_create(set->loader, trainer->engine->reader(trainer),
+                                   trainer->engine->uploads ? NULL : trainer->device, &set->data,
+                                   (int)samples, &set->prefetcher);
 }
 
 cddp_status cddpi_trainer_build_data(struct cddpi_trainer *trainer)

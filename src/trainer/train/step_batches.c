@@ -12,9 +12,9 @@
 void cddpi_step_batches_fini(struct cddpi_step_batches *all)
 {
     for (int m = 0; all->stored != NULL && m < all->room; m++) {
-        cddpi_free(all->stored[m].input);
-        cddpi_free(all->stored[m].tokens);
-        cddpi_free(all->stored[m].label);
+        all->device->ops->unpin(all->device, all->stored[m].input);
+        all->device->ops->unpin(all->device, all->stored[m].tokens);
+        all->device->ops->unpin(all->device, all->stored[m].label);
         cddpi_free(all->stored[m].ids);
     }
     cddpi_free(all->stored);
@@ -46,6 +46,14 @@ static struct step_batches_sizes sizes_of(const struct cddpi_trainer *trainer,
     return sizes;
 }
 
+/* Memory that a device copies from while it computes. NULL: there is none. */
+static void *pin(const struct cddpi_step_batches *all, size_t bytes)
+{
+    void *memory = NULL;
+
+    return all->device->ops->pin(all->device, bytes + 1, &memory) == CDDP_OK ? memory : NULL;
+}
+
 static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
                             struct cddpi_step_batches *all)
 {
@@ -55,6 +63,7 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
                 multiple;
     bool done;
 
+    all->device = trainer->device;
     all->stored = cddpi_zalloc_array((size_t)count, sizeof *all->stored);
     all->batches = cddpi_zalloc_array((size_t)count, sizeof *all->batches);
     all->scales = cddpi_zalloc_array((size_t)count, sizeof *all->scales);
@@ -65,9 +74,9 @@ static cddp_status allocate(const struct cddpi_trainer *trainer, int multiple,
     for (int m = 0; done && m < count; m++) {
         struct cddpi_stored_batch *batch = &all->stored[m];
 
-        batch->input = cddpi_alloc_aligned(samples * sizes.input * sizeof *batch->input + 1);
-        batch->tokens = cddpi_alloc_aligned(samples * sizes.tokens * sizeof *batch->tokens + 1);
-        batch->label = cddpi_alloc_aligned(samples * sizes.labels * sizeof *batch->label + 1);
+        batch->input = pin(all, samples * sizes.input * sizeof *batch->input);
+        batch->tokens = pin(all, samples * sizes.tokens * sizeof *batch->tokens);
+        batch->label = pin(all, samples * sizes.labels * sizeof *batch->label);
         batch->ids = cddpi_alloc_aligned(samples * sizeof *batch->ids + 1);
         done = batch->input != NULL && batch->tokens != NULL && batch->label != NULL &&
                batch->ids != NULL;

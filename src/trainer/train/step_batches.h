@@ -12,6 +12,7 @@ struct cddpi_stored_batch {
 };
 
 struct cddpi_step_batches {
+    struct cddpi_device *device;       /* pins the memory; set with it */
     bool no_data, no_labels;           /* not read on this rank, so not kept; set by the caller */
     struct cddpi_stored_batch *stored; /* as many as a step can have */
     struct cddpi_batch *batches;       /* of the current step: count of them ... */

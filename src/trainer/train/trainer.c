@@ -25,6 +25,30 @@ bool cddpi_trainer_has_same_bits(const struct cddpi_trainer *trainer)
            (trainer->config->ddp.deterministic || !cddpi_device_is_async(trainer->device));
 }
 
+struct cddpi_model *cddpi_trainer_model_of(const struct cddpi_trainer *trainer, size_t index,
+                                           size_t *out_own)
+{
+    int m = trainer->models.count - 1;
+
+    *out_own = index;
+    if (m < 1) {
+        return trainer->model;
+    }
+    while (trainer->models.list[m].first > index) {
+        m--;
+    }
+    *out_own = index - trainer->models.list[m].first;
+    return trainer->models.list[m].model;
+}
+
+void cddpi_trainer_params_changed(const struct cddpi_trainer *trainer, bool copies_written)
+{
+    cddpi_model_params_changed(trainer->model, copies_written);
+    for (int m = 1; m < trainer->models.count; m++) {
+        cddpi_model_params_changed(trainer->models.list[m].model, copies_written);
+    }
+}
+
 bool cddpi_trainer_is_regression(const struct cddpi_trainer *trainer)
 {
     return trainer->data.train.data.target_count > 0;

@@ -172,6 +172,12 @@ int cddpi_trainer_parts(const struct cddpi_trainer *trainer);
  *  the trainer has its group. */
 bool cddpi_trainer_has_same_bits(const struct cddpi_trainer *trainer);
 
+/** The model that has parameter @p index of this rank, and its number there. */
+struct cddpi_model *cddpi_trainer_model_of(const struct cddpi_trainer *trainer, size_t index,
+                                           size_t *out_own);
+/** As cddpi_model_params_changed(), for all models of this rank. */
+void cddpi_trainer_params_changed(const struct cddpi_trainer *trainer, bool copies_written);
+
 /** Whether samples have real targets: then there is no accuracy, but an error. */
 bool cddpi_trainer_is_regression(const struct cddpi_trainer *trainer);
 

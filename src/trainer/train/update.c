@@ -118,8 +118,11 @@ static cddp_status update_on_device(struct cddpi_trainer *trainer,
                                     const struct cddpi_train_step *step, bool collects,
                                     double *out_norm)
 {
-    if (collects) {
-        CDDPI_TRY(cddpi_model_collect(trainer->model, step->predictions));
+    int count = trainer->models.count;
+    struct cddpi_model *last = count > 1 ? trainer->models.list[count - 1].model : trainer->model;
+
+    if (collects && cddpi_model_has_loss(last)) {
+        CDDPI_TRY(cddpi_model_collect(last, step->predictions));
     }
     CDDPI_TRY(step->mode.replays
                   ? cddpi_device_step_end(trainer->step.device, step->reported, step->mode)

@@ -80,7 +80,10 @@ static cddp_status bind_copies(const struct cddpi_trainer *trainer)
     CDDPI_TRY_MEMORY(copies != NULL, "optimizer: no memory for %zu parameters",
                      trainer->params.count);
     for (size_t i = 0; i < trainer->params.count; i++) {
-        copies[i] = cddpi_model_param_copy(trainer->model, i);
+        size_t own;
+        const struct cddpi_model *model = cddpi_trainer_model_of(trainer, i, &own);
+
+        copies[i] = cddpi_model_param_copy(model, own);
     }
     cddpi_optim_device_copies(trainer->step.optim, cddpi_model_copy_type(trainer->model), copies);
     cddpi_free(copies);
@@ -110,7 +113,8 @@ static cddp_status init_step(struct cddpi_device_step *step)
 cddp_status cddpi_device_step_create(struct cddpi_trainer *trainer, bool scales,
                                      struct cddpi_device_step **out)
 {
-    int forwards = (trainer->engine->forwards > 0 ? trainer->engine->forwards : 1) *
+    int chunks = trainer->models.count > 1 ? trainer->models.count : 1;
+    int forwards = (trainer->engine->forwards > 0 ? trainer->engine->forwards : 1) * chunks *
                    (int)cddpi_trainer_micro_batches(trainer->config, trainer->replicas.count);
     struct cddpi_device_step *step = cddpi_zalloc(sizeof *step);
     cddp_status status;
@@ -159,15 +163,25 @@ cddp_status cddpi_device_step_send_scale(struct cddpi_device_step *step)
     return ops->finish(step->device, cddpi_group_timeout_ms(step->trainer->group));
 }
 
+/* The ranks whose squares add up to the whole model's; NULL: this one alone. */
+static cddp_group *norm_group(const struct cddpi_trainer *trainer)
+{
+    if (trainer->engine->norm_group != NULL) {
+        return trainer->engine->norm_group(trainer);
+    }
+    return trainer->config->ddp.shard_optimizer ? trainer->group : NULL;
+}
+
 /* Compute the factor for the gradients, and whether they are finite. */
 static cddp_status find_factor(struct cddpi_device_step *step)
 {
     struct cddpi_trainer *trainer = step->trainer;
     struct step_scalars *scalars = step->scalars;
+    cddp_group *group = norm_group(trainer);
 
     CDDPI_TRY(cddpi_optim_device_squares(trainer->step.optim, &scalars->squares));
-    if (trainer->config->ddp.shard_optimizer) {
-        CDDPI_TRY(cddp_all_reduce(trainer->group, scalars->squares.parts, scalars->squares.parts,
+    if (group != NULL) {
+        CDDPI_TRY(cddp_all_reduce(group, scalars->squares.parts, scalars->squares.parts,
                                   CDDPI_EXACT_PARTS, CDDP_I64, CDDP_OP_SUM, NULL));
     }
     return step->device->kernels->clip(
@@ -266,7 +280,7 @@ cddp_status cddpi_device_step_end(struct cddpi_device_step *step, bool wants_nor
         status = cddp_ddp_params_start(trainer->ddp);
     }
 end:
-    cddpi_model_params_changed(trainer->model, true);
+    cddpi_trainer_params_changed(trainer, true);
     return status;
 }
 

@@ -97,7 +97,7 @@ cddp_status cddpi_trainer_copy_to_device(struct cddpi_trainer *trainer)
     for (; trainer != NULL && cddpi_device_is_async(trainer->device); trainer = trainer->next) {
         cddp_status status = copy_all(trainer, false);
 
-        cddpi_model_params_changed(trainer->model, false);
+        cddpi_trainer_params_changed(trainer, false);
         CDDPI_TRY(status);
     }
     return CDDP_OK;

@@ -33,6 +33,7 @@ struct cddpi_engine {
     bool owns_devices;  /* ranks open their own devices; the group is on the processor, whatever
                            train.device says */
     bool replays;       /* a step on a device can be captured and replayed */
+    bool uploads;       /* copies batches to its device itself: the loader's stay in CPU memory */
     int forwards;       /* of a micro-batch before an update; 0: 1 */
     bool has_one_model; /* of each rank, whole and on one device */
     const char *refuses_arrivals; /* why CDDP_ARRIVALS is not supported; NULL: it is */
@@ -88,6 +89,9 @@ struct cddpi_engine {
     cddp_status (*square_sum)(struct cddpi_trainer *trainer, const struct cddpi_exact_sum *known,
                               double *out);
     bool update_finds_squares; /* for all parameters, each counted once */
+    /* On a device: the ranks whose squares (cddpi_optim_device_squares()) add up to those of the
+     * whole model. NULL: with a sharded optimizer all ranks, otherwise this one alone. */
+    cddp_group *(*norm_group)(const struct cddpi_trainer *trainer);
     /* On a device: wait for the results of step @p step (from 1), the oldest not taken. */
     cddp_status (*take_result)(struct cddpi_trainer *trainer, uint64_t step,
                                struct cddpi_loss_result *out);

@@ -182,10 +182,15 @@ static cddp_status check_stages(const struct cddpi_config *config)
 
 cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size)
 {
-    if (config->train.offload_optimizer) {
-        return cddpi_config_fail(config, "train.offload_optimizer",
-                                 "stages over ranks are on CPUs: leave this out");
-    }
+    const struct cddpi_config_rule rules[] = {
+        {config->train.offload_optimizer, "train.offload_optimizer",
+         "stages over ranks (parallel.pipeline) update on their own devices: leave this out"},
+        {config->train.cuda_graph == CDDPI_GRAPH_ALWAYS, "train.cuda_graph",
+         "steps of a pipeline are not captured, since messages between stages cannot be: leave "
+         "this out"},
+    };
+
+    CDDPI_TRY(cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules));
     CDDPI_TRY(cddpi_single_check_stage_names(config));
     if (world_size % config->parallel.pipeline != 0) {
         return cddpi_config_fail(config, "parallel.pipeline",

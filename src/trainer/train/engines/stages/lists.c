@@ -5,6 +5,7 @@
  * tied parameters once. */
 #include "base/alloc.h"
 #include "base/error.h"
+#include "train/checkpoint.h"
 #include "train/engines/stages/stages_state.h"
 
 #include <string.h>
@@ -63,9 +64,11 @@ static void list_param(struct cddpi_stage_list *list, size_t at, const cddp_para
     list->is_buffer[at] = is_buffer;
 }
 
-/* List the parameters of all chunks, then the buffers. The names are the models' own. */
+/* List the parameters of all chunks, then the buffers, as host_copy.h has them: on a device, the
+ * copies if there are any. The names are the models' own. */
 static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
 {
+    void **copies = trainer->models.host_copy;
     size_t done = 0;
 
     CDDPI_TRY(allocate_list(out, trainer->params.count + trainer->buffers.count, 0));
@@ -77,27 +80,35 @@ static cddp_status list_model(const struct cddpi_trainer *trainer, struct cddpi_
                                                  : cddpi_model_params(model, &count);
 
             for (size_t i = 0; i < count; i++) {
-                list_param(out, done++, &all[i], c, buffers != 0);
+                list_param(out, done, &all[i], c, buffers != 0);
+                out->tensors[done].data = copies != NULL ? copies[done] : all[i].data;
+                done++;
             }
         }
     }
     return CDDP_OK;
 }
 
-static cddp_status list_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
+/* All ranks have the same loss scale: rank 0 lists it. */
+static cddp_status list_optimizer(struct cddpi_trainer *trainer, struct cddpi_stage_list *out)
 {
+    bool has_scale = trainer->rank == 0 && cddpi_checkpoint_has_scale(trainer);
     size_t count;
     const cddp_param *tensors = cddpi_optim_tensors(trainer->step.optim, &count);
+    size_t scale_count = 0;
+    const cddp_param *scale = has_scale ? cddpi_loss_scale_tensors(&trainer->step.loss_scale,
+                                                                   &scale_count)
+                                        : NULL;
 
-    CDDPI_TRY(allocate_list(out, count, 0));
-    for (size_t i = 0; i < count; i++) {
-        out->tensors[i] = tensors[i];
+    CDDPI_TRY(allocate_list(out, count + scale_count, 0));
+    for (size_t i = 0; i < out->count; i++) {
+        out->tensors[i] = i < count ? tensors[i] : scale[i - count];
         out->chunks[i] = -1;
     }
     return CDDP_OK;
 }
 
-cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer, enum cddpi_stages_file file,
+cddp_status cddpi_stages_list_own(struct cddpi_trainer *trainer, enum cddpi_stages_file file,
                                   struct cddpi_stage_list *out)
 {
     return file == CDDPI_STAGES_MODEL_FILE ? list_model(trainer, out)
@@ -225,8 +236,13 @@ static void order_model(const struct cddpi_trainer *trainer, struct cddpi_stages
     }
 }
 
+static bool is_scale(const cddp_param *tensor)
+{
+    return strncmp(tensor->name, "loss_scale", strlen("loss_scale")) == 0;
+}
+
 /* The counters, which all stages have, come first; then the tensors of each parameter, named
- * "KIND.NAME". */
+ * "KIND.NAME"; then the loss scale. */
 static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_stages_order *out)
 {
     const struct cddpi_stages *stages = cddpi_stages_of(trainer);
@@ -234,7 +250,7 @@ static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_st
     const struct cddpi_stage_list *lists = stages->lists[CDDPI_STAGES_OPTIMIZER_FILE];
 
     for (size_t i = 0; i < lists[0].count; i++) {
-        if (strchr(lists[0].tensors[i].name, '.') == NULL) {
+        if (strchr(lists[0].tensors[i].name, '.') == NULL && !is_scale(&lists[0].tensors[i])) {
             append_tensor(out, &lists[0], 0, i);
         }
     }
@@ -247,6 +263,11 @@ static void order_optimizer(const struct cddpi_trainer *trainer, struct cddpi_st
             if (dot != NULL && strcmp(dot + 1, model->tensors[p].name) == 0) {
                 append_tensor(out, &lists[stage], stage, i);
             }
+        }
+    }
+    for (size_t i = 0; i < lists[0].count; i++) {
+        if (is_scale(&lists[0].tensors[i])) {
+            append_tensor(out, &lists[0], 0, i);
         }
     }
 }

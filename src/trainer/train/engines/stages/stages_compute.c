@@ -5,6 +5,7 @@
 #include "base/launcher_report.h"
 #include "ddp/copies.h"
 #include "group/watch/group_trace.h"
+#include "train/device/device_step.h"
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
 #include "train/statistics.h"
@@ -98,6 +99,17 @@ static cddp_status begin_gradients(struct cddpi_trainer *trainer,
     return status;
 }
 
+/* On a device: mark where its time goes. Passes of one kind in a row count as one. */
+static cddp_status mark_pass(void *context, int chunk, enum cddpi_pipeline_pass pass)
+{
+    const struct cddpi_trainer *trainer = context;
+
+    (void)chunk;
+    return cddpi_device_step_mark(trainer->step.device, pass == CDDPI_PASS_FORWARD
+                                                            ? CDDPI_MARK_FORWARD
+                                                            : CDDPI_MARK_BACKWARD);
+}
+
 static cddp_status run_passes(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
     struct cddpi_pipeline_work work = {.batches = all->batches,
@@ -110,15 +122,20 @@ static cddp_status run_passes(struct cddpi_trainer *trainer, const struct cddpi_
 
     if (cddpi_stages_of(trainer)->table.is_tied) {
         work.before = cddpi_stages_prepare_part;
+    } else if (cddpi_device_is_async(trainer->device)) {
+        work.before = mark_pass;
     }
     return cddpi_pipeline_step(cddpi_stages_of(trainer)->pipeline, &work, all->results);
 }
 
-static void note_times(struct cddpi_trainer *trainer)
+static void note_times(struct cddpi_trainer *trainer, const struct cddpi_step_batches *all)
 {
     struct cddpi_interval *interval = &trainer->records.interval;
     struct cddpi_pipeline_times times = cddpi_pipeline_times(cddpi_stages_of(trainer)->pipeline);
 
+    if (all->count == 0) {
+        return;
+    }
     interval->forward_ns += times.forward_ns;
     interval->backward_ns += times.backward_ns;
     interval->exposed_ns += times.wait_ns;
@@ -129,9 +146,11 @@ static cddp_status run_pipeline(struct cddpi_trainer *trainer, const struct cddp
     CDDPI_TRY(begin_gradients(trainer, all));
     if (all->count > 0) { /* else, by position, other replicas have all micro-batches */
         CDDPI_TRY(run_passes(trainer, all));
-        note_times(trainer);
     }
-    CDDPI_TRY(cddpi_step_batches_note(trainer, all));
+    if (!cddpi_device_is_async(trainer->device)) { /* a device tells times and losses later */
+        note_times(trainer, all);
+        CDDPI_TRY(cddpi_step_batches_note(trainer, all));
+    }
     return finish_gradients(trainer, all);
 }
 
@@ -143,6 +162,7 @@ cddp_status cddpi_stages_compute(struct cddpi_trainer *trainer, struct cddpi_tra
     int multiple = trainer->models.count > 1 ? stages->count : 1;
 
     cddpi_launcher_report_alive();
+    CDDPI_TRY(cddpi_pipeline_settle(stages->pipeline));
     stages->batches.no_data = stages->stage > 0;
     stages->batches.no_labels = !cddpi_pipeline_has_loss(stages->pipeline);
     CDDPI_TRY(

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "checkpoint/snapshot.h"
 #include "nn/weights/weights.h"
+#include "train/device/host_copy.h"
 #include "train/engines/stages/stages_state.h"
 
 struct cddpi_stages_source {
@@ -92,6 +93,7 @@ static cddp_status open_weights(struct cddpi_trainer *trainer)
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const struct cddpi_stages_order *order = &stages->order[CDDPI_STAGES_MODEL_FILE];
 
+    CDDPI_TRY(cddpi_stages_refresh_file(trainer, CDDPI_STAGES_MODEL_FILE));
     CDDPI_TRY(create_source(stages));
     if (trainer->models.heads > 0) {
         CDDPI_TRY(cddpi_weights_open(path, &stages->source->weights));
@@ -129,7 +131,7 @@ static cddp_status send_tensor(const struct cddpi_trainer *trainer, int file, in
     return status;
 }
 
-static cddp_status receive_list(const struct cddpi_trainer *trainer, int file)
+static cddp_status receive_list(struct cddpi_trainer *trainer, int file)
 {
     struct cddpi_stage_list own = {.count = 0};
     cddp_status status = cddpi_stages_list_own(trainer, (enum cddpi_stages_file)file, &own);
@@ -173,12 +175,19 @@ static cddp_status scatter_files(struct cddpi_trainer *trainer, int files)
 
 cddp_status cddpi_stages_load_weights(struct cddpi_trainer *trainer)
 {
-    cddp_status status = trainer->rank == 0 ? open_weights(trainer) : CDDP_OK;
+    cddp_status status = CDDP_OK;
 
+    if (trainer->replicas.rank == 0) {
+        CDDPI_TRY(cddpi_trainer_copy_to_host(trainer));
+    }
+    if (trainer->rank == 0) {
+        status = open_weights(trainer);
+    }
     if (status != CDDP_OK) {
         return cddpi_fail_prefix(status, "model.weights");
     }
-    return scatter_files(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
+    CDDPI_TRY(scatter_files(trainer, CDDPI_STAGES_OPTIMIZER_FILE));
+    return trainer->replicas.rank == 0 ? cddpi_trainer_copy_to_device(trainer) : CDDP_OK;
 }
 
 cddp_status cddpi_stages_scatter(struct cddpi_trainer *trainer)

@@ -50,7 +50,7 @@ static cddp_status fetch_tensor(const struct cddpi_stages *stages, int stage,
 
 /* Update the addresses of rank 0's own tensors: they have moved since the lists were made, and the
  * optimizer's are allocated for each checkpoint. */
-static cddp_status refresh_own(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
+cddp_status cddpi_stages_refresh_file(struct cddpi_trainer *trainer, enum cddpi_stages_file file)
 {
     struct cddpi_stages_order *order = &cddpi_stages_of(trainer)->order[file];
     struct cddpi_stage_list own = {.count = 0};
@@ -67,8 +67,8 @@ static cddp_status refresh_own(struct cddpi_trainer *trainer, enum cddpi_stages_
 
 cddp_status cddpi_stages_refresh(struct cddpi_trainer *trainer)
 {
-    CDDPI_TRY(refresh_own(trainer, CDDPI_STAGES_MODEL_FILE));
-    return refresh_own(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
+    CDDPI_TRY(cddpi_stages_refresh_file(trainer, CDDPI_STAGES_MODEL_FILE));
+    return cddpi_stages_refresh_file(trainer, CDDPI_STAGES_OPTIMIZER_FILE);
 }
 
 static cddp_param *copy_tensors(const struct cddpi_stages_order *order, size_t *out_count)
@@ -217,7 +217,7 @@ static cddp_status serve_requests(const struct cddpi_trainer *trainer,
     return CDDP_OK;
 }
 
-static cddp_status serve_own(const struct cddpi_trainer *trainer)
+static cddp_status serve_own(struct cddpi_trainer *trainer)
 {
     struct cddpi_stage_list own[CDDPI_STAGES_FILES] = {{.count = 0}, {.count = 0}};
     cddp_status status;

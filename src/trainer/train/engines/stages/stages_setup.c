@@ -17,8 +17,7 @@ static cddp_status join(struct cddpi_trainer *trainer)
     struct cddpi_stages *stages;
 
     if (cddpi_device_is_async(trainer->device)) {
-        return cddpi_config_fail(config, "parallel.pipeline",
-                                 "pipelines run on the CPU only (train.device = \"cpu\")");
+        CDDPI_TRY(cddpi_stages_check_gpu(config));
     }
     if (cddpi_env(CDDPI_ENV_ARRIVALS) != NULL) {
         return cddpi_fail(CDDP_ERR_UNAVAILABLE,
@@ -269,11 +268,12 @@ const struct cddpi_engine cddpi_engine_stages = {
     .check = cddpi_stages_check,
     .check_batch = cddpi_stages_check_batch,
     .describe = cddpi_stages_describe,
-    .replays = true,
+    .uploads = true,
     .join = join,
     .build = build,
     .load_weights = cddpi_stages_load_weights,
     .optimizer_made = optimizer_made,
+    .complete = cddpi_stages_complete,
     .destroy = destroy,
     .bind_grads = cddpi_stages_bind_grads,
     .bind_params = bind_params,
@@ -282,7 +282,8 @@ const struct cddpi_engine cddpi_engine_stages = {
     .compute = cddpi_stages_compute,
     .update = cddpi_single_update,
     .square_sum = cddpi_stages_square_sum,
-    .take_result = cddpi_single_take_result,
+    .norm_group = cddpi_stages_norm_group,
+    .take_result = cddpi_stages_take_result,
     .evaluate = cddpi_stages_evaluate,
     .show_evaluation = cddpi_single_show_evaluation,
     .print_result = cddpi_single_print_result,

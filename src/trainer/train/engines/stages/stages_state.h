@@ -126,6 +126,16 @@ void cddpi_stages_ready_order(const struct cddpi_trainer *trainer, size_t *out);
 CDDP_CHECKED cddp_status cddpi_stages_square_sum(struct cddpi_trainer *trainer,
                                                  const struct cddpi_exact_sum *known, double *out);
 void cddpi_stages_add_memory(const struct cddpi_trainer *trainer, struct cddpi_held_memory *all);
+/* stages_gpu.c */
+
+/** Refuse what pipelines on GPUs do not support. */
+CDDP_CHECKED cddp_status cddpi_stages_check_gpu(const struct cddpi_config *config);
+CDDP_CHECKED cddp_status cddpi_stages_complete(struct cddpi_trainer *trainer);
+cddp_group *cddpi_stages_norm_group(const struct cddpi_trainer *trainer);
+/** Zeros on ranks without the loss. */
+CDDP_CHECKED cddp_status cddpi_stages_take_result(struct cddpi_trainer *trainer, uint64_t step,
+                                                  struct cddpi_loss_result *out);
+
 /** The file stays open until the other stages have received their parts. */
 CDDP_CHECKED cddp_status cddpi_stages_load_weights(struct cddpi_trainer *trainer);
 /** Tensors of other stages have data NULL. */
@@ -178,13 +188,16 @@ size_t cddpi_stages_part_bytes(const struct cddpi_trainer *trainer);
 void cddpi_stages_bind_grads(struct cddpi_trainer *trainer);
 
 /** List this rank's tensors. Release with cddpi_stages_release_list(), also after a failure. */
-CDDP_CHECKED cddp_status cddpi_stages_list_own(const struct cddpi_trainer *trainer,
+CDDP_CHECKED cddp_status cddpi_stages_list_own(struct cddpi_trainer *trainer,
                                                enum cddpi_stages_file file,
                                                struct cddpi_stage_list *out);
 void cddpi_stages_release_list(struct cddpi_stage_list *list);
 /** Rank 0: update the addresses of its own tensors in the order of the files, after they have
  *  moved. */
 CDDP_CHECKED cddp_status cddpi_stages_refresh(struct cddpi_trainer *trainer);
+/** As cddpi_stages_refresh(), for one file. */
+CDDP_CHECKED cddp_status cddpi_stages_refresh_file(struct cddpi_trainer *trainer,
+                                                   enum cddpi_stages_file file);
 /** Send rank 0 the tensor lists of the other stages of the first replica, once the model (or the
  *  optimizer) exists. Collective in the pipeline. */
 CDDP_CHECKED cddp_status cddpi_stages_exchange_lists(struct cddpi_trainer *trainer,

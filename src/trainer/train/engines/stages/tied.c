@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/shape.h"
+#include "kernels/cuda/cuda_kernels.h"
 #include "train/batch_sizes.h"
 #include "train/engines/single/single.h"
 #include "train/engines/stages/stages_state.h"
@@ -108,28 +109,41 @@ int cddpi_stages_owner(const struct cddpi_trainer *trainer, size_t index)
     return stage;
 }
 
+static cddp_status add_part(struct cddpi_device *device, float *sum, const float *part,
+                            size_t count)
+{
+    if (cddpi_device_is_async(device)) {
+        return device->kernels->add(device, CDDP_F32, sum, part, false, count, sum);
+    }
+    for (size_t i = 0; i < count; i++) {
+        sum[i] += part[i];
+    }
+    return CDDP_OK;
+}
+
 /* The first stage's part of the exchange for parameter @p index. */
 static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64_t hash)
 {
     struct cddpi_stages *stages = cddpi_stages_of(trainer);
     const cddp_param *param = &trainer->params.list[index];
     size_t count = cddpi_elements(param->dims, param->shape);
+    struct cddpi_device *device = trainer->device;
     float *sum = trainer->step.grads[index];
-    float *part = NULL;
+    void *part = NULL;
     cddp_status status = CDDP_OK;
 
     for (int stage = stages->stage + 1; status == CDDP_OK && stage < stages->count; stage++) {
         if (!stage_has(stages, stage, hash)) {
             continue;
         }
-        part = part != NULL ? part : cddpi_zalloc_array(count, sizeof *part);
-        CDDPI_TRY_MEMORY(part != NULL, "pipeline: no memory for the gradient of %s", param->name);
-        status = cddp_recv(stages->group, part, count, CDDP_F32, stage, NULL);
-        for (size_t i = 0; status == CDDP_OK && i < count; i++) {
-            sum[i] += part[i];
+        if (part == NULL) {
+            CDDPI_TRY(device->ops->alloc(device, count * sizeof *sum,
+                                         "the gradient of a tied weight", &part));
         }
+        status = cddp_recv(stages->group, part, count, CDDP_F32, stage, NULL);
+        status = status == CDDP_OK ? add_part(device, sum, part, count) : status;
     }
-    cddpi_free(part);
+    device->ops->release(device, part);
     for (int stage = stages->stage + 1; status == CDDP_OK && stage < stages->count; stage++) {
         if (stage_has(stages, stage, hash)) {
             status = cddp_send(stages->group, sum, count, CDDP_F32, stage, NULL);
