@@ -147,6 +147,8 @@ struct cddpi_model_spec {
     struct cddpi_layer_range part; /* create only these layers: see cddpi_model_edges() */
     bool tied; /* lstm_lm: the embedding's table is also the last layer's weight */
     enum cddpi_part_loss part_loss;
+    bool own_edges; /* on a device: edges have the model's type and layout, not plain float32, so
+                       the parts on both sides of an edge are on devices */
     /* dcgan: elements of a latent vector, 0: 100; channels of the widest inner images of the
      * generator and the discriminator, 0: 64 */
     int latent, generator_units, discriminator_units;
@@ -344,7 +346,8 @@ CDDP_CHECKED cddp_status cddpi_model_reset_sums(struct cddpi_model *model);
 /* A part of a model (cddpi_model_spec.part) has the same parameters, names and initial values as
  * its layers have in the whole model, and computes the same bits. A part exchanges values with the
  * parts before and after it through edges, and gradients in the opposite direction: as float32,
- * plain N x C x H x W or rows of features, in memory of the model's device. The batch holds the
+ * plain N x C x H x W or rows of features (but see own_edges), in memory of the model's device. The
+ * batch holds the
  * data only for the part with the first layer, and the labels only for the part with the last
  * layer, which has the loss; it holds count, step and sample ids for all parts. A tied weight is a
  * parameter of each part that reads it. */
@@ -353,6 +356,7 @@ enum cddpi_edge_side { CDDPI_EDGE_IN, CDDPI_EDGE_OUT };
 struct cddpi_edge {
     const char *layer; /* the layer that makes the value; "input": the data */
     size_t elements;   /* of one sample */
+    cddp_type type;    /* of the elements; CDDP_F32 without own_edges */
     bool has_grad;     /* false: no gradient comes back */
 };
 
@@ -364,7 +368,7 @@ const struct cddpi_edge *cddpi_model_edges(const struct cddpi_model *model,
  *  both hold count x elements. IN: forward reads data, backward writes grad. OUT: forward writes
  *  data, backward reads grad. The memory stays the caller's and outlives both passes. */
 void cddpi_model_bind_edge(struct cddpi_model *model, enum cddpi_edge_side side, size_t index,
-                           float *data, float *grad);
+                           void *data, void *grad);
 
 /** Share parameter @p index of this part (a tied weight) with an earlier part @p owner, where it
  *  also exists: it lives in the owner's memory. @p shares_grad: both will be bound to one gradient;

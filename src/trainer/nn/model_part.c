@@ -108,7 +108,7 @@ const struct cddpi_edge *cddpi_model_edges(const struct cddpi_model *model,
 }
 
 void cddpi_model_bind_edge(struct cddpi_model *model, enum cddpi_edge_side side, size_t index,
-                           float *data, float *grad)
+                           void *data, void *grad)
 {
     struct cddpi_edges *edges = cddpi_part_edges(model->part, side);
 

@@ -89,7 +89,8 @@ size_t cddpi_edge_buffers_bytes(const struct cddpi_edge *edges, size_t count, in
     size_t bytes = 0;
 
     for (size_t k = 0; k < count; k++) {
-        bytes += (size_t)samples * edges[k].elements * sizeof(float) * (edges[k].has_grad ? 2 : 1);
+        bytes += (size_t)samples * edges[k].elements * cddp_type_bytes(edges[k].type) *
+                 (edges[k].has_grad ? 2 : 1);
     }
     return bytes;
 }
@@ -99,7 +100,7 @@ cddp_status cddpi_edge_buffers_allocate(struct cddpi_device *device,
                                         const struct cddpi_edge *edges, size_t count, int samples)
 {
     for (size_t k = 0; k < count; k++) {
-        size_t bytes = (size_t)samples * edges[k].elements * sizeof(float);
+        size_t bytes = (size_t)samples * edges[k].elements * cddp_type_bytes(edges[k].type);
         void *memory = NULL;
 
         CDDPI_TRY(device->ops->alloc(device, bytes, "values between stages", &memory));

@@ -31,7 +31,7 @@ void cddpi_batch_item_bytes(const struct cddpi_model *model, const struct cddpi_
                             size_t *out);
 
 struct cddpi_edge_buffer {
-    float *data, *grad;               /* in the device's memory */
+    float *data, *grad;               /* in the device's memory; or of the edge's type */
     cddp_work *data_work, *grad_work; /* messages under way; NULL: none */
 };
 

@@ -148,14 +148,15 @@ void cddpi_graph_fini(struct cddpi_graph *graph);
 /* The edges at one side of a part: one for each op that receives or sends. */
 struct cddpi_edges {
     struct cddpi_edge *items;
-    int *values;  /* in the part's graph, one for each edge */
-    float **data; /* bound by the caller, one for each edge */
-    float **grads;
+    int *values; /* in the part's graph, one for each edge */
+    void **data; /* bound by the caller, one for each edge */
+    void **grads;
     size_t count;
 };
 
 struct cddpi_part {
     struct cddpi_edges in, out;
+    bool own_edges; /* they have the model's type and layout, except for the data */
     struct cddpi_graph whole;
     int *origin;             /* for each value of the part, its number in the whole graph */
     uint32_t *param_numbers; /* their numbers in the whole model */

@@ -14,6 +14,7 @@ struct graph_part_cut {
     int *mapped;    /* for each of the whole graph's values the part's value; -1: the part does not
                        have it */
     int first, end; /* range of the whole graph's ops */
+    cddp_type edge_type;
 };
 
 /* Whether the whole graph's op @p index or a later one reads @p value. */
@@ -78,6 +79,7 @@ static void add_edge(struct graph_part_cut *cut, struct cddpi_edges *edges, int 
     edges->items[edges->count] = (struct cddpi_edge){
         .layer = name_of(cut->whole, cut->part->origin[value]),
         .elements = cddpi_shape_elements(&from->shape),
+        .type = value != CDDPI_VALUE_INPUT ? cut->edge_type : CDDP_F32,
         .has_grad = from->needs_grad};
     edges->values[edges->count++] = value;
 }
@@ -195,6 +197,11 @@ static cddp_status find_ops(struct graph_part_cut *cut, const struct cddpi_layer
     return CDDP_OK;
 }
 
+static bool has_own_edges(const struct cddpi_model_spec *spec)
+{
+    return spec->own_edges && spec->device->ops->kind != CDDPI_DEVICE_CPU;
+}
+
 cddp_status cddpi_part_cut(const struct cddpi_model_spec *spec, const struct cddpi_layer_list *list,
                            struct cddpi_graph *whole, struct cddpi_part *part,
                            struct cddpi_graph *out)
@@ -202,8 +209,13 @@ cddp_status cddpi_part_cut(const struct cddpi_model_spec *spec, const struct cdd
     struct cddpi_graph graph = {0};
     struct graph_part_cut cut = {
         .kind = spec->device->ops->kind, .whole = &part->whole, .graph = &graph, .part = part};
+    static const cddp_type types[] = {[CDDPI_PRECISION_F32] = CDDP_F32,
+                                      [CDDPI_PRECISION_BF16] = CDDP_BF16,
+                                      [CDDPI_PRECISION_FP16] = CDDP_F16};
     cddp_status status;
 
+    cut.edge_type = has_own_edges(spec) ? types[spec->precision] : CDDP_F32;
+    part->own_edges = has_own_edges(spec);
     part->whole = *whole;
     *whole = (struct cddpi_graph){0};
     CDDPI_TRY(find_ops(&cut, list, spec->part, spec->part_loss));

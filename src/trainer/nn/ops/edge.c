@@ -1,6 +1,6 @@
 /* edge.c - owns the ops at the edges of a part of a model: receive reads a value from the caller's
  * memory and writes its gradient there, send does the opposite. There, values are plain float32: N
- * x C x H x W, or rows of features. */
+ * x C x H x W, or rows of features; or, between devices, as the model has them. */
 #include "base/error.h"
 #include "kernels/cpu/cpu_layout.h"
 #include "nn/cuda/model_cuda.h"
@@ -11,7 +11,8 @@
 struct edge_place {
     struct cddpi_nn_layout layout; /* the value's layout in the model */
     bool image;
-    float *data, *grad; /* the caller's memory; NULL: not bound */
+    bool own;          /* the caller's memory has the model's type and layout */
+    void *data, *grad; /* the caller's memory; NULL: not bound */
 };
 
 static struct edge_place place_of(const struct cddpi_exec *exec)
@@ -29,11 +30,12 @@ static struct edge_place place_of(const struct cddpi_exec *exec)
     return (struct edge_place){
         .layout = cddpi_plan_layout(exec->plan, shape, exec->plan->values[value].block),
         .image = !shape->sequence && !shape->flat,
+        .own = exec->model->part->own_edges && value != CDDPI_VALUE_INPUT,
         .data = edges->data[k],
         .grad = edges->grads[k]};
 }
 
-static cddp_status check_edge(const struct cddpi_exec *exec, const float *memory, const char *what)
+static cddp_status check_edge(const struct cddpi_exec *exec, const void *memory, const char *what)
 {
     return memory != NULL ? CDDP_OK
                           : cddpi_fail(CDDP_ERR_STATE,
@@ -42,14 +44,35 @@ static cddp_status check_edge(const struct cddpi_exec *exec, const float *memory
                                        what, exec->op->layer.name);
 }
 
+/* Both parts have channels last, or they would exchange values in the wrong order. */
+static cddp_status copy_own(const struct cddpi_exec *exec, const struct edge_place *place,
+                            const void *from, void *to)
+{
+    const struct cddpi_nn_layout *layout = &place->layout;
+    struct cddpi_device *device = exec->model->device;
+    size_t elements = layout->samples * layout->channels * layout->spatial;
+
+    if (place->image && layout->block != layout->channels) {
+        return cddpi_fail(CDDP_ERR_STATE,
+                          "layer \"%s\" does not have channels last at the end of a part of the "
+                          "model",
+                          exec->op->layer.name);
+    }
+    return device->ops->copy(device, CDDPI_STREAM_COMPUTE, to, from,
+                             elements * cddp_type_bytes(exec->model->type));
+}
+
 /* Convert between the model's own layout and the caller's plain memory. */
 static cddp_status to_plain(const struct cddpi_exec *exec, const struct edge_place *place,
-                            const void *inside, float *plain)
+                            const void *inside, void *plain)
 {
     const struct cddpi_nn_layout *layout = &place->layout;
     size_t elements = layout->samples * layout->channels * layout->spatial;
     struct cddpi_device *device = exec->model->device;
 
+    if (place->own) {
+        return copy_own(exec, place, inside, plain);
+    }
     if (device->ops->kind != CDDPI_DEVICE_CPU) {
         return place->image && layout->block > 1
                    ? cddpi_exec_kernels(exec)->from_channels_last(device, exec->model->type, inside,
@@ -61,18 +84,21 @@ static cddp_status to_plain(const struct cddpi_exec *exec, const struct edge_pla
     if (place->image) {
         cddpi_nn_to_plain(inside, layout, plain);
     } else {
-        memcpy(plain, inside, elements * sizeof *plain);
+        memcpy(plain, inside, elements * sizeof(float));
     }
     return CDDP_OK;
 }
 
 static cddp_status from_plain(const struct cddpi_exec *exec, const struct edge_place *place,
-                              const float *plain, void *inside)
+                              const void *plain, void *inside)
 {
     const struct cddpi_nn_layout *layout = &place->layout;
     size_t elements = layout->samples * layout->channels * layout->spatial;
     struct cddpi_device *device = exec->model->device;
 
+    if (place->own) {
+        return copy_own(exec, place, plain, inside);
+    }
     if (device->ops->kind != CDDPI_DEVICE_CPU) {
         return place->image && layout->block > 1
                    ? cddpi_exec_kernels(exec)->to_channels_last(device, exec->model->type, plain,
@@ -84,7 +110,7 @@ static cddp_status from_plain(const struct cddpi_exec *exec, const struct edge_p
     if (place->image) {
         cddpi_nn_from_plain(plain, layout, inside);
     } else {
-        memcpy(inside, plain, elements * sizeof *plain);
+        memcpy(inside, plain, elements * sizeof(float));
     }
     return CDDP_OK;
 }
