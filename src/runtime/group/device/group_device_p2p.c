@@ -146,6 +146,17 @@ static cddp_status check_op(const struct cddpi_group_device *dev, const struct c
     return CDDP_OK;
 }
 
+bool cddpi_group_sends_on_device(const cddp_group *group)
+{
+    const struct cddpi_group_device *dev = group->device;
+    bool sends = cddpi_group_has_device(group) && dev->transport->ops->message != NULL;
+
+    for (int rank = 0; sends && rank < group->world_size; rank++) {
+        sends = cddpi_device_is_here(dev, rank);
+    }
+    return sends;
+}
+
 cddp_status cddpi_device_p2p_start(struct cddpi_group_device *dev, const struct cddpi_group_op *op,
                                    cddp_work **out)
 {

@@ -67,13 +67,8 @@ size_t cddpi_pipeline_edge_bytes(const struct cddpi_pipeline *pipeline)
     for (int c = 0; c < pipeline->shape.chunks; c++) {
         const struct cddpi_pipeline_chunk *chunk = &pipeline->chunks[c];
 
-        for (int s = 0; s < pipeline->slot_count; s++) {
-            int samples = chunk->slots[s].samples;
-
-            bytes += cddpi_edge_buffers_bytes(chunk->in, chunk->in_count, samples) +
-                     cddpi_edge_buffers_bytes(chunk->out, chunk->out_count, samples);
-        }
-        bytes += cddpi_pipeline_feed_bytes(chunk->feed);
+        bytes += cddpi_pipeline_message_bytes(pipeline, chunk) +
+                 cddpi_pipeline_feed_bytes(chunk->feed);
     }
     return bytes;
 }
@@ -117,11 +112,12 @@ static cddp_status on_ready(void *context, size_t index)
 static void bind_edges(struct cddpi_pipeline_chunk *chunk, const struct cddpi_pipeline_slot *slot)
 {
     for (size_t k = 0; k < chunk->in_count; k++) {
-        cddpi_model_bind_edge(chunk->model, CDDPI_EDGE_IN, k, slot->in[k].data, slot->in[k].grad);
+        cddpi_model_bind_edge(chunk->model, CDDPI_EDGE_IN, k, slot->in[k].data.memory,
+                              slot->in[k].grad.memory);
     }
     for (size_t k = 0; k < chunk->out_count; k++) {
-        cddpi_model_bind_edge(chunk->model, CDDPI_EDGE_OUT, k, slot->out[k].data,
-                              slot->out[k].grad);
+        cddpi_model_bind_edge(chunk->model, CDDPI_EDGE_OUT, k, slot->out[k].data.memory,
+                              slot->out[k].grad.memory);
     }
 }
 
@@ -295,21 +291,6 @@ cddp_status cddpi_pipeline_evaluate(struct cddpi_pipeline *pipeline,
 
 /* --- life --- */
 
-static cddp_status create_slots(struct cddpi_pipeline *pipeline, struct cddpi_pipeline_chunk *chunk)
-{
-    chunk->slots = cddpi_zalloc_array((size_t)pipeline->slot_count, sizeof *chunk->slots);
-    for (int s = 0; chunk->slots != NULL && s < pipeline->slot_count; s++) {
-        chunk->slots[s].in = cddpi_zalloc_array(chunk->in_count + 1, sizeof *chunk->slots[s].in);
-        chunk->slots[s].out = cddpi_zalloc_array(chunk->out_count + 1, sizeof *chunk->slots[s].out);
-        CDDPI_TRY_MEMORY(chunk->slots[s].in != NULL && chunk->slots[s].out != NULL,
-                         "pipeline: no memory for its messages");
-    }
-    return chunk->slots != NULL
-               ? CDDP_OK
-               : cddpi_fail(CDDP_ERR_NO_MEMORY, "pipeline: no memory for %d micro-batches",
-                            pipeline->slot_count);
-}
-
 static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
                                 const struct cddpi_model_spec *whole, uint64_t seed,
                                 const struct cddpi_pipeline_options *options, int index)
@@ -318,6 +299,7 @@ static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
     struct cddpi_model_spec spec = *whole;
 
     spec.part = options->stages[cddpi_pipeline_stage_of(pipeline, index)];
+    spec.own_edges = cddpi_device_is_async(pipeline->device);
     spec.split = pipeline->shape.schedule == CDDPI_PIPELINE_ZERO_BUBBLE;
     if (options->recompute != NULL) {
         spec.recompute = spec.recompute ||
@@ -328,10 +310,9 @@ static cddp_status create_chunk(struct cddpi_pipeline *pipeline,
     chunk->out = cddpi_model_edges(chunk->model, CDDPI_EDGE_OUT, &chunk->out_count);
     if (cddpi_device_is_async(pipeline->device)) {
         CDDPI_TRY(cddpi_pipeline_feed_create(whole, pipeline->slot_count, chunk->model,
-                                             pipeline->device,
-                                             cddpi_group_timeout_ms(options->group), &chunk->feed));
+                                             pipeline->device, pipeline->timeout_ms, &chunk->feed));
     }
-    return create_slots(pipeline, chunk);
+    return CDDP_OK;
 }
 
 /* Calculate how many micro-batches a chunk of this rank holds at most. */
@@ -372,6 +353,7 @@ cddp_status cddpi_pipeline_create(const struct cddpi_model_spec *spec, uint64_t 
     pipeline->rank = cddp_group_rank(options->group);
     pipeline->traced = options->traced;
     pipeline->device = cddpi_device_or_cpu(spec->device);
+    pipeline->timeout_ms = cddpi_group_timeout_ms(options->group);
     pipeline->values = options->group;
     pipeline->gradients = options->group;
     CDDPI_TRY_GOTO(fail, status, count_slots(pipeline));
@@ -388,6 +370,7 @@ cddp_status cddpi_pipeline_create(const struct cddpi_model_spec *spec, uint64_t 
     for (int c = 0; c < options->chunks; c++) {
         CDDPI_TRY_GOTO(fail, status, create_chunk(pipeline, spec, seed, options, c));
     }
+    CDDPI_TRY_GOTO(fail, status, cddpi_pipeline_create_messages(pipeline));
     *out = pipeline;
     return CDDP_OK;
 
@@ -396,15 +379,8 @@ fail:
     return status;
 }
 
-static void destroy_chunk(struct cddpi_pipeline *pipeline, struct cddpi_pipeline_chunk *chunk)
+static void destroy_chunk(struct cddpi_pipeline_chunk *chunk)
 {
-    for (int s = 0; chunk->slots != NULL && s < pipeline->slot_count; s++) {
-        cddpi_edge_buffers_release(pipeline->device, chunk->slots[s].in, chunk->in_count);
-        cddpi_edge_buffers_release(pipeline->device, chunk->slots[s].out, chunk->out_count);
-        cddpi_free(chunk->slots[s].in);
-        cddpi_free(chunk->slots[s].out);
-    }
-    cddpi_free(chunk->slots);
     cddpi_pipeline_feed_destroy(chunk->feed);
     cddpi_model_destroy(chunk->model);
 }
@@ -414,8 +390,9 @@ void cddpi_pipeline_destroy(struct cddpi_pipeline *pipeline)
     if (pipeline == NULL) {
         return;
     }
+    cddpi_pipeline_release_messages(pipeline);
     for (int c = 0; pipeline->chunks != NULL && c < pipeline->shape.chunks; c++) {
-        destroy_chunk(pipeline, &pipeline->chunks[c]);
+        destroy_chunk(&pipeline->chunks[c]);
     }
     cddpi_free(pipeline->chunks);
     if (pipeline->gradients != pipeline->values) {

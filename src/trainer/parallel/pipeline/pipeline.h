@@ -87,6 +87,13 @@ void cddpi_pipeline_set_beside(struct cddpi_pipeline *pipeline, cddp_group *grou
  *  the pipeline's messages go on. Releases it and sets it to NULL. */
 CDDP_CHECKED cddp_status cddpi_pipeline_finish(struct cddpi_pipeline *pipeline, cddp_work **work);
 
+/** Send @p count elements in the device's memory to rank @p rank of the group, or receive them,
+ *  in the order of the pipeline's messages between the two. Later work in the compute stream
+ *  follows. */
+CDDP_CHECKED cddp_status cddpi_pipeline_exchange(struct cddpi_pipeline *pipeline, void *memory,
+                                                 size_t count, cddp_type type, int rank,
+                                                 bool arrives);
+
 /** On a device: wait until the batches of the calls so far are copied, so that their memory may be
  *  overwritten. */
 CDDP_CHECKED cddp_status cddpi_pipeline_settle(struct cddpi_pipeline *pipeline);

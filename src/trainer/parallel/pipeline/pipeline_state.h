@@ -7,9 +7,32 @@
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/pipeline/pipeline_feed.h"
 
+/* An activation or a gradient of a micro-batch. */
+struct cddpi_pipeline_buffer {
+    void *memory;              /* on the pipeline's device */
+    void *host;                /* pinned memory through which messages go; NULL: they go directly */
+    struct cddpi_event *moved; /* the last copy from or to `host` */
+    cddp_work *work;           /* the message under way; NULL: none */
+    bool arrives;              /* it is received: `bytes` of them */
+    size_t bytes;
+};
+
+struct cddpi_pipeline_edge {
+    struct cddpi_pipeline_buffer data, grad;
+};
+
 struct cddpi_pipeline_slot {
-    struct cddpi_edge_buffer *in, *out; /* one per edge */
-    int samples;                        /* capacity of the buffers, in samples */
+    struct cddpi_pipeline_edge *in, *out; /* one per edge */
+    int samples;                          /* capacity of the buffers, in samples */
+};
+
+/* A message whose data are on their way to pinned memory. */
+struct cddpi_pipeline_due {
+    struct cddpi_pipeline_buffer *buffer;
+    cddp_group *group;
+    size_t count;
+    cddp_type type;
+    int to;
 };
 
 struct cddpi_pipeline_chunk {
@@ -25,6 +48,10 @@ struct cddpi_pipeline {
     cddp_group *values;    /* borrowed */
     cddp_group *gradients; /* the same group, or one that the pipeline owns */
     struct cddpi_device *device;
+    uint32_t timeout_ms;
+    bool through_host;               /* messages go through pinned memory (pipeline_messages.c) */
+    struct cddpi_pipeline_due *dues; /* sends to be started: due_count of them */
+    int due_count;
     cddp_group *beside; /* borrowed; may be NULL */
     int rank;
     int slot_count; /* per chunk */
@@ -63,5 +90,11 @@ CDDP_CHECKED cddp_status cddpi_pipeline_start_output(struct cddpi_pipeline *pipe
 CDDP_CHECKED cddp_status cddpi_pipeline_finish_all(struct cddpi_pipeline *pipeline);
 /** Make room for messages of @p samples samples. No message may be under way. */
 CDDP_CHECKED cddp_status cddpi_pipeline_make_room(struct cddpi_pipeline *pipeline, int samples);
+/** Decide how messages go. The pipeline has its chunks. */
+CDDP_CHECKED cddp_status cddpi_pipeline_create_messages(struct cddpi_pipeline *pipeline);
+void cddpi_pipeline_release_messages(struct cddpi_pipeline *pipeline);
+/** Bytes of a chunk's messages on the device. */
+size_t cddpi_pipeline_message_bytes(const struct cddpi_pipeline *pipeline,
+                                    const struct cddpi_pipeline_chunk *chunk);
 
 #endif

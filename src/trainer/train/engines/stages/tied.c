@@ -140,13 +140,13 @@ static cddp_status add_parts(struct cddpi_trainer *trainer, size_t index, uint64
             CDDPI_TRY(device->ops->alloc(device, count * sizeof *sum,
                                          "the gradient of a tied weight", &part));
         }
-        status = cddp_recv(stages->group, part, count, CDDP_F32, stage, NULL);
+        status = cddpi_pipeline_exchange(stages->pipeline, part, count, CDDP_F32, stage, true);
         status = status == CDDP_OK ? add_part(device, sum, part, count) : status;
     }
     device->ops->release(device, part);
     for (int stage = stages->stage + 1; status == CDDP_OK && stage < stages->count; stage++) {
         if (stage_has(stages, stage, hash)) {
-            status = cddp_send(stages->group, sum, count, CDDP_F32, stage, NULL);
+            status = cddpi_pipeline_exchange(stages->pipeline, sum, count, CDDP_F32, stage, false);
         }
     }
     return status;
@@ -156,10 +156,11 @@ static cddp_status give_part(struct cddpi_trainer *trainer, size_t index, int ow
 {
     const cddp_param *param = &trainer->params.list[index];
     size_t count = cddpi_elements(param->dims, param->shape);
-    cddp_group *group = cddpi_stages_of(trainer)->group;
+    struct cddpi_pipeline *pipeline = cddpi_stages_of(trainer)->pipeline;
+    void *grad = trainer->step.grads[index];
 
-    CDDPI_TRY(cddp_send(group, trainer->step.grads[index], count, CDDP_F32, owner, NULL));
-    return cddp_recv(group, trainer->step.grads[index], count, CDDP_F32, owner, NULL);
+    CDDPI_TRY(cddpi_pipeline_exchange(pipeline, grad, count, CDDP_F32, owner, false));
+    return cddpi_pipeline_exchange(pipeline, grad, count, CDDP_F32, owner, true);
 }
 
 cddp_status cddpi_stages_sum_tied(struct cddpi_trainer *trainer)
