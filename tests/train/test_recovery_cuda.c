@@ -9,12 +9,13 @@ static const char *const ways[][4] = {
     {"whole", "small", "ddp.shard_optimizer=false", "train.precision=f32"},
     {"scaled", "small", "ddp.shard_optimizer=true", "train.precision=fp16"},
     {"replayed", "small", "ddp.shard_optimizer=true", "train.cuda_graph=always"},
+    {"stages", "small", "parallel.pipeline=2", "train.precision=fp16"},
     {"norms", "norms", "ddp.shard_optimizer=true", "train.precision=f32"},
     {"norms-whole", "norms", "ddp.shard_optimizer=false", "train.micro_batch=0"},
     {"two-networks", "dcgan", "ddp.shard_optimizer=true", "train.precision=f32"},
 };
 
-enum { SMALL = 4, WAYS = sizeof ways / sizeof *ways };
+enum { SMALL = 5, WAYS = sizeof ways / sizeof *ways };
 
 static int steps_of(size_t way)
 {
