@@ -121,6 +121,16 @@ static void a_table_of_two_stages_is_one(void **state)
     }
 }
 
+/* A stage's time contains its waiting for others. */
+static void expect_no_slow_rank(const char *name)
+{
+    char *metrics = get_file(in_work("%s/metrics.jsonl", name), NULL);
+
+    assert_non_null(strstr(metrics, "forward_ms"));
+    assert_null(strstr(metrics, "slowest_rank"));
+    free(metrics);
+}
+
 static void replicas_of_a_pipeline_write_the_files_of_replicas(void **state)
 {
     const char *const mlp[] = {OF_MLP, NULL};
@@ -131,6 +141,7 @@ static void replicas_of_a_pipeline_write_the_files_of_replicas(void **state)
     run_with("small.conf", 2, "replicas", "train.accumulate=3", NULL, NULL, mlp);
     run_with("small.conf", 4, "mesh", "parallel.pipeline=2", "parallel.micro_batches=3", NULL, mlp);
     expect_same("replicas", "mesh", 12);
+    expect_no_slow_rank("mesh");
     run_with("small.conf", 2, "whole", "train.accumulate=3", NULL, NULL, whole);
     run_with("small.conf", 4, "whole-mesh", "parallel.pipeline=2", "parallel.micro_batches=3", NULL,
              whole);

@@ -191,6 +191,9 @@ cddp_status cddpi_stages_check(const struct cddpi_config *config, int world_size
     };
 
     CDDPI_TRY(cddpi_config_check_rules(config, rules, sizeof rules / sizeof *rules));
+    if (config->train.device == CDDPI_TRAIN_ON_CUDA) { /* else known when the group exists */
+        CDDPI_TRY(cddpi_stages_check_gpu(config));
+    }
     CDDPI_TRY(cddpi_single_check_stage_names(config));
     if (world_size % config->parallel.pipeline != 0) {
         return cddpi_config_fail(config, "parallel.pipeline",
