@@ -73,10 +73,6 @@ void cddpi_edge_buffers_release(struct cddpi_device *device, struct cddpi_edge_b
                                 size_t count)
 {
     for (size_t k = 0; buffers != NULL && k < count; k++) {
-        cddp_work_destroy(buffers[k].data_work);
-        cddp_work_destroy(buffers[k].grad_work);
-        buffers[k].data_work = NULL;
-        buffers[k].grad_work = NULL;
         device->ops->release(device, buffers[k].data);
         device->ops->release(device, buffers[k].grad);
         buffers[k].data = NULL;

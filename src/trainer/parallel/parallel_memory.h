@@ -31,8 +31,7 @@ void cddpi_batch_item_bytes(const struct cddpi_model *model, const struct cddpi_
                             size_t *out);
 
 struct cddpi_edge_buffer {
-    float *data, *grad;               /* in the device's memory; or of the edge's type */
-    cddp_work *data_work, *grad_work; /* messages under way; NULL: none */
+    float *data, *grad; /* in the device's memory */
 };
 
 /** Wait for a message, if one is under way. Then its memory is free, or holds what was received. */
@@ -45,7 +44,7 @@ CDDP_CHECKED cddp_status cddpi_edge_buffers_allocate(struct cddpi_device *device
                                                      int samples);
 /** Bytes that cddpi_edge_buffers_allocate() allocates. */
 size_t cddpi_edge_buffers_bytes(const struct cddpi_edge *edges, size_t count, int samples);
-/** Wait for all messages, then release the memory. @p buffers may be NULL. */
+/** @p buffers may be NULL. */
 void cddpi_edge_buffers_release(struct cddpi_device *device, struct cddpi_edge_buffer *buffers,
                                 size_t count);
 
