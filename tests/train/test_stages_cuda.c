@@ -131,6 +131,20 @@ static void expect_no_slow_rank(const char *name)
     free(metrics);
 }
 
+static void statistics_over_replicas_of_a_stage_are_those_over_ranks(void **state)
+{
+    const char *const resnet[] = {"model.type=resnet20",  "model.sync_batch_norm=true",
+                                  "train.batch_size=16",  "train.max_steps=3",
+                                  "train.eval_batches=1", NULL};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_with("small.conf", 2, "sync", "train.accumulate=2", NULL, NULL, resnet);
+    run_with("small.conf", 4, "sync-mesh", "parallel.pipeline=2", "parallel.micro_batches=2", NULL,
+             resnet);
+    expect_same("sync", "sync-mesh", 3);
+}
+
 static void replicas_of_a_pipeline_write_the_files_of_replicas(void **state)
 {
     const char *const mlp[] = {OF_MLP, NULL};
@@ -212,6 +226,38 @@ static void a_checkpoint_of_stages_goes_on_with_any_other_division(void **state)
             assert_same_checkpoint(through, name, 12);
         }
     }
+}
+
+/* Steps so large that gradients overflow, in a stage or in both, and the loss scale falls; a stage
+ * that goes on takes it up again. */
+static void a_step_that_overflows_in_a_stage_is_skipped_by_all(void **state)
+{
+    const char *const large[] = {"train.precision=fp16",
+                                 "optimizer.lr=2",
+                                 "optimizer.momentum=0",
+                                 "train.batch_size=2",
+                                 "train.accumulate=2",
+                                 "train.resume=auto",
+                                 NULL};
+    double skipped = 0;
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    run_with("small.conf", 1, "large", "train.max_steps=9", NULL, NULL, large);
+    run_with("small.conf", 2, "large-two", "parallel.pipeline=2", "train.max_steps=9", NULL, large);
+    assert_same_checkpoint("large", "large-two", 9);
+    for (uint64_t step = 1; step <= 9; step++) {
+        double one = metric("large", step, "skipped_steps");
+
+        assert_float_equal(metric("large-two", step, "skipped_steps"), one, 0);
+        skipped += one;
+    }
+    assert_true(skipped >= 2 && skipped < 8);
+    for (int steps = 5; steps <= 9; steps += 4) {
+        run_with("small.conf", 2, "large-again", "parallel.pipeline=2",
+                 argument("train.max_steps=%d", steps), NULL, large);
+    }
+    assert_same_checkpoint("large", "large-again", 9);
 }
 
 static void processors_go_on_from_a_checkpoint_of_gpus_and_back(void **state)
@@ -330,8 +376,10 @@ int main(void)
         cmocka_unit_test(four_stages_in_every_type_write_the_files_of_one_gpu),
         cmocka_unit_test(a_table_of_two_stages_is_one),
         cmocka_unit_test(replicas_of_a_pipeline_write_the_files_of_replicas),
+        cmocka_unit_test(statistics_over_replicas_of_a_stage_are_those_over_ranks),
         cmocka_unit_test(residual_blocks_in_stages_write_the_files_of_one_gpu),
         cmocka_unit_test(a_checkpoint_of_stages_goes_on_with_any_other_division),
+        cmocka_unit_test(a_step_that_overflows_in_a_stage_is_skipped_by_all),
         cmocka_unit_test(processors_go_on_from_a_checkpoint_of_gpus_and_back),
         cmocka_unit_test(weights_of_a_gpt2_go_to_all_stages_and_back),
         cmocka_unit_test(stages_on_several_hosts_write_the_same_files),
