@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-enum { HOSTS = 2, ROOM = 8, ACTIONS = 8 * HOSTS + 32 };
+enum { HOSTS = 2, ROOM = 64, ACTIONS = 8 * HOSTS + 32 };
 
 static struct {
     struct cddpi_head_state state;
@@ -213,6 +213,136 @@ static void a_second_signal_ends_all_within_a_second(void **state)
     assert_int_equal(count(CDDPI_HEAD_KILL, -1), 2);
 }
 
+/* Time passes, and the head sees it. */
+static void pass(int seconds)
+{
+    for (int i = 0; i < 2 * seconds; i++) {
+        wait_ms(500);
+    }
+}
+
+/* Host 1 comes as the next node. */
+static void come(void)
+{
+    FEED(.kind = CDDPI_HEAD_STARTED, .host = 1);
+    HEAR(.kind = CDDPI_EVENT_JOIN, .node = head.hosts[1].node, .number = 1, .text = "b");
+    assert_true(head.hosts[1].has_come);
+}
+
+/* A generation begins with it. */
+static void give_ranks(void)
+{
+    struct cddpi_node_event start = {.kind = CDDPI_EVENT_START,
+                                     .generation = head.members.generation + 1};
+
+    snprintf(start.text, sizeof start.text, "0,%d", head.hosts[1].node);
+    FEED(.kind = CDDPI_HEAD_HEARD, .heard = &start);
+    assert_int_equal(head.members.generation, start.generation);
+}
+
+/* Host 1 is lost, and @p seconds later its agent ends. */
+static void lose(int seconds)
+{
+    HEAR(.kind = CDDPI_EVENT_LOST, .node = head.hosts[1].node, .text = "gone");
+    pass(seconds);
+    if (!head.hosts[1].has_ended) {
+        FEED(.kind = CDDPI_HEAD_ENDED, .host = 1, .number = 137);
+        HEAR(.kind = CDDPI_EVENT_BYE, .node = -1, .number = 1);
+    }
+}
+
+/* It is started again after so many seconds, and not before. */
+static void assert_pauses(int seconds)
+{
+    int64_t ended_ns = head.now_ns;
+
+    for (int i = 0; i < 200 && count(CDDPI_HEAD_START, 1) == 0; i++) {
+        wait_ms(500);
+    }
+    assert_int_equal(count(CDDPI_HEAD_START, 1), 1);
+    assert_int_equal((head.now_ns - ended_ns) / 1000000, seconds * 1000);
+}
+
+/* All others begin anew each time: the saving before that, and how long it takes until the end of
+ * ssh is seen, are no life of the host. */
+static void a_host_that_is_soon_lost_pauses_longer_each_time(void **state)
+{
+    (void)state;
+    begin(true);
+    meet(HOSTS);
+    lose(3);
+    assert_pauses(1);
+    for (int i = 1; i < 5; i++) {
+        come();
+        pass(30); /* the others save, for long */
+        give_ranks();
+        if (i % 2 == 0) {
+            HEAR(.kind = CDDPI_EVENT_FAILURE, .rank = -1, .generation = i,
+                 .node = head.hosts[1].node);
+        }
+        lose(3);
+        assert_pauses(1 << i);
+    }
+}
+
+static void a_host_that_took_part_or_waited_for_long_is_started_again_soon(void **state)
+{
+    (void)state;
+    for (int waits = 0; waits < 2; waits++) {
+        begin(true);
+        meet(HOSTS);
+        lose(3);
+        assert_pauses(1);
+        for (int i = 1; i < 3; i++) {
+            come();
+            give_ranks();
+            lose(3);
+            assert_pauses(1 << i);
+        }
+        come();
+        if (waits == 0) {
+            give_ranks();
+        } else { /* as a spare, which costs the others nothing */
+            HEAR(.kind = CDDPI_EVENT_START, .generation = head.members.generation + 1, .text = "0");
+        }
+        pass(waits == 0 ? 30 : 3600);
+        lose(3);
+        assert_pauses(1);
+    }
+}
+
+static void a_host_that_was_asked_to_leave_is_not_started_again(void **state)
+{
+    (void)state;
+    begin(true);
+    meet(HOSTS);
+    HEAR(.kind = CDDPI_EVENT_LEAVE, .rank = -1, .node = 1, .number = SIGTERM);
+    for (int i = 0; i < HOSTS; i++) {
+        HEAR(.kind = CDDPI_EVENT_DONE, .node = i, .exit_status = 3);
+    }
+    FEED(.kind = CDDPI_HEAD_ENDED, .host = 1, .number = 3);
+    HEAR(.kind = CDDPI_EVENT_BYE, .node = -1, .number = 1);
+    assert_true(head.hosts[1].is_over);
+    pass(100);
+    assert_int_equal(count(CDDPI_HEAD_START, 1), 0);
+}
+
+/* Such as one that stood still, was given up, and gets a hangup when it wakes. */
+static void a_signal_that_does_not_count_gives_no_deadline(void **state)
+{
+    (void)state;
+    begin(true);
+    meet(HOSTS);
+    HEAR(.kind = CDDPI_EVENT_LOST, .node = 1, .text = "gone");
+    HEAR(.kind = CDDPI_EVENT_START, .generation = 1, .text = "0");
+    assert_true(head.state.patience_ns == CDDPI_HEAD_NEVER);
+    HEAR(.kind = CDDPI_EVENT_SIGNAL, .rank = -1, .node = 1, .number = SIGTERM);
+    HEAR(.kind = CDDPI_EVENT_SIGNAL, .rank = -1, .node = 7, .number = SIGTERM);
+    assert_true(head.state.patience_ns == CDDPI_HEAD_NEVER);
+    HEAR(.kind = CDDPI_EVENT_SIGNAL, .rank = -1, .node = 0, .number = SIGTERM);
+    assert_true(head.state.patience_ns < CDDPI_HEAD_NEVER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +353,10 @@ int main(void)
         cmocka_unit_test(a_fixed_job_whose_hosts_never_end_is_ended),
         cmocka_unit_test(a_head_that_stood_still_gives_nobody_up_at_once),
         cmocka_unit_test(a_second_signal_ends_all_within_a_second),
+        cmocka_unit_test(a_host_that_is_soon_lost_pauses_longer_each_time),
+        cmocka_unit_test(a_host_that_took_part_or_waited_for_long_is_started_again_soon),
+        cmocka_unit_test(a_host_that_was_asked_to_leave_is_not_started_again),
+        cmocka_unit_test(a_signal_that_does_not_count_gives_no_deadline),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
