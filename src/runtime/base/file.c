@@ -214,6 +214,20 @@ cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *
     return CDDP_OK;
 }
 
+cddp_status cddpi_writer_join(struct cddpi_writer *writer, int dir, const char *name,
+                              const char *shown)
+{
+    int fd = refused("open")
+                 ? -1
+                 : openat(dir, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+
+    if (fd < 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "open %s", shown);
+    }
+    *writer = (struct cddpi_writer){.shown = shown, .fd = fd};
+    return CDDP_OK;
+}
+
 /* Write all of @p data at @p offset of the file. Does not flush the file to the disk. */
 static cddp_status write_all(struct cddpi_writer *writer, const unsigned char *data, size_t bytes,
                              uint64_t offset)
@@ -271,16 +285,32 @@ cddp_status cddpi_writer_put(struct cddpi_writer *writer, const void *data, size
     return CDDP_OK;
 }
 
+cddp_status cddpi_writer_skip(struct cddpi_writer *writer, const void *data, size_t bytes)
+{
+    CDDPI_TRY(cddpi_writer_flush(writer));
+    if (writer->watch != NULL) {
+        writer->watch(writer->context, data, bytes);
+    }
+    writer->bytes += bytes;
+    return CDDP_OK;
+}
+
 cddp_status cddpi_writer_put_line(struct cddpi_writer *writer, const char *text)
 {
     CDDPI_TRY(cddpi_writer_put(writer, text, strlen(text)));
     return cddpi_writer_put(writer, "\n", 1);
 }
 
-cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data, size_t bytes)
+cddp_status cddpi_writer_put_at(struct cddpi_writer *writer, const void *data, size_t bytes,
+                                uint64_t offset)
 {
     CDDPI_TRY(cddpi_writer_flush(writer));
-    return write_all(writer, data, bytes, 0);
+    return write_all(writer, data, bytes, offset);
+}
+
+cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data, size_t bytes)
+{
+    return cddpi_writer_put_at(writer, data, bytes, 0);
 }
 
 cddp_status cddpi_writer_finish(struct cddpi_writer *writer)

@@ -73,10 +73,21 @@ CDDPI_SHARED int cddpi_file_resize(int fd, uint64_t bytes);
  *  what was created. */
 CDDP_CHECKED cddp_status cddpi_writer_open(struct cddpi_writer *writer, int dir, const char *name,
                                            const char *shown);
+/** Open the file @p name in @p dir, which another process writes, to write parts of it:
+ *  cddpi_writer_put_at(). Does not follow a symbolic link. */
+CDDP_CHECKED cddp_status cddpi_writer_join(struct cddpi_writer *writer, int dir, const char *name,
+                                           const char *shown);
 CDDP_CHECKED cddp_status cddpi_writer_put(struct cddpi_writer *writer, const void *data,
                                           size_t bytes);
+/** Like cddpi_writer_put(), but somebody else writes these bytes to the file. */
+CDDP_CHECKED cddp_status cddpi_writer_skip(struct cddpi_writer *writer, const void *data,
+                                           size_t bytes);
 /** Put @p text and a newline. */
 CDDP_CHECKED cddp_status cddpi_writer_put_line(struct cddpi_writer *writer, const char *text);
+/** Write @p bytes bytes that were put, or skipped, at @p offset of the file. Does not call watch.
+ */
+CDDP_CHECKED cddp_status cddpi_writer_put_at(struct cddpi_writer *writer, const void *data,
+                                             size_t bytes, uint64_t offset);
 /** Overwrite the beginning of the file, which already has at least @p bytes bytes. Does not call
  *  watch. */
 CDDP_CHECKED cddp_status cddpi_writer_put_head(struct cddpi_writer *writer, const void *data,
