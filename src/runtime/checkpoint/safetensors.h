@@ -3,6 +3,7 @@
 #ifndef CDDPI_CHECKPOINT_SAFETENSORS_H
 #define CDDPI_CHECKPOINT_SAFETENSORS_H
 
+#include "base/replace.h"
 #include "base/shape.h"
 #include "base/shared.h"
 #include "base/types.h"
@@ -49,6 +50,13 @@ cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
                                   const char *const *metadata, cddpi_tensor_data_fn put,
                                   void *context, uint64_t *out_bytes,
                                   unsigned char out_digest[CDDPI_DIGEST_BYTES]);
+
+/** The same, but @p put_all puts the data of all tensors, one after the other without gaps. */
+cddp_status cddpi_safetensors_put_together(int dir, const char *name, const char *shown,
+                                           const cddp_tensor *tensors, size_t count,
+                                           const char *const *metadata, cddpi_file_put_fn put_all,
+                                           void *context, uint64_t *out_bytes,
+                                           unsigned char out_digest[CDDPI_DIGEST_BYTES]);
 
 /** Like cddp_safetensors_write(), but the data comes from @p put, which is called for one tensor
  *  after another. So the tensors need not fit into memory together, and their data pointers may be

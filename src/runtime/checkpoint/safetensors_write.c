@@ -221,23 +221,15 @@ struct content {
     size_t count;
     const char *const *metadata;
     cddpi_tensor_data_fn put;
+    cddpi_file_put_fn put_all; /* NULL: `put` puts the tensors, one by one */
     void *context;
 };
 
-/* Put the header and all tensors to @p writer. */
-static cddp_status put_content(void *context, struct cddpi_writer *writer)
+static cddp_status put_tensors(const struct content *content, struct cddpi_writer *writer)
 {
-    const struct content *content = context;
-    char *header = NULL;
-    size_t header_bytes = 0;
-    uint64_t expected;
-    cddp_status status;
+    uint64_t expected = writer->bytes;
+    cddp_status status = CDDP_OK;
 
-    CDDPI_TRY(make_header(writer->shown, content->tensors, content->count, content->metadata,
-                          &header, &header_bytes));
-    status = cddpi_writer_put(writer, header, header_bytes);
-    cddpi_free(header);
-    expected = header_bytes;
     for (size_t i = 0; i < content->count && status == CDDP_OK; i++) {
         status = content->put(content->context, i, writer);
         expected += cddpi_tensor_size(&content->tensors[i]);
@@ -246,20 +238,34 @@ static cddp_status put_content(void *context, struct cddpi_writer *writer)
     return status;
 }
 
-cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
-                                  const cddp_tensor *tensors, size_t count,
-                                  const char *const *metadata, cddpi_tensor_data_fn put,
-                                  void *context, uint64_t *out_bytes,
-                                  unsigned char out_digest[CDDPI_DIGEST_BYTES])
+/* Put the header and all tensors to @p writer. */
+static cddp_status put_content(void *context, struct cddpi_writer *writer)
 {
-    struct content content = {tensors, count, metadata, put, context};
+    const struct content *content = context;
+    char *header = NULL;
+    size_t header_bytes = 0;
+    cddp_status status;
+
+    CDDPI_TRY(make_header(writer->shown, content->tensors, content->count, content->metadata,
+                          &header, &header_bytes));
+    status = cddpi_writer_put(writer, header, header_bytes);
+    cddpi_free(header);
+    CDDPI_TRY(status);
+    return content->put_all != NULL ? content->put_all(content->context, writer)
+                                    : put_tensors(content, writer);
+}
+
+/* Write @p content to the new file @p name, and flush it. */
+static cddp_status put_file(int dir, const char *name, const char *shown, struct content *content,
+                            uint64_t *out_bytes, unsigned char out_digest[CDDPI_DIGEST_BYTES])
+{
     struct cddpi_writer writer;
     struct cddpi_digest digest;
     cddp_status status;
 
     CDDPI_TRY(cddpi_writer_open(&writer, dir, name, shown));
     CDDPI_TRY_GOTO(done, status, cddpi_digest_watch(&digest, &writer));
-    CDDPI_TRY_GOTO(done, status, put_content(&content, &writer));
+    CDDPI_TRY_GOTO(done, status, put_content(content, &writer));
     CDDPI_TRY_GOTO(done, status, cddpi_writer_finish(&writer));
     *out_bytes = writer.bytes;
     cddpi_digest_take(&digest, out_digest);
@@ -269,11 +275,33 @@ done:
     return status;
 }
 
+cddp_status cddpi_safetensors_put(int dir, const char *name, const char *shown,
+                                  const cddp_tensor *tensors, size_t count,
+                                  const char *const *metadata, cddpi_tensor_data_fn put,
+                                  void *context, uint64_t *out_bytes,
+                                  unsigned char out_digest[CDDPI_DIGEST_BYTES])
+{
+    struct content content = {tensors, count, metadata, put, NULL, context};
+
+    return put_file(dir, name, shown, &content, out_bytes, out_digest);
+}
+
+cddp_status cddpi_safetensors_put_together(int dir, const char *name, const char *shown,
+                                           const cddp_tensor *tensors, size_t count,
+                                           const char *const *metadata, cddpi_file_put_fn put_all,
+                                           void *context, uint64_t *out_bytes,
+                                           unsigned char out_digest[CDDPI_DIGEST_BYTES])
+{
+    struct content content = {tensors, count, metadata, NULL, put_all, context};
+
+    return put_file(dir, name, shown, &content, out_bytes, out_digest);
+}
+
 cddp_status cddpi_safetensors_stream(const char *path, const cddp_tensor *tensors, size_t count,
                                      const char *const *metadata, cddpi_tensor_data_fn put,
                                      void *context)
 {
-    struct content content = {tensors, count, metadata, put, context};
+    struct content content = {tensors, count, metadata, put, NULL, context};
 
     return cddpi_file_replace(path, put_content, &content);
 }
