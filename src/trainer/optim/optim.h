@@ -63,7 +63,7 @@ size_t cddpi_optim_state_bytes(const struct cddpi_optim *optim, size_t index);
 /** The state as named tensors ("momentum.fc1.weight", "step" ...), for checkpoints. They point into
  *  the optimizer, so loading into them restores it. Sharded: only on rank 0, and only between
  *  cddpi_optim_alloc_full_state() or cddpi_optim_gather_full_state() and
- *  cddpi_optim_free_full_state(). */
+ *  cddpi_optim_free_full_state(); otherwise, moments have no data. */
 const cddp_param *cddpi_optim_tensors(struct cddpi_optim *optim, size_t *out_count);
 
 /** How many of these tensors, from the first on, are complete on every rank even if the optimizer
@@ -94,6 +94,9 @@ struct cddpi_optim_part {
  *  @param index  Below cddpi_optim_part_count(). */
 struct cddpi_optim_part cddpi_optim_part(const struct cddpi_optim *optim, size_t index);
 size_t cddpi_optim_part_count(const struct cddpi_optim *optim);
+/** The index among cddpi_optim_tensors() of the first moment of the parameter of part @p index; its
+ *  other moments follow. */
+size_t cddpi_optim_part_tensor(const struct cddpi_optim *optim, size_t index);
 
 /* On a CUDA device. Parameters, gradients and the state are device memory then, and an update only
  * enqueues work in the device's compute stream:

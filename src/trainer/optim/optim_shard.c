@@ -137,8 +137,23 @@ cddp_status cddpi_optim_alloc_full_state(struct cddpi_optim *optim)
 
 void cddpi_optim_free_full_state(struct cddpi_optim *optim)
 {
+    size_t first = cddpi_optim_counters(optim);
+
+    for (size_t i = first; optim->full_state != NULL && i < optim->tensor_count; i++) {
+        optim->tensors[i].data = NULL;
+    }
     cddpi_free(optim->full_state);
     optim->full_state = NULL;
+}
+
+size_t cddpi_optim_part_tensor(const struct cddpi_optim *optim, size_t index)
+{
+    size_t i = 0;
+
+    while (optim->trainable[i].index != optim->slots[index].index) {
+        i++;
+    }
+    return cddpi_optim_counters(optim) + i * cddpi_optim_moment_count(optim);
 }
 
 /* Moves a piece of one moment of the state; collective. */
