@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -18,8 +17,9 @@
 
 struct cddp_saving {
     struct cddpi_handle handle;
-    struct cddpi_snapshot_copy own; /* empty, if the caller has the copy */
-    cddp_snapshot snapshot;         /* what is written, from the copy's memory */
+    struct cddpi_snapshot_copy own;   /* empty, if the caller has the copy */
+    cddp_snapshot snapshot;           /* what is written, from the copy's memory */
+    struct cddpi_shared_copy *shared; /* with its data; NULL: in the copy's memory */
     char *dir;
     int folder;   /* of that name; -1: the thread opens it */
     bool is_made; /* and its entry in the folder above was not flushed yet */
@@ -116,7 +116,7 @@ static cddp_status flush_above(const struct cddp_saving *saving)
 static cddp_status write_copy(struct cddp_saving *saving)
 {
     const struct cddpi_saving_options *options = &saving->options;
-    struct cddpi_snapshot_source source = {.progress = &saving->progress};
+    struct cddpi_snapshot_source source = {.progress = &saving->progress, .shared = saving->shared};
     struct cddpi_snapshot_room room;
 
     if (options->check != NULL) {
@@ -134,11 +134,10 @@ static void *run_thread(void *argument)
     cddp_saving *saving = argument;
     cddp_status status;
 
-    (void)pthread_setname_np(pthread_self(), "cddp-save");
-    /* On Linux, threads have priorities of their own. If others leave this one little time, the
-     * snapshot is complete later. */
-    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOWEST_PRIORITY);
     status = write_copy(saving);
+    if (saving->shared != NULL) {
+        cddpi_shared_copy_end(saving->shared);
+    }
     cddpi_snapshot_end_turn();
     pthread_mutex_lock(&saving->mutex);
     saving->status = status;
@@ -151,20 +150,42 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-/* Start the thread. It blocks all signals, which are for the program's own threads. */
-static cddp_status start_thread(struct cddp_saving *saving)
+/* What a thread runs, and how. */
+struct thread_start {
+    const char *name;
+    void *(*body)(void *);
+    void *argument;
+};
+
+static void *begin_thread(void *argument)
 {
+    const struct thread_start start = *(const struct thread_start *)argument;
+
+    cddpi_free(argument);
+    (void)pthread_setname_np(pthread_self(), start.name);
+    /* On Linux, threads have priorities of their own. If others leave this one little time, the
+     * snapshot is complete later. */
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), LOWEST_PRIORITY);
+    return start.body(start.argument);
+}
+
+cddp_status cddpi_saving_thread(const char *name, void *(*body)(void *), void *argument,
+                                pthread_t *out)
+{
+    struct thread_start *start = cddpi_zalloc(sizeof *start);
     sigset_t all, before;
     int error;
 
+    CDDPI_TRY_MEMORY(start != NULL, "snapshot_write: no memory for %zu bytes", sizeof *start);
+    *start = (struct thread_start){name, body, argument};
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&saving->thread, NULL, run_thread, saving);
+    error = pthread_create(out, NULL, begin_thread, start);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
+        cddpi_free(start);
         return cddpi_fail_errno(CDDP_ERR_NO_MEMORY, error, "snapshot_write: starting a thread");
     }
-    saving->has_thread = true;
     return CDDP_OK;
 }
 
@@ -218,8 +239,10 @@ static cddp_status start(struct cddp_saving *saving, const struct cddpi_snapshot
     cddp_status status;
 
     saving->snapshot = copy->snapshot;
+    saving->shared = copy->shared;
     cddpi_snapshot_take_turn();
-    status = start_thread(saving);
+    status = cddpi_saving_thread("cddp-save", run_thread, saving, &saving->thread);
+    saving->has_thread = status == CDDP_OK;
     if (status != CDDP_OK) {
         cddpi_snapshot_end_turn();
     }

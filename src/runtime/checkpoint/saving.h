@@ -4,18 +4,22 @@
 #ifndef CDDPI_CHECKPOINT_SAVING_H
 #define CDDPI_CHECKPOINT_SAVING_H
 
-#include "checkpoint/snapshot.h"
+#include "checkpoint/shared_copy.h"
+
+#include <pthread.h>
 
 /* A copy of a snapshot. All zeros: empty. */
 struct cddpi_snapshot_copy {
-    cddp_snapshot snapshot; /* all that it points to is in `memory` */
+    cddp_snapshot snapshot; /* all that it points to is in `memory` ... */
     unsigned char *memory;
-    size_t bytes; /* of `memory`: for the largest snapshot so far */
+    size_t bytes;                     /* of `memory`: for the largest snapshot so far */
+    struct cddpi_shared_copy *shared; /* ... but for data that is here, borrowed; NULL: none */
 };
 
 /** The bytes of memory that a copy of @p snapshot takes. */
 size_t cddpi_snapshot_copy_bytes(const cddp_snapshot *snapshot);
-/** Copy @p from, in place of what @p copy holds.
+/** Copy @p from, in place of what @p copy holds; without data, if copy->shared has it: see
+ *  cddpi_shared_copy_bind().
  *  @param from    As cddpi_snapshot_read() gives it, with tensors for which
  *                 cddpi_safetensors_check() has passed, but for data that @p source has.
  *  @param source  NULL: all data is in memory.
@@ -41,6 +45,11 @@ struct cddpi_saving_options {
 CDDP_CHECKED cddp_status cddpi_saving_begin(const char *dir, struct cddpi_snapshot_copy *copy,
                                             const struct cddpi_saving_options *options,
                                             cddp_saving **out);
+/** Start a thread called @p name that runs @p body with the lowest priority. It blocks all signals,
+ *  which are for the program's own threads.
+ *  @return CDDP_OK, CDDP_ERR_NO_MEMORY. */
+CDDP_CHECKED cddp_status cddpi_saving_thread(const char *name, void *(*body)(void *),
+                                             void *argument, pthread_t *out);
 /** Like cddp_saving_test(), but wait for up to @p timeout_ms. */
 CDDP_CHECKED cddp_status cddpi_saving_wait_for(cddp_saving *saving, uint32_t timeout_ms,
                                                bool *out_done);

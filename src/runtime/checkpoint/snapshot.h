@@ -86,6 +86,8 @@ struct cddpi_snapshot_room {
     uint64_t available; /* free bytes of the file system; a quota may allow fewer */
 };
 
+struct cddpi_shared_copy;
+
 /* Where the data of tensors comes from that have none in this process's memory, and how far the
  * write has come. All zeros: all data is in memory. */
 struct cddpi_snapshot_source {
@@ -94,6 +96,7 @@ struct cddpi_snapshot_source {
     cddp_status (*fetch)(void *context, size_t index, void *out);
     void *contexts[CDDPI_SNAPSHOT_DATA_FILES]; /* fetch's context: the model's, the optimizer's */
     atomic_ullong *progress; /* counts the bytes that were written, for another thread; or NULL */
+    struct cddpi_shared_copy *shared; /* has all data, which others help to write; or NULL */
 };
 
 /** Like cddp_snapshot_write() without a handle, for the only writer of this process.

@@ -7,7 +7,7 @@
 
 /* Where the next part of a copy goes: data, tensors, and texts follow each other in one block. */
 struct copy_place {
-    unsigned char *data;
+    unsigned char *data; /* NULL: it stays where it is */
     cddp_tensor *tensors;
     char *texts;
 };
@@ -67,6 +67,9 @@ static cddp_status copy_tensors(const cddp_tensor *from, size_t count, int file,
 
         *tensor = from[i];
         tensor->name = copy_text(from[i].name, to);
+        if (to->data == NULL) {
+            continue;
+        }
         tensor->data = bytes > 0 ? to->data : NULL;
         if (bytes > 0 && from[i].data != NULL) {
             memcpy(to->data, from[i].data, bytes);
@@ -85,15 +88,16 @@ cddp_status cddpi_snapshot_copy_take(struct cddpi_snapshot_copy *copy, const cdd
     struct copy_place to;
 
     measure(from, &data, &tensors, &texts);
+    data = copy->shared != NULL ? 0 : data;
     if (copy->memory == NULL || copy->bytes < data + tensors + texts) {
-        cddpi_snapshot_copy_release(copy);
+        cddpi_free(copy->memory);
         copy->bytes = data + tensors + texts;
         copy->memory = cddpi_alloc_aligned(copy->bytes);
         CDDPI_TRY_MEMORY(copy->memory != NULL,
                          "snapshot_write: no memory for a copy of %zu tensors with %zu bytes",
                          from->model_count + from->optimizer_count, data);
     }
-    to.data = copy->memory;
+    to.data = copy->shared != NULL ? NULL : copy->memory;
     to.tensors = (cddp_tensor *)(void *)(copy->memory + data);
     to.texts = (char *)(copy->memory + data + tensors);
     copy->snapshot = *from;

@@ -5,6 +5,7 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/shared_copy.h"
 #include "checkpoint/snapshot.h"
 
 #include <errno.h>
@@ -70,6 +71,7 @@ static cddp_status note_file(struct writing *writing, const char *name, uint64_t
 
 /* One of the data files. */
 struct tensor_file {
+    int index;                                  /* of cddpi_snapshot_files */
     const struct cddpi_snapshot_source *source; /* NULL: the data is in memory */
     void *context;                              /* of source->fetch */
     const cddp_tensor *tensors;
@@ -114,6 +116,15 @@ static cddp_status put_tensor(void *context, size_t index, struct cddpi_writer *
     return status;
 }
 
+/* A cddpi_file_put_fn for data that ranks share. */
+static cddp_status put_shared(void *context, struct cddpi_writer *writer)
+{
+    const struct tensor_file *file = context;
+
+    return cddpi_shared_copy_write(file->source->shared, file->index, writer,
+                                   file->source->progress);
+}
+
 /* Write file @p index of cddpi_snapshot_files. */
 static cddp_status write_tensors(struct writing *writing, int into, int index)
 {
@@ -121,7 +132,7 @@ static cddp_status write_tensors(struct writing *writing, int into, int index)
                                            NULL}; /* Hugging Face's loaders require it */
     const cddp_snapshot *snapshot = writing->snapshot;
     const struct cddpi_snapshot_source *source = writing->source;
-    struct tensor_file file = {source, source != NULL ? source->contexts[index] : NULL,
+    struct tensor_file file = {index, source, source != NULL ? source->contexts[index] : NULL,
                                index == CDDPI_SNAPSHOT_MODEL ? snapshot->model
                                                              : snapshot->optimizer};
     size_t count = index == CDDPI_SNAPSHOT_MODEL ? snapshot->model_count
@@ -138,7 +149,10 @@ static cddp_status write_tensors(struct writing *writing, int into, int index)
     if (source == NULL || source->fetch == NULL) {
         status = cddpi_safetensors_check(shown, file.tensors, count);
     }
-    if (status == CDDP_OK) {
+    if (status == CDDP_OK && source != NULL && source->shared != NULL) {
+        status = cddpi_safetensors_put_together(into, name, shown, file.tensors, count, metadata,
+                                                put_shared, &file, &bytes, digest);
+    } else if (status == CDDP_OK) {
         status = cddpi_safetensors_put(into, name, shown, file.tensors, count, metadata, put_tensor,
                                        &file, &bytes, digest);
     }
