@@ -1,15 +1,10 @@
 /* checkpoint.c - writes checkpoints, during a run and at its end. Only rank 0 uses files. */
 #include "train/checkpoint.h"
 
-#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
-#include "base/shape.h"
 #include "checkpoint/snapshot.h"
-#include "ddp/copies.h"
-#include "group/device/group_device.h"
-#include "train/device/host_copy.h"
 #include "train/engines/engine.h"
 #include "train/replicas.h"
 
@@ -17,69 +12,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
-
-bool cddpi_checkpoint_has_scale(const struct cddpi_trainer *trainer)
-{
-    return trainer->config->train.precision == CDDPI_PRECISION_FP16;
-}
-
-void cddpi_checkpoint_release(struct cddpi_snapshot_params *all)
-{
-    cddpi_free((void *)(uintptr_t)all->model);
-    cddpi_free((void *)(uintptr_t)all->optimizer);
-}
-
-cddp_status cddpi_checkpoint_add_optimizer(struct cddpi_snapshot_params *all,
-                                           const cddp_param *tensors, size_t count)
-{
-    size_t before = all->optimizer_count;
-    cddp_param *joined = cddpi_zalloc_array(before + count + 1, sizeof *joined);
-
-    CDDPI_TRY_MEMORY(joined != NULL, "checkpoint: no memory");
-    for (size_t i = 0; i < before + count; i++) {
-        joined[i] = i < before ? all->optimizer[i] : tensors[i - before];
-    }
-    cddpi_free((void *)(uintptr_t)all->optimizer);
-    all->optimizer = joined;
-    all->optimizer_count = before + count;
-    return CDDP_OK;
-}
-
-cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere)
-{
-    bool sharded = trainer->config->ddp.shard_optimizer;
-
-    /* They tell which steps were skipped. */
-    CDDPI_TRY(cddpi_trainer_collect_results(trainer, 0, NULL));
-    for (const struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        if (sharded) { /* make the parameters complete on their device */
-            CDDPI_TRY(cddpi_ddp_params_whole(each->ddp));
-        }
-        if (sharded || each->replicas.rank == 0) {
-            CDDPI_TRY(cddpi_optim_fetch(each->step.optim));
-        }
-    }
-    if (everywhere || trainer->replicas.rank == 0) { /* rank 0, and the other stages of its model */
-        CDDPI_TRY(cddpi_trainer_copy_to_host(trainer));
-    }
-    /* When a rank or a device fails, reductions end early, and parameters that were updated from
-     * them must not be saved. The failure is known by now, although perhaps no call has returned it
-     * yet. */
-    if (cddpi_device_is_async(trainer->device)) {
-        CDDPI_TRY(cddpi_group_verify(trainer->group));
-    }
-    for (struct cddpi_trainer *each = trainer; each != NULL; each = each->next) {
-        CDDPI_TRY(cddpi_optim_gather_full_state(each->step.optim));
-    }
-    return CDDP_OK;
-}
-
-void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer)
-{
-    for (; trainer != NULL; trainer = trainer->next) {
-        cddpi_optim_free_full_state(trainer->step.optim);
-    }
-}
 
 /* Write the snapshot, or begin to write a copy of it: then @p out_behind is set. */
 static cddp_status write_snapshot(struct cddpi_trainer *trainer, const cddp_snapshot *snapshot,
@@ -112,30 +44,22 @@ static cddp_status write_snapshot(struct cddpi_trainer *trainer, const cddp_snap
 static cddp_status write_checkpoint(struct cddpi_trainer *trainer, const char *text, bool last,
                                     struct cddpi_snapshot_room *room, bool *out_behind)
 {
-    cddp_snapshot snapshot = CDDP_SNAPSHOT_INIT;
-    struct cddpi_snapshot_params all;
-    cddp_tensor *tensors = NULL;
-    cddp_status status;
+    const struct cddpi_save_share *share = &trainer->behind.share;
+    struct cddpi_checkpoint_list list;
+    cddp_status status = cddpi_checkpoint_begin_list(trainer, &list);
 
-    CDDPI_TRY(trainer->engine->list_tensors(trainer, &all));
-    tensors = cddpi_zalloc_array(all.model_count + all.optimizer_count, sizeof *tensors);
-    if (tensors == NULL) {
-        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "checkpoint: no memory");
-        goto end;
+    list.snapshot.step = trainer->cursor.step;
+    list.snapshot.state_json = text;
+    if (status == CDDP_OK && share->is_taken) {
+        cddpi_shared_copy_bind(&share->copy, CDDPI_SNAPSHOT_MODEL, list.tensors,
+                               list.all.model_count);
+        cddpi_shared_copy_bind(&share->copy, CDDPI_SNAPSHOT_OPTIMIZER,
+                               list.tensors + list.all.model_count, list.all.optimizer_count);
     }
-    CDDPI_TRY_GOTO(end, status, cddp_tensors_of(all.model, all.model_count, tensors));
-    CDDPI_TRY_GOTO(end, status,
-                   cddp_tensors_of(all.optimizer, all.optimizer_count, tensors + all.model_count));
-    snapshot.step = trainer->cursor.step;
-    snapshot.model = tensors;
-    snapshot.model_count = all.model_count;
-    snapshot.optimizer = tensors + all.model_count;
-    snapshot.optimizer_count = all.optimizer_count;
-    snapshot.state_json = text;
-    status = write_snapshot(trainer, &snapshot, last, room, out_behind);
-end:
-    cddpi_free(tensors);
-    cddpi_checkpoint_release(&all);
+    if (status == CDDP_OK) {
+        status = write_snapshot(trainer, &list.snapshot, last, room, out_behind);
+    }
+    cddpi_checkpoint_end_list(&list);
     return status;
 }
 

@@ -11,8 +11,11 @@ enum cddpi_save_again {
     CDDPI_SAVE_LATER /* the cause may pass */
 };
 
-/** Gather what a checkpoint holds on rank 0. With @p everywhere, also copy each rank's parameters
- *  from its device to host memory. Collective, before cddpi_trainer_save(). */
+/** Bring the state to host memory, each part where it is; on other ranks than 0 only with
+ *  @p everywhere. Collective. */
+CDDP_CHECKED cddp_status cddpi_trainer_settle(struct cddpi_trainer *trainer, bool everywhere);
+/** The same, and gather what a checkpoint holds on rank 0. Collective, before cddpi_trainer_save(),
+ *  unless the checkpoint is shared out (save_share.h). */
 CDDP_CHECKED cddp_status cddpi_trainer_assemble(struct cddpi_trainer *trainer, bool everywhere);
 /** Release what cddpi_trainer_assemble() has made. */
 void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
@@ -25,6 +28,19 @@ void cddpi_trainer_end_assembled(struct cddpi_trainer *trainer);
  *  @return Also CDDP_ERR_STATE: a parameter is NaN or Inf; then nothing is written. */
 CDDP_CHECKED cddp_status cddpi_trainer_save(struct cddpi_trainer *trainer, bool last,
                                             enum cddpi_save_again *out_why_again);
+
+/* The tensors of a checkpoint. */
+struct cddpi_checkpoint_list {
+    struct cddpi_snapshot_params all;
+    cddp_tensor *tensors;   /* the model's, then the optimizer's */
+    cddp_snapshot snapshot; /* points to these; without step and state */
+};
+
+/** List the tensors of a checkpoint. Rank 0, or, of an engine without prepare_save, any rank.
+ *  @param out  Release with cddpi_checkpoint_end_list(), also after an error. */
+CDDP_CHECKED cddp_status cddpi_checkpoint_begin_list(struct cddpi_trainer *trainer,
+                                                     struct cddpi_checkpoint_list *out);
+void cddpi_checkpoint_end_list(struct cddpi_checkpoint_list *list);
 
 /** The state of the run as a JSON text, which is the same in every run of the same configuration.
  *  Release with free(). NULL: no memory. */

@@ -42,16 +42,21 @@ static cddp_status save_on_the_way(struct cddpi_trainer *trainer)
 {
     int64_t began_ns = cddpi_now_ns();
     enum cddpi_save_again why_again;
+    bool is_shared = false;
     cddp_status status;
 
     CDDPI_TRY(cddpi_save_behind_settle(trainer, CDDPI_TRAINING_GOES_ON));
     trainer->behind.is_asked = false;
     trainer->behind.began_ns = began_ns;
     trainer->behind.stood_ns = 0;
-    CDDPI_TRY_GOTO(end, status, cddpi_trainer_assemble(trainer, false));
+    CDDPI_TRY(cddpi_save_share_plan(trainer, &is_shared));
+    CDDPI_TRY_GOTO(end, status,
+                   is_shared ? cddpi_save_share_take(trainer)
+                             : cddpi_trainer_assemble(trainer, false));
     if (trainer->rank == 0 && cddpi_trainer_save(trainer, false, &why_again) != CDDP_OK) {
         cddpi_save_behind_tell_failure(trainer, CDDPI_TRAINING_GOES_ON);
     }
+    cddpi_save_share_help(trainer);
     status = cddpi_engine_call(trainer->engine->end_save, trainer);
 end:
     cddpi_trainer_end_assembled(trainer);

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/launcher_report.h"
-#include "base/memory_left.h"
 #include "group/group_info.h"
 #include "train/checkpoint.h"
 #include "train/save_request.h"
@@ -23,42 +22,6 @@ enum {
 
 #define MS_OF_NS(ns) ((double)(ns)*1e-6)
 
-/* A copy leaves as much as it takes for what is not known of: other programs, and the pages that
- * wait to be written to the disk. */
-bool cddpi_save_behind_fits(uint64_t bytes, uint64_t left)
-{
-    return bytes <= left / 2;
-}
-
-/* Whether to copy @p bytes. Memory that an earlier checkpoint has used is there. */
-static bool may_copy(struct cddpi_trainer *trainer, uint64_t bytes)
-{
-    struct cddpi_save_behind *behind = &trainer->behind;
-    int mode = trainer->config->train.checkpoint_async;
-    char needed[CDDPI_SIZE_TEXT], there[CDDPI_SIZE_TEXT];
-    struct cddpi_memory_left left;
-
-    if (mode == CDDPI_ASYNC_FALSE) {
-        return false;
-    }
-    if (behind->copy.memory != NULL && bytes <= behind->copy.bytes) {
-        return true;
-    }
-    cddpi_memory_left(&left);
-    if (mode == CDDPI_ASYNC_AUTO) {
-        return cddpi_save_behind_fits(bytes, left.bytes);
-    }
-    if (bytes > left.bytes && !behind->told_memory) {
-        behind->told_memory = true;
-        cddpi_trainer_warn(
-            trainer,
-            "train.checkpoint_async = true: a copy of a checkpoint takes %s, and only %s "
-            "are left (%s), so training waits until each checkpoint is written",
-            cddpi_print_size(bytes, needed), cddpi_print_size(left.bytes, there), left.limit);
-    }
-    return bytes <= left.bytes;
-}
-
 cddp_status cddpi_save_behind_begin(struct cddpi_trainer *trainer, const cddp_snapshot *snapshot,
                                     const struct cddpi_snapshot_source *source, unsigned keep,
                                     unsigned spare, bool *out_begun)
@@ -68,9 +31,12 @@ cddp_status cddpi_save_behind_begin(struct cddpi_trainer *trainer, const cddp_sn
     cddp_status status;
 
     *out_begun = false;
-    if (!may_copy(trainer, cddpi_snapshot_copy_bytes(snapshot))) {
+    if (!behind->share.is_taken &&
+        !cddpi_save_behind_may_copy(trainer, cddpi_snapshot_copy_bytes(snapshot),
+                                    behind->copy.memory != NULL ? behind->copy.bytes : 0)) {
         return CDDP_OK;
     }
+    behind->copy.shared = behind->share.is_taken ? &behind->share.copy : NULL;
     status = cddpi_snapshot_copy_take(&behind->copy, snapshot, source);
     if (status == CDDP_OK) {
         status = cddpi_saving_begin(trainer->folder.checkpoints, &behind->copy, &options,
@@ -252,4 +218,5 @@ void cddpi_save_behind_fini(struct cddpi_trainer *trainer)
     if (behind->saving == NULL) { /* else the thread uses the copy until the process ends */
         cddpi_snapshot_copy_release(&behind->copy);
     }
+    cddpi_save_share_fini(trainer);
 }

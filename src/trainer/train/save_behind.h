@@ -1,5 +1,6 @@
 /* save_behind.h - owns the checkpoint that a thread of rank 0 writes in the background
  * (train.checkpoint_async): from a copy of the state, so that training need not wait for the disk.
+ * Other ranks may make parts of the copy, and help to write it (save_share.h).
  *
  * There is one at a time, and one copy. When the next checkpoint begins, the one before it is
  * complete or has failed: a checkpoint that is due by time waits with its beginning, training goes
@@ -9,15 +10,18 @@
 #define CDDPI_TRAIN_SAVE_BEHIND_H
 
 #include "checkpoint/saving.h"
+#include "train/save_share.h"
 
 struct cddpi_trainer;
 
 #define CDDPI_TRAINING_GOES_ON "; training goes on" /* what a failed checkpoint does not end */
 
-/* Only rank 0 has a thread, a copy, and somebody who asks; other ranks only set the times. */
+/* Only rank 0 has a thread, a copy, and somebody who asks; other ranks only set the times and the
+ * share. */
 struct cddpi_save_behind {
     cddp_saving *saving;             /* NULL: none is being written */
     struct cddpi_snapshot_copy copy; /* what it writes; the memory is kept for the next one */
+    struct cddpi_save_share share;   /* of all ranks */
     uint64_t step, epoch;            /* of the last checkpoint that began */
     int64_t began_ns;                /* when training stopped for it; set by who saves */
     int64_t stood_ns;                /* for how long; 0: training has not gone on yet */
@@ -30,7 +34,10 @@ struct cddpi_save_behind {
     bool told_wait;    /* has said that it waits with its end */
 };
 
-/** Copy @p snapshot and begin to write it.
+/** Whether the configuration and memory allow a copy of @p bytes bytes, when the memory of an
+ *  earlier one has @p there bytes. Rank 0. */
+bool cddpi_save_behind_may_copy(struct cddpi_trainer *trainer, uint64_t bytes, uint64_t there);
+/** Copy @p snapshot, unless ranks have (share.is_taken), and begin to write it.
  *  @param source     As of cddpi_snapshot_write(); for the call only.
  *  @param out_begun  False: the caller writes it, because the configuration or memory do not allow
  *                    a copy.
