@@ -9,22 +9,42 @@ static const struct {
     int ranks;
     const char *conf;
     const char *extra[5];
+    const char *hosts; /* as of run_options */
 } ways[] = {
-    {"one", 1, NULL, {"train.batch_size=32"}},
-    {"two", 2, NULL, {"optimizer.type=adamw"}},
-    {"three", 3, NULL, {"optimizer.type=adamw", "ddp.shard_optimizer=true"}},
-    {"stages", 2, NULL, {"parallel.pipeline=2", "optimizer.type=adamw"}},
+    {"one", 1, NULL, {"train.batch_size=32"}, NULL},
+    {"two", 2, NULL, {"optimizer.type=adamw"}, NULL},
+    {"equal", 3, NULL, {"optimizer.type=adamw", "ddp.shard_optimizer=false"}, NULL},
+    {"three", 3, NULL, {"optimizer.type=adamw", "ddp.shard_optimizer=true"}, NULL},
+    {"plain", 3, NULL, {"optimizer.momentum=0", "ddp.shard_optimizer=true"}, NULL},
+    {"five", 5, NULL, {"ddp.shard_optimizer=true"}, NULL},
+    {"normalised",
+     2,
+     NULL,
+     {"model.type=layers",
+      "model.layers=({type=\"conv2d\";units=2;kernel=3;},{type=\"batch_norm\";},"
+      "{type=\"flatten\";},{type=\"linear\";units=4;})"},
+     NULL},
+    {"hosts", 3, NULL, {"optimizer.type=adamw", "ddp.shard_optimizer=false"}, "001"},
+    {"hosts-sharded", 3, NULL, {"ddp.shard_optimizer=true"}, "001"},
+    {"far", 3, NULL, {"ddp.shard_optimizer=false"}, "011"},
+    {"stages", 2, NULL, {"parallel.pipeline=2", "optimizer.type=adamw"}, NULL},
     {"stages-of-two",
      4,
      NULL,
-     {"parallel.pipeline=2", "optimizer.type=adamw", "ddp.shard_optimizer=true"}},
+     {"parallel.pipeline=2", "optimizer.type=adamw", "ddp.shard_optimizer=true"},
+     NULL},
     {"placed",
      2,
      NULL,
      {"train.devices=[\"cpu\",\"cpu\"]", "parallel.type=model_parallel",
-      "parallel.stages=[\"fc2\"]"}},
-    {"replicated", 1, NULL, {"train.devices=[\"cpu\",\"cpu\"]", "parallel.type=data_parallel"}},
-    {"gan", 2, "gan.conf", {NULL}},
+      "parallel.stages=[\"fc2\"]"},
+     NULL},
+    {"replicated",
+     1,
+     NULL,
+     {"train.devices=[\"cpu\",\"cpu\"]", "parallel.type=data_parallel"},
+     NULL},
+    {"gan", 2, "gan.conf", {NULL}, NULL},
 };
 
 static void checkpoints_have_the_same_bytes_as_others(void **state)
@@ -34,7 +54,8 @@ static void checkpoints_have_the_same_bytes_as_others(void **state)
         char *names[2];
 
         for (int behind = 0; behind < 2; behind++) {
-            struct run_options options = {.ranks = ways[w].ranks, .conf = ways[w].conf};
+            struct run_options options = {
+                .ranks = ways[w].ranks, .conf = ways[w].conf, .hosts = ways[w].hosts};
             size_t next = 0;
 
             names[behind] = argument("%s-%d", ways[w].name, behind);
@@ -55,6 +76,62 @@ static void checkpoints_have_the_same_bytes_as_others(void **state)
             assert_same_checkpoint(names[0], names[1], step);
         }
     }
+}
+
+/* Whether file @p name of a thread of process @p pid, or of the process, has @p text. */
+static bool proc_says(pid_t pid, const char *name, const char *text)
+{
+    char path[96];
+    char *found;
+    bool says;
+
+    snprintf(path, sizeof path, "%d/%s", (int)pid, name);
+    found = launcher_read("/proc", path);
+    says = found != NULL && strstr(found, text) != NULL;
+    free(found);
+    return says;
+}
+
+static bool has_thread(pid_t pid, const char *name)
+{
+    char path[64];
+    DIR *threads;
+    const struct dirent *entry;
+    bool found = false;
+
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    threads = opendir(path);
+    while (threads != NULL && !found && (entry = readdir(threads)) != NULL) {
+        snprintf(path, sizeof path, "task/%.20s/comm", entry->d_name);
+        found = proc_says(pid, path, name);
+    }
+    if (threads != NULL) {
+        closedir(threads);
+    }
+    return found;
+}
+
+/* Rank 0 has created no file yet: the copy is in memory that all ranks have, and all are ready. */
+static void ranks_share_out_a_checkpoint(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEED_HELD_CALLS();
+    start_held(&job, "shared", "3", "model.safetensors");
+    for (int rank = 0; rank < 3; rank++) {
+        pid_t pid = find_rank("shared", rank);
+
+        assert_true(pid > 0);
+        assert_true(proc_says(pid, "maps", "/memfd:cddp-checkpoint"));
+        assert_int_equal(has_thread(pid, "cddp-save-part\n"), rank > 0);
+        assert_int_equal(has_thread(pid, "cddp-save\n"), rank == 0);
+    }
+    held_release();
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 0);
+    launcher_end(&job);
+    assert_true(is_whole("shared", 5));
 }
 
 static void training_goes_on_while_one_is_written(void **state)
@@ -213,6 +290,14 @@ static void the_dry_run_says_what_a_copy_takes(void **state)
     assert_out(&job, "memory for a copy of a checkpoint: ");
     assert_out(&job, " on rank 0, from the first one on, if twice as much is left then: now ");
     launcher_end(&job);
+    setenv("CDDP_WORLD_SIZE", "4", 1);
+    launcher_start_program(&job, launcher_path("src/cddp-train"),
+                           (const char *const[]){"--dry-run", in_work("small.conf"), NULL});
+    unsetenv("CDDP_WORLD_SIZE");
+    launcher_wait(&job);
+    assert_out(&job, " on the machine of rank 0: ");
+    assert_out(&job, " of each of 4 ranks there, on GPUs all of rank 0's, from the first one on");
+    launcher_end(&job);
     launcher_start_program(&job, launcher_path("src/cddp-train"),
                            (const char *const[]){"--dry-run", in_work("small.conf"),
                                                  "train.checkpoint_async=false", NULL});
@@ -225,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checkpoints_have_the_same_bytes_as_others),
+        cmocka_unit_test(ranks_share_out_a_checkpoint),
         cmocka_unit_test(training_goes_on_while_one_is_written),
         cmocka_unit_test(a_run_that_ends_waits_for_it),
         cmocka_unit_test(one_that_is_due_by_time_comes_after_the_one_that_is_written),

@@ -95,19 +95,28 @@ static uint64_t checkpoint_bytes(const struct cddpi_config *config, const struct
     return bytes + cddpi_tensors_bytes(params, count);
 }
 
-/* Print what train.checkpoint_async takes of rank 0's memory. */
+/* Print what train.checkpoint_async takes of rank 0's memory, or of each rank's. */
 static void print_copy(const struct cddpi_config *config, const struct cddpi_model *model,
                        FILE *file)
 {
     uint64_t bytes = checkpoint_bytes(config, model);
-    char size[CDDPI_SIZE_TEXT], there[CDDPI_SIZE_TEXT];
+    int ranks = cddpi_dry_run_ranks(config);
+    char size[CDDPI_SIZE_TEXT], each[CDDPI_SIZE_TEXT], there[CDDPI_SIZE_TEXT];
     struct cddpi_memory_left left;
 
     if (config->train.checkpoint_async == CDDPI_ASYNC_FALSE) {
         return;
     }
-    fprintf(file, "memory for a copy of a checkpoint: %s on rank 0, from the first one on",
-            cddpi_print_size(bytes, size));
+    cddpi_print_size(bytes, size);
+    if (ranks > 1 && cddpi_save_share_is_possible(config)) {
+        fprintf(file,
+                "memory for a copy of a checkpoint: %s on the machine of rank 0: %s of each of %d "
+                "ranks there, on GPUs all of rank 0's",
+                size, cddpi_print_size(bytes / (uint64_t)ranks, each), ranks);
+    } else {
+        fprintf(file, "memory for a copy of a checkpoint: %s on rank 0", size);
+    }
+    fputs(", from the first one on", file);
     cddpi_memory_left(&left);
     if (config->train.checkpoint_async == CDDPI_ASYNC_AUTO && left.bytes != UINT64_MAX) {
         fprintf(file, ", if twice as much is left then: now %s (%s), which is %s",

@@ -273,8 +273,11 @@ const struct cddpi_key cddpi_config_keys[] = {
     {KEY(train.checkpoint_at_end), CDDPI_KEY_BOOL, "true",
      .text = "Write a checkpoint when the run ends or is stopped; set *false* to measure speed."},
     {KEY(train.checkpoint_async), CDDPI_KEY_ENUM, "\"auto\"", CHOICES(CDDPI_CHECKPOINT_ASYNC_MAP),
-     .text = "Write checkpoints in the background: training stops only while rank 0 copies the "
-             "state; a thread with the lowest priority writes the copy. The files are the same. "
+     .text = "Write checkpoints in the background: training stops only while the state is copied; "
+             "threads with the lowest priority write the copy. The files are the same. On "
+             "processors, ranks on the machine of rank 0 each copy a part into memory that they "
+             "share, and all write; on GPUs, in a pipeline, with several devices per rank, or with "
+             "a sharded optimizer on several machines, rank 0 copies and writes everything. "
              "The copy's memory is kept; *cddp-train --dry-run* prints its size. *auto*: only if "
              "twice that memory is free. *true*: if the copy fits. A checkpoint that is due "
              "by *train.checkpoint_seconds* while one is being written comes after it; one that "
