@@ -6,7 +6,9 @@
 #include <jansson.h>
 
 /* A run that goes on until it is ended, with the same bits on any number of ranks. */
-#define ELASTIC_RUN LONG_RUN, "train.micro_batch=8", "train.checkpoint_steps=10", "train.keep=100"
+#define ELASTIC_RUN                                                                                \
+    LONG_RUN, "train.micro_batch=8", "train.checkpoint_steps=10", "train.keep=100",                \
+        "train.log_steps=1"
 
 /* What metrics.jsonl says at the start of a generation. */
 struct generation {
@@ -73,19 +75,19 @@ static void signal_rank(const char *run_dir, int rank, int number)
     assert_int_equal(kill(pid, number), 0);
 }
 
-/* The step after which generation @p number stopped, as its rank 0 said. */
-static unsigned long long stopped_after(const struct launched *job, int number)
+/* The last step before generation @p number. */
+static unsigned long long last_before(const char *run_dir, int number)
 {
-    char *out = launcher_read(job->dir, "out");
-    const char *at = out;
+    char *text = launcher_read(in_work("%s", run_dir), "metrics.jsonl");
+    char *end = strstr(text, argument("\"generation\":%d", number));
     unsigned long long step = 0;
 
-    for (int i = 0; at != NULL && i <= number; i++) {
-        at = strstr(i == 0 ? at : at + 1, "stopped after step ");
+    assert_non_null(end);
+    *end = '\0';
+    for (const char *at = text; (at = strstr(at, "\n{\"step\":")) != NULL; at++) {
+        assert_int_equal(sscanf(at, "\n{\"step\":%llu", &step), 1);
     }
-    assert_non_null(at);
-    assert_int_equal(sscanf(at, "stopped after step %llu", &step), 1);
-    free(out);
+    free(text);
     return step;
 }
 
@@ -120,7 +122,7 @@ static void a_rank_that_leaves_costs_no_step(void **state)
         signal_rank("leaves", 1 - i, numbers[i]);
         next = await_generation(&job, "leaves", i + 1);
         assert_int_equal(next.ranks, 2 - i);
-        assert_true(next.step == stopped_after(&job, i));
+        assert_true(next.step == last_before("leaves", i + 1));
         launcher_need_text(next.reason, argument("rank %d leaves", 1 - i), "metrics.jsonl");
     }
     assert_undisturbed(&job, "leaves");
@@ -154,7 +156,7 @@ static void where_too_few_would_be_left_another_rank_comes(void **state)
     signal_rank("few", 0, SIGTERM);
     next = await_generation(&job, "few", 1);
     assert_int_equal(next.ranks, 2);
-    assert_true(next.step == stopped_after(&job, 0));
+    assert_true(next.step == last_before("few", 1));
     launcher_need_text(next.reason, "rank 0 leaves, and another takes its place", "metrics.jsonl");
     assert_undisturbed(&job, "few");
     launcher_end(&job);
