@@ -121,6 +121,7 @@ class Cddp(elastic.Job):
 
 def recover(job, break_it):
     """What happens until the next generation has completed a step."""
+    before = job.ranks()
     generations, begin = len(job.begins()), time.time()
     break_it()
     seen = job.last()[0]
@@ -133,7 +134,7 @@ def recover(job, break_it):
             first = next((row for row in rows[begins[generations]:] if "loss" in row), None)
             if first:
                 return {"seconds": first["time_ms"] / 1000 - begin, "twice": seen - first["step"] + 1,
-                        "ranks": rows[begins[generations]]["world_size"]}
+                        "ranks": rows[begins[generations]]["world_size"], "started": len(job.ranks() - before)}
         if not any(node.runs() for node in job.nodes):
             return {"ended_s": time.time() - begin}
         if time.time() - begin > END_S:
@@ -256,26 +257,26 @@ def same(work, path):
 
 
 def describe(row):
-    """Of one row: seconds, steps computed twice, status, and the result beside that of an undisturbed run."""
+    """Of one row: seconds, steps computed twice, processes started, status, and the result beside that of an undisturbed run."""
     if "failed" in row:
-        return "could not be measured", "", "", row["failed"].splitlines()[0][:80]
+        return "could not be measured", "", "", "", row["failed"].splitlines()[0][:80]
     if row.get("hangs"):
-        return f"none within {END_S} s", "", "", ""
+        return f"none within {END_S} s", "", "", "", ""
     status = "-" if row.get("status") is None else str(row["status"])
     if "ended_s" in row:
-        return f"the job ends after {row['ended_s']:.1f} s", "", status, ""
+        return f"the job ends after {row['ended_s']:.1f} s", "", "", status, ""
     if row["who"] == "cddp":
         result = "the same bytes" if row.get("same") else "OTHER BYTES" if row.get("status") == 0 else ""
     else:
         result = f"loss {row['loss']:.6f}, not {row['whole']:.6f}" if row.get("loss") and row.get("whole") else ""
         if row.get("loss") and row["loss"] == row.get("whole"):
             result = "the same loss"
-    return f"{row['seconds']:.2f}", str(row["twice"]), status, result
+    return f"{row['seconds']:.2f}", str(row["twice"]), str(row["started"]), status, result
 
 
 def table(result):
-    print("| where | what is lost | who | s to the next completed step | steps computed twice | status | result beside an undisturbed run |")
-    print("|---" * 7 + "|")
+    print("| where | what is lost | who | s to the next completed step | steps computed twice | processes started | status | result beside an undisturbed run |")
+    print("|---" * 8 + "|")
     for row in result["rows"]:
         print(f"| {row['where']} | {row['what']} | {row['who']} | " + " | ".join(describe(row)) + " |")
     for name, found in result["peers"].items():

@@ -180,6 +180,11 @@ class Job:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and
                 self.mark in read(f"/proc/{name}/environ").decode(errors="replace").split("\0")]
 
+    def ranks(self):
+        """Those of them that are ranks, whoever started them: their launchers set RANK."""
+        return {pid for pid in self.processes()
+                if any(word.startswith(b"RANK=") for word in read(f"/proc/{pid}/environ").split(b"\0"))}
+
     def kill_all(self):
         while pids := [pid for pid in self.processes() if (stat(pid) or "Z")[0] != "Z"]:
             for pid in pids:

@@ -21,6 +21,9 @@ class Job:
         self.nodes, self.list = [Node()], [{"kind": "run", "step": 0, "world_size": 2}]
         self.list += [{"step": step, "loss": 1.0, "time_ms": 0} for step in range(1, 13)]
 
+    def ranks(self):
+        return {4, 5} if len(self.begins()) == 1 else {4, 6}
+
     def rows(self):
         return self.list
 
@@ -38,19 +41,19 @@ class Job:
 
 job = Job()
 row = bench.recover(job, job.lose)
-assert 0.4 < row["seconds"] < 0.6 and row["twice"] == 2 and row["ranks"] == 1, row
+assert 0.4 < row["seconds"] < 0.6 and row["twice"] == 2 and row["ranks"] == 1 and row["started"] == 1, row
 job = Job()
 assert "ended_s" in bench.recover(job, lambda: setattr(job.nodes[0], "is_running", False))
 
 say = {"where": "two hosts", "what": "node", "who": "cddp", "whole": None}
-rows = [say | {"seconds": 0.987, "twice": 10, "status": 0, "same": True},
-        say | {"seconds": 0.5, "twice": 1, "status": 0, "same": False},
-        say | {"who": "torchrun", "seconds": 9.77, "twice": 10, "status": 0, "loss": 0.25, "whole": 0.5},
+rows = [say | {"seconds": 0.987, "twice": 10, "started": 1, "status": 0, "same": True},
+        say | {"seconds": 0.5, "twice": 1, "started": 0, "status": 0, "same": False},
+        say | {"who": "torchrun", "seconds": 9.77, "twice": 10, "started": 2, "status": 0, "loss": 0.25, "whole": 0.5},
         say | {"ended_s": 1.26, "status": 1}, say | {"hangs": True}, say | {"failed": "no\nmore"}]
 said = io.StringIO()
 with contextlib.redirect_stdout(said):
     bench.table({"rows": rows, "peers": {"horovod": None}})
-for line in ("| two hosts | node | cddp | 0.99 | 10 | 0 | the same bytes |", "| 0.50 | 1 | 0 | OTHER BYTES |",
-             "| torchrun | 9.77 | 10 | 0 | loss 0.250000, not 0.500000 |", "| the job ends after 1.3 s |  | 1 |  |",
+for line in ("| two hosts | node | cddp | 0.99 | 10 | 1 | 0 | the same bytes |", "| 0.50 | 1 | 0 | 0 | OTHER BYTES |",
+             "| torchrun | 9.77 | 10 | 2 | 0 | loss 0.250000, not 0.500000 |", "| the job ends after 1.3 s |  |  | 1 |  |",
              f"| none within {bench.END_S} s |", "| could not be measured |", "horovod: is not installed"):
     assert line in said.getvalue(), (line, said.getvalue())
