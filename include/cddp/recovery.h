@@ -234,31 +234,34 @@ CDDP_CHECKED cddp_status cddp_recovery_step(cddp_recovery *recovery, uint64_t *s
  */
 CDDP_CHECKED cddp_status cddp_recovery_refuse(cddp_recovery *recovery);
 
-/** Stay in this process when the job has lost ranks, or changes its members, instead of ending:
- * wait for the job's next generation, and become one of its ranks. What the program has loaded
- * stays; without this call, processes that end are started again.
+/** Stay in this process when the job has lost ranks, or changes its members: wait for its next
+ *  generation, and become one of its ranks. What the program has loaded stays. Without this call,
+ *  the process ends, and the launcher starts another one.
  *
  *      do {
- *          status = train();                       from cddp_group_create() to cddp_group_destroy()
- *      } while (status != "all steps are done" && cddp_recovery_rejoin(status) == CDDP_OK);
+ *          status = train();              from cddp_group_create() to cddp_group_destroy()
+ *      } while (!done && cddp_recovery_rejoin(status) == CDDP_OK);
  *
  *  The launcher is cddp-run as above, and has started this process itself: no script waits for it.
  *  The process keeps its number, its open files and its output; its rank may be another. The
  *  launcher answers, or lets the process go, as soon as it knows; if it is killed, so is this
- *  process.
+ *  process. Signals that ask to stop have no effect meanwhile. If others than cddp-run have sent
+ *  them, they count afterwards.
  *
- *  Call it after all of the process's groups are destroyed, in the thread that created them, while
- * no other thread reads or writes environment variables.
+ *  Before, destroy all groups of the process, and wait for snapshots that are written behind. Call
+ *  it in the thread that created the groups, while no other thread reads or writes environment
+ *  variables. The next group takes its rank from these, so create it with the defaults. CUDA has
+ *  read which GPUs there are, so a job that leaves out an ill GPU keeps no process.
  *
  *  Collective: no.
- *  @param why  How the loop ended: CDDP_OK, after CDDP_RECOVERY_STOP; CDDP_ERR_PEER,
- *              CDDP_ERR_TIMEOUT or CDDP_ERR_BROKEN, because of another rank.
- *  @return CDDP_OK: the environment variables are those of a rank of the next generation, and
- * nobody has asked to stop; begin anew with cddp_group_create(). CDDP_ERR_CLOSED: the job ends, or
- * has no place for this process: save nothing, exit. CDDP_ERR_UNAVAILABLE: no launcher keeps this
- * process: exit as a program does that does not call this. CDDP_ERR_ARGUMENT (another status: the
- * failure is this process's own), CDDP_ERR_STATE (a group is not destroyed), CDDP_ERR_NO_MEMORY:
- * the same. */
+ *  @param why  How the loop ended: CDDP_OK, after CDDP_RECOVERY_STOP (not when all steps are done);
+ *              CDDP_ERR_PEER, CDDP_ERR_TIMEOUT or CDDP_ERR_BROKEN, because of another rank.
+ *  @return CDDP_OK (the environment variables are those of a rank of the next generation:
+ *          begin anew with cddp_group_create()); CDDP_ERR_CLOSED (the job ends, or has no place
+ *          for this process: exit, and save nothing); CDDP_ERR_UNAVAILABLE (no launcher keeps
+ *          this process); CDDP_ERR_ARGUMENT (another status: the failure is this process's own);
+ *          CDDP_ERR_STATE (a group is not destroyed); CDDP_ERR_NO_MEMORY. After errors, exit as
+ *          without this call. */
 CDDP_CHECKED cddp_status cddp_recovery_rejoin(cddp_status why);
 
 /** What was kept so far.

@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-enum { LOOK_MS = 1000, KILL_TIMEOUT_MS = 30000 };
+enum { LOOK_MS = 1000 };
 
 /* With several machines, the number of ranks is known only now: check that the configuration is
  * valid for it. */
@@ -71,7 +71,6 @@ static void wait_once(struct cddpi_nodes *nodes)
 int cddpi_generations_run(struct cddpi_nodes *nodes)
 {
     struct cddpi_wait *wait = nodes->wait;
-    int number = 0;
 
     nodes->ctl = cddpi_ctl_begin(nodes, nodes->job->options.config != NULL);
     CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_BEGIN);
@@ -92,10 +91,7 @@ int cddpi_generations_run(struct cddpi_nodes *nodes)
         CDDPI_MEMBERS_FEED(nodes, .kind = CDDPI_MEMBERS_RANKS_ENDED, .outcome = outcome,
                            .number = ranks);
     }
-    if (nodes->job->held.count > 0) {
-        cddpi_held_end(nodes->job, wait->output, nodes->job->options.grace_ms);
-        (void)cddpi_reaper_kill_all(KILL_TIMEOUT_MS, NULL, &wait->monitor->ending, &number);
-    }
+    cddpi_held_end(nodes->job, wait);
     cddpi_fd_close(&nodes->job->report_fd);
     cddpi_fd_close(&nodes->job->reports);
     cddpi_rank_memory_release(&nodes->job->memory);

@@ -1,8 +1,9 @@
 /* held_ranks.c - owns the processes of ranks between two generations. */
 #include "launcher/supervise/held_ranks.h"
 
-#include "launcher/output/output.h"
+#include "launcher/output/relay.h"
 #include "launcher/supervise/job_state.h"
+#include "launcher/supervise/monitor.h"
 #include "launcher/supervise/worker.h"
 
 #include "base/alloc.h"
@@ -21,7 +22,20 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-enum { LOOK_MS = 10 };
+enum {
+    LOOK_MS = 10,
+    KILL_MS = 30000,
+    LEAST_LEAVE_MS = 1000, /* how long a process that is let go may take, if --grace is shorter */
+    CPUS = 8192            /* most processors that an affinity mask has here */
+};
+
+/* The worker's relays have no log of what other ranks reported, and no last lines: these are of its
+ * generation. */
+struct cddpi_held_rank {
+    struct cddpi_worker worker; /* pid 0: the place is empty */
+    struct cddpi_secret secret;
+    int64_t due_ns; /* when it is killed, once it was let go */
+};
 
 bool cddpi_held_may_stay(const struct cddpi_job_state *state)
 {
@@ -50,33 +64,6 @@ bool cddpi_held_runs(pid_t pid, const char *path)
            runs.st_dev == program.st_dev;
 }
 
-static bool is_there(const struct cddpi_held_rank *rank)
-{
-    return rank->pid > 0;
-}
-
-/* What was kept open for @p rank is not needed any more. */
-static void forget(struct cddpi_held_rank *rank)
-{
-    if (is_there(rank)) {
-        cddpi_fd_close(&rank->socket);
-        cddpi_fd_close(&rank->out);
-        cddpi_fd_close(&rank->err);
-        cddpi_fd_close(&rank->pidfd);
-    }
-    rank->pid = 0;
-}
-
-static void forget_all(struct cddpi_held_ranks *held)
-{
-    for (int i = 0; i < held->count; i++) {
-        forget(&held->list[i]);
-    }
-    cddpi_free(held->list);
-    held->list = NULL;
-    held->count = 0;
-}
-
 static int take_fd(int *fd)
 {
     int taken = *fd;
@@ -85,42 +72,139 @@ static int take_fd(int *fd)
     return taken;
 }
 
-void cddpi_held_keep(struct cddpi_job *job, struct cddpi_worker *workers)
+static bool is_there(const struct cddpi_held_rank *rank)
 {
-    struct cddpi_held_ranks *held = &job->held;
-
-    forget_all(held);
-    held->list = cddpi_zalloc_array((size_t)job->local_world_size, sizeof *held->list);
-    held->count = held->list != NULL ? job->local_world_size : 0;
-    held->memory_count = job->memory.count;
-    for (int i = 0; i < held->count; i++) {
-        struct cddpi_worker *worker = &workers[i];
-
-        if (worker->is_held) {
-            held->list[i] = (struct cddpi_held_rank){.pid = worker->pid,
-                                                     .pidfd = take_fd(&worker->pidfd),
-                                                     .socket = take_fd(&worker->rejoin_fd),
-                                                     .out = take_fd(&worker->out.fd),
-                                                     .err = take_fd(&worker->err.fd)};
-        }
-    }
+    return rank->worker.pid > 0;
 }
 
-bool cddpi_held_has(const struct cddpi_held_ranks *held, pid_t pid)
+/* Whether @p rank has exited. Our children's numbers are not given away until we reap them. */
+static bool is_gone(const struct cddpi_held_rank *rank)
 {
-    for (int i = 0; held != NULL && i < held->count; i++) {
-        if (is_there(&held->list[i]) && held->list[i].pid == pid) {
-            return true;
-        }
+    siginfo_t ended = {0};
+
+    return waitid(P_PID, (id_t)rank->worker.pid, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+           ended.si_pid == rank->worker.pid;
+}
+
+/* Set what points into the struct, whose place has changed. */
+static void point_to_itself(struct cddpi_held_rank *rank)
+{
+    struct cddpi_relay *relays[] = {&rank->worker.out, &rank->worker.err};
+
+    for (int i = 0; i < 2; i++) {
+        relays[i]->secret = &rank->secret;
+        relays[i]->log = &rank->worker.log;
+        relays[i]->tail = NULL;
+        relays[i]->deduplicator = NULL;
     }
-    return false;
 }
 
 /* Move a process from @p from to the place @p to, which is empty. */
 static void move(struct cddpi_held_rank *from, struct cddpi_held_rank *to)
 {
     *to = *from;
-    from->pid = 0;
+    point_to_itself(to);
+    from->worker.pid = 0;
+}
+
+/* Pass on what has arrived. */
+static void pass_output(struct cddpi_held_rank *rank)
+{
+    struct cddpi_relay *relays[] = {&rank->worker.out, &rank->worker.err};
+
+    for (int i = 0; i < 2; i++) {
+        if (relays[i]->fd >= 0) {
+            (void)cddpi_relay_read(relays[i]);
+        }
+    }
+}
+
+/* @p rank is gone, or a worker now. */
+static void close_rank(struct cddpi_held_rank *rank)
+{
+    if (is_there(rank)) {
+        cddpi_worker_close(&rank->worker);
+    }
+    rank->worker.pid = 0;
+}
+
+/* Let @p rank go: without memory for that, kill it. */
+static void let_go(struct cddpi_job *job, struct cddpi_held_rank *rank)
+{
+    struct cddpi_held_ranks *held = &job->held;
+    int64_t grace_ms = job->options.grace_ms;
+    struct cddpi_held_rank *longer;
+
+    if (!is_there(rank)) {
+        return;
+    }
+    cddpi_fd_close(&rank->worker.rejoin_fd);
+    longer = cddpi_realloc(held->leaving, (size_t)(held->leaving_count + 1) * sizeof *longer);
+    if (longer == NULL) {
+        kill(rank->worker.pid, SIGKILL);
+        close_rank(rank);
+        return;
+    }
+    held->leaving = longer;
+    rank->due_ns = cddpi_deadline_ns(
+        (uint32_t)(grace_ms > LEAST_LEAVE_MS ? grace_ms : LEAST_LEAVE_MS));
+    move(rank, &longer[held->leaving_count++]);
+    for (int i = 0; i < held->leaving_count; i++) {
+        point_to_itself(&longer[i]);
+    }
+}
+
+static void let_all_go(struct cddpi_job *job)
+{
+    struct cddpi_held_ranks *held = &job->held;
+
+    for (int i = 0; i < held->count; i++) {
+        let_go(job, &held->list[i]);
+    }
+    cddpi_free(held->list);
+    held->list = NULL;
+    held->count = 0;
+}
+
+/* Take the process of @p worker, with its descriptors. */
+static void take(struct cddpi_held_rank *rank, struct cddpi_worker *worker, const char *token)
+{
+    rank->worker = *worker;
+    cddpi_secret_init(&rank->secret, token);
+    point_to_itself(rank);
+    worker->pidfd = worker->rejoin_fd = worker->log.fd = -1;
+    worker->out = (struct cddpi_relay){.fd = -1};
+    worker->err = (struct cddpi_relay){.fd = -1};
+}
+
+void cddpi_held_keep(struct cddpi_job *job, struct cddpi_worker *workers)
+{
+    struct cddpi_held_ranks *held = &job->held;
+
+    let_all_go(job);
+    held->list = cddpi_zalloc_array((size_t)job->local_world_size, sizeof *held->list);
+    held->count = held->list != NULL ? job->local_world_size : 0;
+    held->memory_count = job->memory.count;
+    for (int i = 0; i < held->count; i++) {
+        if (workers[i].is_held) {
+            take(&held->list[i], &workers[i], job->rendezvous.token);
+        }
+    }
+}
+
+static bool has(const struct cddpi_held_rank *list, int count, pid_t pid)
+{
+    for (int i = 0; i < count; i++) {
+        if (is_there(&list[i]) && list[i].worker.pid == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool cddpi_held_has(const struct cddpi_held_ranks *held, pid_t pid)
+{
+    return held != NULL && has(held->list, held->count, pid);
 }
 
 void cddpi_held_place(struct cddpi_job *job)
@@ -133,11 +217,13 @@ void cddpi_held_place(struct cddpi_job *job)
     /* they have descriptors of the memories that were there when they were started */
     if (held->count == 0 || held->memory_count != job->memory.count ||
         (list = cddpi_zalloc_array((size_t)count, sizeof *list)) == NULL) {
-        forget_all(held);
+        let_all_go(job);
         return;
     }
     for (int i = 0; i < count && i < held->count; i++) {
-        move(&held->list[i], &list[i]);
+        if (is_there(&held->list[i])) {
+            move(&held->list[i], &list[i]);
+        }
     }
     for (int i = count; i < held->count; i++) {
         while (next < count && is_there(&list[next])) {
@@ -147,23 +233,40 @@ void cddpi_held_place(struct cddpi_job *job)
             move(&held->list[i], &list[next]);
         }
     }
-    forget_all(held);
+    let_all_go(job);
     held->list = list;
     held->count = count;
+}
+
+/* The cores of @p rank; if it is not bound, those of this process, as a new one would inherit. */
+static cpu_set_t *find_mask(const struct cddpi_job *job, int rank, size_t *out_bytes)
+{
+    cpu_set_t *cpus = NULL;
+
+    if (cddpi_worker_mask(job, rank, &cpus, out_bytes) != CDDP_OK || cpus != NULL) {
+        return cpus;
+    }
+    cpus = CPU_ALLOC(CPUS);
+    *out_bytes = CPU_ALLOC_SIZE(CPUS);
+    if (cpus != NULL && sched_getaffinity(0, *out_bytes, cpus) != 0) {
+        CPU_FREE(cpus);
+        cpus = NULL;
+    }
+    return cpus;
 }
 
 /* Bind all threads of @p pid to the cores of @p rank: those that it had as another rank may be
  * others. */
 static void bind_threads(const struct cddpi_job *job, int rank, pid_t pid)
 {
-    cpu_set_t *cpus = NULL;
     size_t bytes = 0;
+    cpu_set_t *cpus = find_mask(job, rank, &bytes);
     char path[64];
     DIR *threads;
     struct dirent *entry;
 
-    if (cddpi_worker_mask(job, rank, &cpus, &bytes) != CDDP_OK || cpus == NULL) {
-        return; /* not bound */
+    if (cpus == NULL) {
+        return;
     }
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
     threads = opendir(path);
@@ -180,17 +283,19 @@ static void bind_threads(const struct cddpi_job *job, int rank, pid_t pid)
     CPU_FREE(cpus);
 }
 
-/* Write what @p rank's environment has to be. Returns its bytes; 0: it cannot be written. */
-static size_t write_environment(const struct cddpi_job *job, int rank, char out[CDDPI_REJOIN_BYTES])
+/* Write the answer to @p rank. Returns its bytes; 0: it cannot be written. */
+static size_t write_answer(const struct cddpi_job *job, int rank, char out[CDDPI_REJOIN_BYTES])
 {
     /* whether a rank has these depends on its number */
     static const char *const of_some[] = {"CDDP_PROGRESS"};
-    size_t used = 0;
+    int64_t now_ns = cddpi_now_ns();
+    size_t used = sizeof now_ns;
     char **own;
 
     if (cddpi_environment_own(job, rank, &own) != CDDP_OK) {
         return 0;
     }
+    memcpy(out, &now_ns, sizeof now_ns);
     for (size_t i = 0; i < sizeof of_some / sizeof *of_some; i++) {
         const char *value = getenv(of_some[i]);
 
@@ -224,80 +329,83 @@ bool cddpi_held_start(struct cddpi_job *job, struct cddpi_worker *worker,
     if (rank == NULL || !is_there(rank)) {
         return false;
     }
-    bytes = write_environment(job, worker->rank, text);
-    bind_threads(job, worker->rank, rank->pid);
-    if (bytes == 0 ||
-        send(rank->socket, text, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)bytes) {
-        forget(rank); /* it was killed meanwhile: another process takes its place */
+    if (is_gone(rank)) { /* it was killed meanwhile: another process takes its place */
+        pass_output(rank);
+        close_rank(rank);
         return false;
     }
-    worker->pid = rank->pid;
-    worker->pidfd = take_fd(&rank->pidfd);
-    worker->rejoin_fd = take_fd(&rank->socket);
-    worker->out.fd = take_fd(&rank->out);
-    worker->err.fd = take_fd(&rank->err);
+    bind_threads(job, worker->rank, rank->worker.pid);
+    bytes = write_answer(job, worker->rank, text);
+    if (bytes == 0 ||
+        send(rank->worker.rejoin_fd, text, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)bytes) {
+        let_go(job, rank);
+        return false;
+    }
+    worker->pid = rank->worker.pid;
+    worker->pidfd = take_fd(&rank->worker.pidfd);
+    worker->rejoin_fd = take_fd(&rank->worker.rejoin_fd);
+    worker->out.fd = take_fd(&rank->worker.out.fd);
+    worker->err.fd = take_fd(&rank->worker.err.fd);
     worker->out.output = output;
     worker->err.output = output;
-    rank->pid = 0;
+    close_rank(rank); /* which passes on its unfinished line */
     return true;
 }
 
-/* Pass on what arrives on @p fd until all of it has. */
-static void pass_rest(int *fd, struct cddpi_sink *sink, const struct cddpi_job *job,
-                      struct cddpi_output *output)
-{
-    struct cddpi_secret secret;
-    struct cddpi_relay relay = {.fd = take_fd(fd),
-                                .form = CDDPI_RELAY_LINES,
-                                .output = output,
-                                .secret = &secret,
-                                .sink = sink};
-
-    cddpi_secret_init(&secret, job->rendezvous.token);
-    (void)cddpi_relay_read(&relay);
-    *fd = take_fd(&relay.fd);
-    cddpi_relay_finish(&relay);
-}
-
-/* Whether @p rank has exited, or none is there. */
-static bool is_gone(const struct cddpi_held_rank *rank)
-{
-    siginfo_t ended = {0};
-
-    return !is_there(rank) ||
-           waitid(P_PID, (id_t)rank->pid, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-           ended.si_pid == rank->pid;
-}
-
-void cddpi_held_end(struct cddpi_job *job, struct cddpi_output *output, int64_t limit_ms)
+bool cddpi_held_look(struct cddpi_job *job)
 {
     struct cddpi_held_ranks *held = &job->held;
-    int64_t deadline_ns = cddpi_deadline_ns((uint32_t)limit_ms);
     int left = 0;
 
-    for (int i = 0; i < held->count; i++) {
-        if (is_there(&held->list[i])) {
-            cddpi_fd_close(&held->list[i].socket);
+    for (int i = 0; i < held->leaving_count; i++) {
+        struct cddpi_held_rank *rank = &held->leaving[i];
+        bool ends = is_gone(rank);
+
+        pass_output(rank);
+        if (ends) {
+            close_rank(rank);
+        } else {
+            if (cddpi_left_ms(rank->due_ns) == 0) {
+                kill(rank->worker.pid, SIGKILL);
+            }
+            left++;
         }
     }
-    do {
-        left = 0;
-        for (int i = 0; i < held->count; i++) {
-            struct cddpi_held_rank *rank = &held->list[i];
-            bool ends = is_gone(rank);
+    if (left == 0) {
+        cddpi_free(held->leaving);
+        held->leaving = NULL;
+        held->leaving_count = 0;
+    } else {
+        int kept = 0;
 
-            if (is_there(rank)) {
-                pass_rest(&rank->out, output->out, job, output);
-                pass_rest(&rank->err, output->err, job, output);
+        for (int i = 0; i < held->leaving_count; i++) {
+            if (is_there(&held->leaving[i]) && kept++ != i) {
+                move(&held->leaving[i], &held->leaving[kept - 1]);
             }
-            if (ends) {
-                forget(rank);
-            }
-            left += !ends;
         }
-        if (left > 0) {
+        held->leaving_count = kept;
+    }
+    return left > 0;
+}
+
+void cddpi_held_end(struct cddpi_job *job, struct cddpi_wait *wait)
+{
+    bool was_over = wait->is_over;
+    int number = 0;
+
+    let_all_go(job);
+    if (job->held.leaving_count == 0) {
+        return;
+    }
+    while (cddpi_held_look(job) && (was_over || !wait->is_over)) {
+        if (was_over) {
             (void)poll(NULL, 0, LOOK_MS);
+        } else {
+            (void)cddpi_wait_for(wait, -1, LOOK_MS); /* a second signal ends them at once */
         }
-    } while (left > 0 && cddpi_left_ms(deadline_ns) > 0);
-    forget_all(held);
+    }
+    if (!cddpi_reaper_kill_all(KILL_MS, NULL, &wait->monitor->ending, &number)) {
+        cddpi_output_say(wait->output, "some processes of the job cannot be killed");
+    }
+    (void)cddpi_held_look(job);
 }

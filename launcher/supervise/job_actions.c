@@ -58,7 +58,10 @@ static void describe_end(const struct cddpi_supervision *run, const struct cddpi
     char cause[640];
 
     explain_kill(run, cddpi_exit_status(status), cause, sizeof cause);
-    if (stopped_early && run->job->nodes->members.is_expelled) {
+    if (worker->is_held && !stopped_early) {
+        snprintf(out, bytes, "rank %d (pid %d) has lost other ranks, and waits to go on",
+                 worker->rank, (int)worker->pid);
+    } else if (stopped_early && run->job->nodes->members.is_expelled) {
         snprintf(out, bytes,
                  "the job stopped early here, with a checkpoint, as the others did "
                  "(rank %d, pid %d, exited with status %d)",

@@ -53,7 +53,7 @@ static pid_t parent_of(const char *name)
 
 /* Send SIGKILL to each of our children but @p held. It cannot hit an unrelated process: a child's
  * pid is not reused before we reap the child. Returns whether there was one. An orphan becomes our
- * child before its parent, whom we reap later, is gone: so one is seen as long as the other is not.
+ * child before we reap its parent: so each scan sees the orphan, or its parent.
  */
 static bool kill_children(const struct cddpi_held_ranks *held)
 {

@@ -98,20 +98,24 @@ bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t eve
     return epoll_ctl(run->epoll, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EPERM;
 }
 
+/* Watch @p fd, if there is one. A process that has stayed may have closed its output. */
+static bool watch_open(struct cddpi_supervision *run, int fd, enum cddpi_event_source source,
+                       int index)
+{
+    return fd < 0 || cddpi_supervision_watch(run, fd, EPOLLIN, source, index);
+}
+
 static bool watch_worker(struct cddpi_supervision *run, const struct cddpi_worker *worker)
 {
     int index = worker->rank - run->job->first_rank;
 
     /* exec_fd first: for a rank that could not be executed, the failed exec is seen before its
      * end */
-    return (worker->exec_fd < 0 ||
-            cddpi_supervision_watch(run, worker->exec_fd, EPOLLIN, CDDPI_FROM_EXEC, index)) &&
-           cddpi_supervision_watch(run, worker->out.fd, EPOLLIN, CDDPI_FROM_STDOUT, index) &&
-           cddpi_supervision_watch(run, worker->err.fd, EPOLLIN, CDDPI_FROM_STDERR, index) &&
-           (worker->pidfd < 0 ||
-            cddpi_supervision_watch(run, worker->pidfd, EPOLLIN, CDDPI_FROM_WORKER, index)) &&
-           (worker->rejoin_fd < 0 ||
-            cddpi_supervision_watch(run, worker->rejoin_fd, EPOLLIN, CDDPI_FROM_REJOIN, index));
+    return watch_open(run, worker->exec_fd, CDDPI_FROM_EXEC, index) &&
+           watch_open(run, worker->out.fd, CDDPI_FROM_STDOUT, index) &&
+           watch_open(run, worker->err.fd, CDDPI_FROM_STDERR, index) &&
+           watch_open(run, worker->pidfd, CDDPI_FROM_WORKER, index) &&
+           watch_open(run, worker->rejoin_fd, CDDPI_FROM_REJOIN, index);
 }
 
 static bool start_worker(struct cddpi_supervision *run, struct cddpi_worker *worker)
@@ -132,8 +136,8 @@ static bool start_worker(struct cddpi_supervision *run, struct cddpi_worker *wor
     return true;
 }
 
-/* For how many ranks there is memory: those that come later, too, if that is known and no waste of
- * descriptors, since a process has what was there when it was started. */
+/* For how many ranks there is memory. A process has the descriptors that were there when it was
+ * started, so ranks that may come later have theirs from the start, if they are not too many. */
 static int memory_ranks(const struct cddpi_job *job)
 {
     int ranks = job->local_world_size;

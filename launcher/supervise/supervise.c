@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EVENTS_AT_ONCE = 64, DRAIN_READS = 4, KILL_TIMEOUT_MS = 30000 };
+enum { EVENTS_AT_ONCE = 64, DRAIN_READS = 4, KILL_TIMEOUT_MS = 30000, LEAVING_MS = 100 };
 
 /* Read what a rank wrote before it ended. The amount is bounded, since processes that the rank
  * started may keep writing. */
@@ -188,6 +188,11 @@ static void reap_worker(struct cddpi_supervision *run, struct cddpi_worker *work
 {
     int status;
 
+    if (worker->is_held && waitpid(worker->pid, &status, WNOHANG) != 0) {
+        worker->is_held = false; /* it was killed while others of the generation still end */
+        cddpi_fd_close(&worker->pidfd);
+        cddpi_fd_close(&worker->rejoin_fd);
+    }
     if (worker->has_ended || waitpid(worker->pid, &status, WNOHANG) != worker->pid) {
         return;
     }
@@ -212,6 +217,7 @@ static void hold_worker(struct cddpi_supervision *run, struct cddpi_worker *work
     }
     read_reports(run);
     if (got != 1 || exit_status == 0 || worker->has_ended || worker->has_left ||
+        run->job->cards.count > 0 || /* it may have an ill card, and would keep it */
         !cddpi_held_may_stay(&run->state) ||
         !cddpi_held_runs(worker->pid, run->job->command.path)) {
         cddpi_fd_close(&worker->rejoin_fd);
@@ -228,7 +234,7 @@ static void hold_worker(struct cddpi_supervision *run, struct cddpi_worker *work
 static struct cddpi_worker *find_worker(struct cddpi_supervision *run, pid_t pid)
 {
     for (int i = 0; i < run->job->local_world_size; i++) {
-        if (run->workers[i].pid == pid && !run->workers[i].has_ended) {
+        if (run->workers[i].pid == pid && (!run->workers[i].has_ended || run->workers[i].is_held)) {
             return &run->workers[i];
         }
     }
@@ -388,7 +394,12 @@ static void turn_once(struct cddpi_supervision *run)
     int64_t members_ns = run->job->nodes->members.deadline_ns;
     int64_t deadline_ns = run->state.deadline_ns < members_ns ? run->state.deadline_ns : members_ns;
     int timeout = deadline_ns == CDDPI_JOB_NEVER ? -1 : cddpi_left_ms(deadline_ns);
-    int count = epoll_wait(run->epoll, events, EVENTS_AT_ONCE, timeout);
+    int count;
+
+    if (cddpi_held_look(run->job) && (timeout < 0 || timeout > LEAVING_MS)) {
+        timeout = LEAVING_MS;
+    }
+    count = epoll_wait(run->epoll, events, EVENTS_AT_ONCE, timeout);
 
     for (int i = 0; i < count; i++) {
         handle_event(run, events[i].data.u64);
@@ -406,10 +417,12 @@ static void turn_once(struct cddpi_supervision *run)
 /* All ranks have ended: kill the processes that they left, and relay the last output. */
 static void finish_generation(struct cddpi_supervision *run)
 {
+    const struct cddpi_held_ranks *held;
     int number = 0;
 
     cddpi_held_keep(run->job, run->workers);
-    if (!cddpi_reaper_kill_all(run->state.has_unkillable ? 0 : KILL_TIMEOUT_MS, &run->job->held,
+    held = run->job->held.count > 0 ? &run->job->held : NULL;
+    if (!cddpi_reaper_kill_all(run->state.has_unkillable ? 0 : KILL_TIMEOUT_MS, held,
                                &run->monitor->ending, &number)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
     }

@@ -76,7 +76,7 @@ bool cddpi_supervision_watch(struct cddpi_supervision *run, int fd, uint32_t eve
                              enum cddpi_event_source source, int index);
 
 /** Start the ranks of job->generation and supervise them until the last has ended and none of their
- *  processes is left. Prints every failure to @p output.
+ *  processes is left, but those that stay (held_ranks.h). Prints every failure to @p output.
  *  @param signal_fd  A signalfd of monitor->blocked. */
 struct cddpi_generation_outcome cddpi_supervise(struct cddpi_job *job,
                                                 const struct cddpi_monitor *monitor, int signal_fd,

@@ -151,7 +151,7 @@ static int be_helper(const char *dir, int rank, int ranks, int (*hook)(const cha
     while (!atomic_load(&told->ends)) {
         support_sleep_ms(1);
     }
-    cddpi_helper_end(helper);
+    assert_true(cddpi_helper_end(helper, SUPPORT_TIMEOUT_MS));
     cddpi_shared_copy_close(&own);
     return 0;
 }

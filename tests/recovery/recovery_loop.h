@@ -29,6 +29,8 @@ struct events {
     uint64_t waits, save_waits; /* says so before the step is begun, or in the function; and waits
                                  * to be told to end */
     uint64_t no_memory;         /* this allocation of the first call fails */
+    uint64_t closes;            /* its standard output, before the step is begun */
+    uint64_t lingers;           /* says so before the step is begun, and takes half a second */
 };
 
 struct array {

@@ -155,6 +155,15 @@ static int before(struct loop *loop)
     }
     loop_die_if(events->kill, loop->step);
     loop_wait_if(events->waits, loop->step);
+    if (events->closes == loop->step && loop->step > 0) {
+        fclose(stdout);
+    }
+    if (events->lingers == loop->step && loop->step > 0) {
+        const struct timespec pause = {.tv_nsec = 500000000};
+
+        printf("lingers %" PRIu64 "\n", loop->step);
+        nanosleep(&pause, NULL);
+    }
     if (events->term == loop->step && loop->step > 0) {
         raise(SIGTERM);
     }

@@ -83,6 +83,8 @@ static const struct row rows[] = {
     EVENT("waits", waits),
     EVENT("save-waits", save_waits),
     EVENT("no-memory", no_memory),
+    EVENT("closes", closes),
+    EVENT("lingers", lingers),
 };
 
 static int read_word(struct loop *loop, const char *key, const char *value)

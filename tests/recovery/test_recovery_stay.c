@@ -185,6 +185,51 @@ static void a_job_that_is_over_lets_all_go(void **state)
     launcher_end(&job);
 }
 
+/* Its stop is not forgotten, and counts for the rank that it is by then. */
+static void one_that_is_asked_to_leave_while_it_waits_stops_afterwards(void **state)
+{
+    struct launched job = {0};
+    pid_t process = await_pause(&job, "9");
+
+    (void)state;
+    kill(process, SIGTERM); /* or in generation 2, if it is fast */
+    recovery_ends_well(&job, LOOPS("0.2: begins at 0\n", ": stopped ", ": ends at 9\n"));
+    launcher_end(&job);
+}
+
+static void one_that_has_closed_its_output_stays(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    STAYS(&job, "3", STATE_ALL "*.1:closes=1 0.2:kill=5", "1.3: replaced 4\n", "1.3: ends at 9\n");
+    assert_int_equal(launcher_count(job.err, "restarting"), 1);
+    launcher_end(&job);
+}
+
+/* The others take their time to end: it is replaced when they have. */
+static void one_that_dies_before_the_others_have_ended_is_replaced(void **state)
+{
+    struct launched job = {0};
+    char *text;
+    int process;
+
+    (void)state;
+    launcher_start(&job, (const char *const[]){"--nproc", "3", "--max-restarts", "9", "--",
+                                               recovery_rank(), "stays",
+                                               STATE_ALL "0.1:kill=5 0.2:lingers=5", NULL});
+    launcher_await_text(job.dir, "out", "lingers 5");
+    text = launcher_read(job.dir, "out");
+    process = process_in(text, 0, 0);
+    free(text);
+    assert_true(process > 0);
+    support_sleep_ms(100);
+    kill(process, SIGKILL); /* held, or about to be */
+    recovery_ends_well(&job, LOOPS("1.3: replaced 4\n", "1.3: ends at 9\n"));
+    assert_int_not_equal(process_of(&job, 1, 0), process);
+    launcher_end(&job);
+}
+
 static void if_the_launcher_is_killed_they_end(void **state)
 {
     struct launched job = {0};
@@ -238,6 +283,9 @@ int main(void)
         cmocka_unit_test(who_leaves_goes_and_the_others_stay),
         cmocka_unit_test(one_that_is_killed_while_it_waits_is_replaced),
         cmocka_unit_test(a_job_that_is_over_lets_all_go),
+        cmocka_unit_test(one_that_is_asked_to_leave_while_it_waits_stops_afterwards),
+        cmocka_unit_test(one_that_has_closed_its_output_stays),
+        cmocka_unit_test(one_that_dies_before_the_others_have_ended_is_replaced),
         cmocka_unit_test(if_the_launcher_is_killed_they_end),
         cmocka_unit_test(what_a_script_executes_is_started_again),
         cmocka_unit_test(who_is_not_kept_by_a_launcher_is_told_so),

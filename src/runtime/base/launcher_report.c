@@ -63,6 +63,7 @@ void cddpi_launcher_report_anew(void)
     own_rank = (int)cddpi_env_integer(CDDPI_ENV_RANK, 0, UINT16_MAX, -1);
     atomic_store(&has_begun, false);
     atomic_store(&has_left, false);
+    atomic_store(&told_cards, 0);
 }
 
 int cddpi_launcher_rejoin_fd(void)

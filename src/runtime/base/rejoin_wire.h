@@ -2,10 +2,11 @@
  * gets a place in the job's next generation. The rank's end of a socket that keeps the bounds of
  * messages (SOCK_SEQPACKET) is CDDP_REJOIN_FD.
  *
- * The rank sends one byte: the status with which it would exit. The launcher counts that as its
- * end. It closes the socket if the process is to exit, or answers with the environment of a rank of
- * the next generation: "NAME=value" to set a variable and "NAME" to remove it, each ended by NUL.
- */
+ * The rank sends one byte: why its generation has ended for it. The launcher counts that as an exit
+ * with this status. It closes the socket if the process is to exit, or answers: first the time, an
+ * int64_t of CLOCK_MONOTONIC in nanoseconds, before which no signal of the launcher is of the next
+ * generation; then the environment, "NAME=value" to set a variable and "NAME" to remove it, each
+ * ended by NUL. */
 #ifndef CDDPI_BASE_REJOIN_WIRE_H
 #define CDDPI_BASE_REJOIN_WIRE_H
 

@@ -3,7 +3,7 @@
  *
  * One rank, the writer, makes the memory, and the others open it. For each snapshot:
  *
- *     writer: cddpi_shared_copy_begin()        no other rank uses the memory
+ *     writer: cddpi_shared_copy_begin()        helpers of the last copy find nothing to do
  *     all:    cddpi_shared_copy_tensors(), cddpi_shared_copy_put()        together each byte once
  *     writer: cddpi_saving_begin(), or cddpi_shared_copy_end()
  *     others: cddpi_helper_begin() and, before the next copy, cddpi_helper_end()
@@ -85,7 +85,9 @@ struct cddpi_helper;
  *  @return CDDP_OK, CDDP_ERR_NO_MEMORY. */
 CDDP_CHECKED cddp_status cddpi_helper_begin(struct cddpi_shared_copy *shared, const char *dir,
                                             int part, int parts, struct cddpi_helper **out);
-/** End the thread, after the piece that it writes, and release it. Accepts NULL. */
-void cddpi_helper_end(struct cddpi_helper *helper);
+/** End the thread, after the piece that it writes, and release it. Accepts NULL.
+ *  @return False: it has not ended within @p limit_ms, as the disk does not answer. Call this
+ * again, or leave it until the process ends, and with it what it has borrowed. */
+bool cddpi_helper_end(struct cddpi_helper *helper, uint32_t limit_ms);
 
 #endif

@@ -246,14 +246,21 @@ cddp_status cddpi_helper_begin(struct cddpi_shared_copy *shared, const char *dir
     return CDDP_OK;
 }
 
-void cddpi_helper_end(struct cddpi_helper *helper)
+bool cddpi_helper_end(struct cddpi_helper *helper, uint32_t limit_ms)
 {
+    struct timespec end;
+
     if (helper == NULL) {
-        return;
+        return true;
     }
     atomic_store(&helper->stops, true);
     cddpi_shared_ring(helper->shared->head);
-    pthread_join(helper->thread, NULL);
+    clock_gettime(CLOCK_REALTIME, &end); /* the clock of pthread_timedjoin_np() */
+    end.tv_sec += limit_ms / 1000;
+    if (pthread_timedjoin_np(helper->thread, NULL, &end) != 0) {
+        return false;
+    }
     cddpi_free(helper->dir);
     cddpi_free(helper);
+    return true;
 }

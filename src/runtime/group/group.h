@@ -97,7 +97,10 @@ void cddpi_group_unref(cddp_group *group);
 
 /** Whether this process has a group that is not destroyed. Any thread. */
 bool cddpi_group_any(void);
-/** Forget that this process was asked to stop: it goes on in the job's next generation. */
-void cddpi_stop_forget(void);
+/** This process is between two generations of its job: signals ask for nothing, but are noted. */
+void cddpi_stop_hold(void);
+/** It is in the next one. What asked it to stop is forgotten, but for signals of the launcher after
+ *  @p since_ns, and those of others since cddpi_stop_hold(). */
+void cddpi_stop_release(int64_t since_ns);
 
 #endif

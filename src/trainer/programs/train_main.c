@@ -205,10 +205,14 @@ static cddp_status stop_on_signals(void)
     return cddp_stop_on_signals(signals, sizeof signals / sizeof signals[0]);
 }
 
-/* Whether this process may go on in the job's next generation when @p trainer ends. One that has
- * used a GPU does not: what the failure has left there would have to be found out. */
-static bool may_stay(const struct cddpi_trainer *trainer)
+/* Whether this process may go on in the job's next generation when @p trainer ends with @p status.
+ * One that has used a GPU may not: nobody knows in which state the failure has left that. Nor may
+ * one whose disk does not answer, which is no operation of the group. */
+static bool may_stay(const struct cddpi_trainer *trainer, cddp_status status)
 {
+    if (status == CDDP_ERR_TIMEOUT && cddpi_last_failure()->operation[0] == '\0') {
+        return false;
+    }
     return trainer != NULL && trainer->group != NULL && !trainer->engine->owns_devices &&
            !cddpi_device_is_async(trainer->device);
 }
@@ -258,8 +262,8 @@ static int train_once(struct cddpi_config *config, char *const *words, int count
         print_how_to_train_on(trainer, words, count);
         trainer->engine->print_result(trainer, stdout);
     }
-    stays = result != 0 && may_stay(trainer);
-    cddpi_trainer_destroy(trainer);
+    stays = result != 0 && may_stay(trainer, status);
+    stays = cddpi_trainer_destroy(trainer) && stays;
     fflush(stdout);
     *out_stays = stays && cddp_recovery_rejoin(status) == CDDP_OK;
     if (stopped != NULL && !*out_stays) {

@@ -205,7 +205,7 @@ cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer, const char *
     return CDDP_OK;
 }
 
-void cddpi_save_behind_fini(struct cddpi_trainer *trainer)
+bool cddpi_save_behind_fini(struct cddpi_trainer *trainer)
 {
     struct cddpi_save_behind *behind = &trainer->behind;
     int64_t limit_ns = FINI_MS * INT64_C(1000000);
@@ -218,5 +218,5 @@ void cddpi_save_behind_fini(struct cddpi_trainer *trainer)
     if (behind->saving == NULL) { /* else the thread uses the copy until the process ends */
         cddpi_snapshot_copy_release(&behind->copy);
     }
-    cddpi_save_share_fini(trainer);
+    return cddpi_save_share_fini(trainer);
 }

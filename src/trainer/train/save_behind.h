@@ -61,8 +61,9 @@ void cddpi_save_behind_look(struct cddpi_trainer *trainer);
  *  @return CDDP_ERR_TIMEOUT: not a byte was written in the group's deadline. */
 CDDP_CHECKED cddp_status cddpi_save_behind_settle(struct cddpi_trainer *trainer, const char *end);
 /** Wait for the thread, if a failed run has left one, but only for a few seconds, since others may
- *  wait for this process to end and to be started again; and release the copy. */
-void cddpi_save_behind_fini(struct cddpi_trainer *trainer);
+ *  wait for this process to end and to be started again; and release the copy.
+ *  @return False: a thread is left, and uses the trainer until the process ends. */
+bool cddpi_save_behind_fini(struct cddpi_trainer *trainer);
 
 /** Which part of the bytes that are left a copy may take: train.checkpoint_async = "auto".
  *  @return Whether a copy of @p bytes fits when @p left bytes are left. */

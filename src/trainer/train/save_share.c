@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+enum { HELPER_MS = 5000 }; /* how long a helper may take to end: as what waits for it */
+
 /* What rank 0 tells the others before a checkpoint. */
 struct share_plan {
     uint64_t is_shared;
@@ -134,16 +136,21 @@ cddp_status cddpi_save_share_plan(struct cddpi_trainer *trainer, bool *out)
     struct cddpi_save_share *share = &trainer->behind.share;
     struct cddpi_shared_layout layout = {.whole = 0};
     struct share_plan plan = {.is_shared = 0};
-    cddp_status status;
+    cddp_status status = CDDP_OK;
 
-    cddpi_helper_end(share->helper);
-    share->helper = NULL;
+    if (cddpi_helper_end(share->helper, HELPER_MS)) {
+        share->helper = NULL;
+    } else {
+        status = cddpi_fail(CDDP_ERR_TIMEOUT, "the disk does not answer a thread that writes");
+    }
     share->is_taken = false;
     CDDPI_TRY(find_way(trainer, out));
     if (!*out) {
         return CDDP_OK;
     }
-    status = lay_out(trainer, &layout);
+    if (status == CDDP_OK) {
+        status = lay_out(trainer, &layout);
+    }
     if (trainer->rank == 0 && status == CDDP_OK) {
         plan = make_plan(trainer, &layout);
     }
@@ -271,13 +278,14 @@ void cddpi_save_share_help(struct cddpi_trainer *trainer)
     share->is_taken = false;
 }
 
-void cddpi_save_share_fini(struct cddpi_trainer *trainer)
+bool cddpi_save_share_fini(struct cddpi_trainer *trainer)
 {
     struct cddpi_save_share *share = &trainer->behind.share;
 
-    cddpi_helper_end(share->helper);
-    share->helper = NULL;
-    if (trainer->behind.saving == NULL) {
-        cddpi_shared_copy_close(&share->copy);
+    if (!cddpi_helper_end(share->helper, HELPER_MS) || trainer->behind.saving != NULL) {
+        return false;
     }
+    share->helper = NULL;
+    cddpi_shared_copy_close(&share->copy);
+    return true;
 }

@@ -36,7 +36,8 @@ CDDP_CHECKED cddp_status cddpi_save_share_plan(struct cddpi_trainer *trainer, bo
 CDDP_CHECKED cddp_status cddpi_save_share_take(struct cddpi_trainer *trainer);
 /** Rank 0 has begun to write the copy, or not: help, or let helpers end. */
 void cddpi_save_share_help(struct cddpi_trainer *trainer);
-/** End helping, and release the memory, unless a thread of this process still writes it. */
-void cddpi_save_share_fini(struct cddpi_trainer *trainer);
+/** End helping, and release the memory. Returns false, and does not, if a thread of this process
+ *  still writes it. */
+bool cddpi_save_share_fini(struct cddpi_trainer *trainer);
 
 #endif

@@ -379,12 +379,14 @@ static void destroy_feed(struct cddpi_trainer_set *set)
     cddp_sampler_destroy(set->sampler);
 }
 
-void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
+bool cddpi_trainer_destroy(struct cddpi_trainer *trainer)
 {
+    bool is_alone;
+
     if (trainer == NULL) {
-        return;
+        return true;
     }
-    cddpi_save_behind_fini(trainer);
+    is_alone = cddpi_save_behind_fini(trainer);
     cddpi_kept_state_close(&trainer->kept);
     cddpi_arrivals_close(trainer->records.arrivals);
     cddpi_sample_log_close(trainer->records.sample_log);
@@ -407,5 +409,8 @@ void cddpi_trainer_destroy(struct cddpi_trainer *trainer)
     cddpi_normalization_destroy(trainer->data.normalization);
     cddp_group_destroy(trainer->group);
     cddpi_run_folder_fini(&trainer->folder);
-    cddpi_free(trainer);
+    if (is_alone) {
+        cddpi_free(trainer);
+    }
+    return is_alone;
 }

@@ -11,7 +11,9 @@
  *                 other ranks. Release with cddpi_trainer_destroy(), which accepts NULL. */
 CDDP_CHECKED cddp_status cddpi_trainer_create(struct cddpi_config *config,
                                               struct cddpi_trainer **out);
-void cddpi_trainer_destroy(struct cddpi_trainer *trainer);
+/** @return False: a thread is left that writes a checkpoint, and its part of the trainer, until the
+ *          process ends. */
+bool cddpi_trainer_destroy(struct cddpi_trainer *trainer);
 
 /** Check the configuration for @p world_size ranks, as far as possible without joining a group or
  *  reading data: cheap enough to run before ranks are started. */

@@ -23,12 +23,20 @@ static _Atomic bool is_requested;
  * since members change. */
 static _Atomic int64_t signalled_ns[CDDPI_SENDERS];
 
+/* Between two generations: when each sender last sent such a signal; 0: not. */
+static _Atomic bool is_held;
+static _Atomic int64_t held_ns[CDDPI_SENDERS];
+
 static void ask_to_stop(int number, siginfo_t *info, void *context)
 {
     enum cddpi_sender sender = cddpi_launcher_sender(info);
     int64_t first_ns = 0;
 
     (void)context;
+    if (atomic_load(&is_held)) {
+        atomic_store(&held_ns[sender], cddpi_now_ns());
+        return;
+    }
     cddp_stop_request();
     if (sender != CDDPI_SENT_BY_LAUNCHER && (number == SIGTERM || number == SIGUSR1)) {
         cddpi_launcher_report_leaves(sender);
@@ -117,12 +125,32 @@ void cddp_stop_request(void)
     }
 }
 
-void cddpi_stop_forget(void)
+void cddpi_stop_hold(void)
 {
+    for (int i = 0; i < CDDPI_SENDERS; i++) {
+        atomic_store(&held_ns[i], 0);
+    }
+    atomic_store(&is_held, true);
+}
+
+void cddpi_stop_release(int64_t since_ns)
+{
+    /* before signals count again, so that one of the next generation is no second one */
     for (int i = 0; i < CDDPI_SENDERS; i++) {
         atomic_store(&signalled_ns[i], 0);
     }
     atomic_store(&is_requested, false);
+    atomic_store(&is_held, false);
+    for (int i = 0; i < CDDPI_SENDERS; i++) {
+        int64_t last_ns = atomic_load(&held_ns[i]);
+
+        if (last_ns > (i == CDDPI_SENT_BY_OTHERS ? 0 : since_ns)) {
+            cddp_stop_request();
+            if (i == CDDPI_SENT_BY_OTHERS && since_ns < INT64_MAX) {
+                cddpi_launcher_report_leaves(CDDPI_SENT_BY_OTHERS);
+            }
+        }
+    }
 }
 
 bool cddp_stop_requested(void)
