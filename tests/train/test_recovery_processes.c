@@ -99,11 +99,12 @@ static void signal_rank(const char *run_dir, int rank, int number)
     assert_int_equal(kill(pid, number), 0);
 }
 
-static void add_rank(const char *run_dir)
+/* @p verb: "add" or "remove". */
+static void change_by_one(const char *run_dir, const char *verb)
 {
     struct launched ctl = {0};
 
-    CTL(&ctl, in_work("%s", run_dir), "add", "1");
+    CTL(&ctl, in_work("%s", run_dir), verb, "1");
     assert_int_equal(ctl.exit_status, 0);
     launcher_end(&ctl);
 }
@@ -111,7 +112,7 @@ static void add_rank(const char *run_dir)
 static void those_that_do_not_leave_stay(void **state)
 {
     struct launched job = {0};
-    pid_t processes[MOST_RANKS];
+    pid_t processes[MOST_RANKS], before[MOST_RANKS];
 
     (void)state;
     JOB_START(&job, "--elastic", "1:4", "--nproc", "3", RECOVERY_RUN("mlp"),
@@ -120,7 +121,7 @@ static void those_that_do_not_leave_stay(void **state)
     find_all("members", 3, processes);
     signal_rank("members", 0, SIGTERM);
     assert_staying(&job, "members", 1, processes, 3, 2, 2);
-    add_rank("members");
+    change_by_one("members", "add");
     assert_staying(&job, "members", 2, processes, 2, 3, 2);
     assert_true(recovery_kill("members", 1));
     assert_staying(&job, "members", 3, processes, 3, 3, 2);
@@ -128,8 +129,12 @@ static void those_that_do_not_leave_stay(void **state)
     assert_staying(&job, "members", 4, processes, 3, 2, 2);
     signal_rank("members", 1, SIGTERM);
     assert_staying(&job, "members", 5, processes, 2, 1, 1);
-    add_rank("members");
+    change_by_one("members", "add");
     assert_staying(&job, "members", 6, processes, 1, 2, 1);
+    memcpy(before, processes, sizeof before);
+    change_by_one("members", "remove");
+    assert_staying(&job, "members", 7, processes, 2, 1, 1);
+    assert_true(launcher_is_gone(before[before[0] == processes[0]])); /* it has no place */
     recovery_compare(&job, "members",
                      (const char *const[]){RECOVERY_RUN("mlp"), "train.recovery=memory", NULL});
     /* by the rank 0 that leaves, and at the end; not at each change */

@@ -46,6 +46,34 @@ static void a_failing_run_does_not_wait_for_ever(void **state)
     assert_false(is_whole("left", 5));
 }
 
+/* The others keep their processes, but the thread that writes must not reach the next generation.
+ */
+static void a_process_whose_thread_still_writes_does_not_stay(void **state)
+{
+    struct launched job = {0};
+    pid_t rank_0, rank_2;
+
+    (void)state;
+    NEED_HELD_CALLS();
+    hold("model.safetensors");
+    JOB_START(&job, "--nproc", "3", "--max-restarts", "1", "--grace", "300", LONG_RUN, BEHIND,
+              "train.recovery=memory", "train.checkpoint_steps=5", "train.log_steps=1",
+              run_dir_argument("thread"));
+    launcher_await_text(in_work("thread"), "metrics.jsonl", "\"step\":8,");
+    disturb_no_more();
+    rank_0 = find_rank("thread", 0);
+    rank_2 = find_rank("thread", 2);
+    kill(find_rank("thread", 1), SIGKILL);
+    launcher_await_text(in_work("thread"), "metrics.jsonl", "\"generation\":1");
+    assert_true(launcher_is_gone(rank_0));
+    assert_int_equal(find_rank("thread", 2), rank_2);
+    held_release();
+    kill(job.pid, SIGTERM);
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 3);
+    launcher_end(&job);
+}
+
 static void a_crash_leaves_the_one_before(void **state)
 {
     static const char *const ranks[] = {"1", "2", "3"};
@@ -338,6 +366,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_disk_that_takes_nothing_ends_the_run_after_its_limit),
         cmocka_unit_test(a_failing_run_does_not_wait_for_ever),
+        cmocka_unit_test(a_process_whose_thread_still_writes_does_not_stay),
         cmocka_unit_test(a_crash_leaves_the_one_before),
         cmocka_unit_test(a_failing_run_completes_it),
         cmocka_unit_test(a_failure_is_told_and_costs_only_that_one),
