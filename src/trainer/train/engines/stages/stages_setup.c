@@ -244,8 +244,8 @@ static void destroy(struct cddpi_trainer *trainer)
     }
     cddpi_stages_close_source(stages);
     cddpi_stages_release_lists(stages);
+    cddpi_pipeline_destroy(stages->pipeline); /* waits for copies from the batches */
     cddpi_step_batches_fini(&stages->batches);
-    cddpi_pipeline_destroy(stages->pipeline);
     cddpi_stages_release_table(stages);
     cddp_group_destroy(trainer->replicas.group);
     cddp_group_destroy(stages->group);
