@@ -110,6 +110,55 @@ static void what_is_rejected_is_gone_and_can_be_replaced(void **state)
     assert_choice(tuning_card, 1, 33);
 }
 
+/* A process that has rejected a choice leaves alone what others keep afterwards. */
+static void who_rejects_a_choice_keeps_the_next_one_of_others(void **state)
+{
+    struct cddpi_tuning *tuning;
+    uint64_t key = 1;
+    uint64_t other = 2;
+    uint64_t value = 33;
+
+    (void)state;
+    keep_choice(key, 11);
+    tuning = open_card();
+    cddpi_tuning_reject(tuning, &key, sizeof key);
+    keep_choice(key, 22);
+    cddpi_tuning_keep(tuning, &other, sizeof other, &value, sizeof value);
+    assert_choice(tuning_card, key, 22);
+    assert_int_equal(cddpi_tuning_find(tuning, &key, sizeof key, &value, sizeof value),
+                     sizeof value);
+    assert_int_equal(value, 22);
+    cddpi_tuning_reject(tuning, &key, sizeof key);
+    cddpi_tuning_keep(tuning, &key, sizeof key, &value, sizeof value);
+    assert_int_equal(unlink(file_of_choices()), 0);
+    keep_choice(key, 44);
+    cddpi_tuning_keep(tuning, &other, sizeof other, &value, sizeof value);
+    assert_choice(tuning_card, key, 44);
+    cddpi_tuning_close(tuning);
+}
+
+/* A process that does not know of it writes the rejected choice once more. */
+static void what_is_rejected_does_not_come_back(void **state)
+{
+    struct cddpi_tuning *rejects;
+    struct cddpi_tuning *knows;
+    uint64_t key = 1;
+    uint64_t other = 2;
+    uint64_t value = 33;
+
+    (void)state;
+    keep_choice(key, 11);
+    rejects = open_card();
+    knows = open_card();
+    cddpi_tuning_reject(rejects, &key, sizeof key);
+    cddpi_tuning_keep(knows, &other, sizeof other, &value, sizeof value);
+    cddpi_tuning_keep(rejects, &other, sizeof other, &value, sizeof value);
+    assert_choice(tuning_card, key, 0);
+    assert_choice(tuning_card, other, 33);
+    cddpi_tuning_close(knows);
+    cddpi_tuning_close(rejects);
+}
+
 static void the_oldest_go_if_there_are_too_many(void **state)
 {
     struct cddpi_tuning *tuning = open_card();
@@ -285,6 +334,8 @@ int main(void)
         IN_CACHE(two_that_write_in_turn_lose_nothing),
         IN_CACHE(who_was_first_stays),
         IN_CACHE(what_is_rejected_is_gone_and_can_be_replaced),
+        IN_CACHE(who_rejects_a_choice_keeps_the_next_one_of_others),
+        IN_CACHE(what_is_rejected_does_not_come_back),
         IN_CACHE(the_oldest_go_if_there_are_too_many),
         IN_CACHE(processes_at_once_lose_nothing),
         IN_CACHE(a_lock_that_is_never_free_holds_nobody_up),

@@ -45,7 +45,7 @@ size_t cddpi_tuning_find(const struct cddpi_tuning *tuning, const void *key, siz
                                            ? cddpi_tuning_entry(&tuning->table, key, key_bytes)
                                            : NULL;
 
-    if (entry == NULL || entry->value_bytes > room) {
+    if (entry == NULL || entry->rejected || entry->value_bytes > room) {
         return 0;
     }
     memcpy(out, entry->value, entry->value_bytes);
@@ -67,6 +67,7 @@ void cddpi_tuning_keep(struct cddpi_tuning *tuning, const void *key, size_t key_
     }
     memcpy(entry->value, value, value_bytes);
     entry->value_bytes = (uint16_t)value_bytes;
+    entry->rejected = false;
     entry->fresh = true;
     tuning->stuck = !cddpi_tuning_write(&tuning->place, &tuning->table);
 }
@@ -76,11 +77,10 @@ void cddpi_tuning_reject(struct cddpi_tuning *tuning, const void *key, size_t ke
     struct tuning_entry *entry = tuning != NULL ? cddpi_tuning_entry(&tuning->table, key, key_bytes)
                                                 : NULL;
 
-    if (entry != NULL) {
-        entry->value_bytes = 0;
-        entry->replaces = true;
+    if (entry != NULL && !entry->rejected) {
+        entry->rejected = true;
         entry->fresh = true;
-        cddpi_log(CDDPI_LOG_INFO, "%s/%s: a choice is not possible here, so it is measured again",
+        cddpi_log(CDDPI_LOG_INFO, "%s/%s: a choice cannot be used here and is removed",
                   tuning->place.folder, tuning->place.name);
         tuning->stuck = tuning->stuck || !cddpi_tuning_write(&tuning->place, &tuning->table);
     }

@@ -38,8 +38,8 @@ size_t cddpi_tuning_find(const struct cddpi_tuning *tuning, const void *key, siz
 void cddpi_tuning_keep(struct cddpi_tuning *tuning, const void *key, size_t key_bytes,
                        const void *value, size_t value_bytes);
 
-/** The choice for @p key cannot be used here: forget it, also in the file. The next one that is
- * kept replaces it, whoever else has kept one. */
+/** The choice for @p key cannot be used here: forget it, also in the file. Another choice for @p
+ * key, whoever keeps it, is taken as before. */
 void cddpi_tuning_reject(struct cddpi_tuning *tuning, const void *key, size_t key_bytes);
 
 #endif

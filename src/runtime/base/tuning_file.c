@@ -195,8 +195,8 @@ static const char *skip_line(const char *at, const char *wanted)
                                                                                 : NULL;
 }
 
-/* What the file says of a key holds, unless it turned out wrong here. What is new here drives out
- * the oldest, not what the file still has of it. */
+/* Of two values for a key, the file's is kept, unless it was rejected here. New keys of this
+ * process drive out its oldest ones, which the file may still have: those are not taken again. */
 static void take_entry(struct tuning_table *table, const struct tuning_entry *read)
 {
     struct tuning_entry *entry = cddpi_tuning_entry(table, read->key, read->key_bytes);
@@ -204,7 +204,13 @@ static void take_entry(struct tuning_table *table, const struct tuning_entry *re
     if (entry == NULL && table->count < CDDPI_TUNING_ENTRIES) {
         entry = cddpi_tuning_add(table, read->key, read->key_bytes);
     }
-    if (entry != NULL && !entry->replaces) {
+    if (entry == NULL) {
+        return;
+    }
+    if (entry->rejected && entry->value_bytes == read->value_bytes &&
+        memcmp(entry->value, read->value, read->value_bytes) == 0) {
+        entry->fresh = true; /* the file is to lose it */
+    } else {
         *entry = *read;
     }
 }
@@ -253,7 +259,7 @@ static cddp_status put_page(void *context, struct cddpi_writer *writer)
         char line[LINE_BYTES];
         char *at = line;
 
-        if (entry->value_bytes > 0) {
+        if (!entry->rejected) {
             put_hex(&at, entry->key, entry->key_bytes);
             put_hex(&at, entry->value, entry->value_bytes);
             snprintf(at, HASH_DIGITS + 1, "%016llx",

@@ -13,9 +13,9 @@
 #include <stdint.h>
 
 struct tuning_entry {
-    uint16_t key_bytes, value_bytes; /* no value: rejected */
-    bool fresh;                      /* not in the file yet */
-    bool replaces;                   /* even if the file has one for this key */
+    uint16_t key_bytes, value_bytes;
+    bool fresh;    /* the file does not say so yet */
+    bool rejected; /* the value cannot be used here; another one can */
     unsigned char key[CDDPI_TUNING_KEY_BYTES];
     unsigned char value[CDDPI_TUNING_VALUE_BYTES];
 };
@@ -47,7 +47,7 @@ struct tuning_entry *cddpi_tuning_entry(const struct tuning_table *table, const 
 struct tuning_entry *cddpi_tuning_add(struct tuning_table *table, const void *key,
                                       size_t key_bytes);
 
-/** Add the entries of the file to @p table, unless it has rejected or replaced them. Logs once in a
+/** Take the entries of the file into @p table, except values that it has rejected. Logs once in a
  *  process what cannot be used. */
 void cddpi_tuning_read(const struct tuning_place *place, struct tuning_table *table);
 
