@@ -114,6 +114,27 @@ static void only_a_regular_file_is_read(void **state)
     assert_choice(tuning_card, 1, 0);
 }
 
+/* The folder is checked once, so what is put in its place later does not count. */
+static void another_folder_in_its_place_gets_nothing(void **state)
+{
+    struct cddpi_tuning *tuning;
+    char aside[4096];
+    uint64_t key = 1;
+
+    (void)state;
+    keep_choice(2, 22);
+    tuning = open_card();
+    snprintf(aside, sizeof aside, "%s", in_folder("aside"));
+    assert_int_equal(rename(in_folder("cache"), aside), 0);
+    assert_int_equal(mkdir(in_folder("cache"), 0777), 0);
+    cddpi_tuning_keep(tuning, &key, sizeof key, &key, sizeof key);
+    cddpi_tuning_close(tuning);
+    assert_int_equal(rmdir(in_folder("cache")), 0); /* nothing is in it */
+    assert_int_equal(rename(aside, in_folder("cache")), 0);
+    assert_choice(tuning_card, key, key);
+    assert_choice(tuning_card, 2, 22);
+}
+
 /* --- faults --- */
 
 static const char *fails;
@@ -171,6 +192,7 @@ int main(void)
         IN_CACHE(a_file_of_another_user_is_not_read),
         IN_CACHE(what_others_can_write_is_not_read),
         IN_CACHE(only_a_regular_file_is_read),
+        IN_CACHE(another_folder_in_its_place_gets_nothing),
         IN_CACHE(a_full_disk_leaves_the_file_as_it_was),
         IN_CACHE(without_memory_nothing_is_kept),
     };

@@ -88,13 +88,16 @@ static void release(struct cddpi_replacement *replacement)
     *replacement = (struct cddpi_replacement){0};
 }
 
-cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *out)
+/* Takes over @p dir, the folder that holds @p path. */
+static cddp_status open_in(int dir, const char *path, struct cddpi_replacement *out)
 {
-    struct cddpi_replacement opened = {.path = cddpi_strdup(path), .dir = -1};
+    struct cddpi_replacement opened = {.path = cddpi_strdup(path), .dir = dir};
     cddp_status status;
 
-    CDDPI_TRY_MEMORY(opened.path != NULL, "%s: no memory for %zu bytes", path, strlen(path));
-    CDDPI_TRY_GOTO(fail, status, open_parent(path, &opened.dir));
+    if (opened.path == NULL) {
+        status = cddpi_fail(CDDP_ERR_NO_MEMORY, "%s: no memory for %zu bytes", path, strlen(path));
+        goto fail;
+    }
     CDDPI_TRY_GOTO(fail, status, check_place(opened.dir, path));
     opened.temporary = temporary_name(opened.dir, base_of(path));
     if (opened.temporary == NULL) {
@@ -110,6 +113,14 @@ cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *o
 fail:
     release(&opened);
     return status;
+}
+
+cddp_status cddpi_replacement_open(const char *path, struct cddpi_replacement *out)
+{
+    int dir = -1;
+
+    CDDPI_TRY(open_parent(path, &dir));
+    return open_in(dir, path, out);
 }
 
 /* Rename the temporary file to its final name. @p flush: also flush the folder, which makes the
@@ -195,18 +206,25 @@ void cddpi_replacement_sweep(const char *path)
     closedir(stream);
 }
 
+/* Fill a file that has just been opened. */
+static cddp_status fill(struct cddpi_replacement *replacement, cddpi_file_put_fn put, void *context,
+                        bool flush)
+{
+    cddp_status status = put(context, &replacement->writer);
+
+    if (status != CDDP_OK) {
+        cddpi_replacement_discard(replacement);
+        return status;
+    }
+    return finish(replacement, NULL, flush);
+}
+
 static cddp_status replace(const char *path, cddpi_file_put_fn put, void *context, bool flush)
 {
     struct cddpi_replacement replacement;
-    cddp_status status;
 
     CDDPI_TRY(cddpi_replacement_open(path, &replacement));
-    status = put(context, &replacement.writer);
-    if (status != CDDP_OK) {
-        cddpi_replacement_discard(&replacement);
-        return status;
-    }
-    return finish(&replacement, NULL, flush);
+    return fill(&replacement, put, context, flush);
 }
 
 cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *context)
@@ -217,6 +235,19 @@ cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn put, void *co
 cddp_status cddpi_file_replace_quickly(const char *path, cddpi_file_put_fn put, void *context)
 {
     return replace(path, put, context, false);
+}
+
+cddp_status cddpi_file_replace_quickly_at(int dir, const char *path, cddpi_file_put_fn put,
+                                          void *context)
+{
+    struct cddpi_replacement replacement;
+    int own = fcntl(dir, F_DUPFD_CLOEXEC, 0);
+
+    if (own < 0) {
+        return cddpi_fail_errno(CDDP_ERR_IO, errno, "open the folder of %s", path);
+    }
+    CDDPI_TRY(open_in(own, path, &replacement));
+    return fill(&replacement, put, context, false);
 }
 
 static cddp_status put_line(void *context, struct cddpi_writer *writer)

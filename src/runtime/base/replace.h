@@ -44,6 +44,12 @@ CDDP_CHECKED cddp_status cddpi_file_replace(const char *path, cddpi_file_put_fn 
 CDDP_CHECKED cddp_status cddpi_file_replace_quickly(const char *path, cddpi_file_put_fn put,
                                                     void *context);
 
+/** The same for the file of the last part of @p path in the open folder @p dir, wherever the rest
+ * of
+ *  @p path leads meanwhile. */
+CDDP_CHECKED cddp_status cddpi_file_replace_quickly_at(int dir, const char *path,
+                                                       cddpi_file_put_fn put, void *context);
+
 /** Replace the file @p path by @p text and a newline. */
 CDDP_CHECKED cddp_status cddpi_file_replace_line(const char *path, const char *text);
 

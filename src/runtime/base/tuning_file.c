@@ -291,8 +291,9 @@ static cddp_status replace_file(const struct tuning_place *place, struct tuning_
 {
     struct tuning_page page = {place, table};
     char *path = cddpi_format("%s/%s", place->folder, place->name);
-    cddp_status status = path != NULL ? cddpi_file_replace_quickly(path, put_page, &page)
-                                      : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
+    cddp_status status = path != NULL
+                             ? cddpi_file_replace_quickly_at(place->dir, path, put_page, &page)
+                             : cddpi_fail(CDDP_ERR_NO_MEMORY, "no memory");
 
     cddpi_free(path);
     return status;
