@@ -9,11 +9,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FAKE_API __attribute__((visibility("default")))
 
 struct fake_handle {
-    bool plain, unstable, slow, many, refuses;
+    bool plain, unstable, slow, many, refuses, stale;
 };
 
 struct fake_preference {
@@ -51,6 +52,7 @@ FAKE_API cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
     made->slow = strstr(faults, "slow") != NULL;
     made->many = strstr(faults, "many") != NULL;
     made->refuses = strstr(faults, "refuses") != NULL;
+    made->stale = strstr(faults, "stale") != NULL;
     *handle = (cublasLtHandle_t)made;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -444,6 +446,7 @@ FAKE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
         if (fits(&job, (const void *)preference, algorithm)) {
             memset(&results[count], 0, sizeof results[count]);
             results[count].algo.data[0] = (uint64_t)algorithm + 1;
+            results[count].algo.data[1] = (uint64_t)getpid();
             results[count].workspaceSize = workspace_wanted(&job, algorithm);
             results[count].state = CUBLAS_STATUS_SUCCESS;
             results[count++].wavesCount = 1;
@@ -485,6 +488,10 @@ FAKE_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDe
         alpha == NULL || beta == NULL || a == NULL || b == NULL || d == NULL ||
         !is_aligned(workspace, 256)) {
         return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (((const struct fake_handle *)(const void *)handle)->stale &&
+        algo->data[1] != (uint64_t)getpid()) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     job.algorithm = (enum fake_cublaslt_algorithm)(algo->data[0] - 1);
     job.a = a;

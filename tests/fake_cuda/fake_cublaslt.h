@@ -7,7 +7,8 @@
 /* Algorithms, in the order in which heuristics list those that fit. $CDDP_FAKE_CUBLASLT is a list
  * of faults: "broken" (creating a handle fails), "plain" (no epilogues), "unstable" (the first
  * algorithm gives different bits each time), "slow" (the first two take milliseconds), "many" (the
- * heuristics list eight variants of each), "refuses" (no stored algorithm is accepted).
+ * heuristics list eight variants of each), "refuses" (no stored algorithm is accepted), "stale"
+ * (algorithms of other processes are accepted, but fail when they start).
  * $CDDP_FAKE_CUBLASLT_VERSION is the library's version. */
 enum fake_cublaslt_algorithm {
     FAKE_CUBLASLT_WIDE,     /* requires rows and pointers aligned to 16 bytes */

@@ -302,6 +302,29 @@ static void what_cublaslt_refuses_is_measured_again(void **state)
     assert_true(start_warm(&same));
 }
 
+static void what_cannot_start_is_measured_again(void **state)
+{
+    static const struct tuning_process *const both[] = {&same, &fast};
+    static float first[LAYERS][2 * MOST];
+    static float bits[LAYERS][2 * MOST];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_true(start_cold(both[i]));
+        load_bits("bits-0", first);
+        setenv("CDDP_FAKE_CUBLASLT", "stale", 1);
+        for (int k = 0; k < 2; k++) {
+            assert_true(start_cold(both[i]));
+            load_bits("bits-0", bits);
+            if (both[i] == &same) {
+                assert_memory_equal(bits, first, sizeof bits);
+            }
+        }
+        unsetenv("CDDP_FAKE_CUBLASLT");
+        assert_true(start_warm(both[i]));
+    }
+}
+
 static void a_damaged_file_is_measured_again(void **state)
 {
     struct stat info;
@@ -368,6 +391,7 @@ int main(void)
         CACHED(other_cards_versions_and_settings_measure_again),
         CACHED(other_shapes_are_measured_and_kept_too),
         CACHED(what_cublaslt_refuses_is_measured_again),
+        CACHED(what_cannot_start_is_measured_again),
         CACHED(a_damaged_file_is_measured_again),
         CACHED(another_users_file_is_measured_again),
         CACHED(a_place_that_cannot_be_written_measures_each_time),

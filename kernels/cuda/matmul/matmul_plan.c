@@ -266,20 +266,15 @@ static cddp_status add_plan(struct cddpi_device *device, struct cddpi_cuda_matmu
 }
 
 /* Get algorithms, and measure them if that is possible now. */
-static cddp_status settle(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
+static cddp_status choose(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
                           struct cddpi_cuda_matmul_plan *plan,
                           const struct cddpi_cuda_matmul_operands *operands)
 {
     cublasLtMatmulHeuristicResult_t candidates[CDDPI_CUDA_MATMUL_CANDIDATES];
     bool capturing = cddpi_cuda_capturing(device);
     int count = 0;
-    cublasStatus_t error;
+    cublasStatus_t error = cddpi_cuda_matmul_propose(matmuls, plan, candidates, &count);
 
-    cddpi_cuda_matmul_workspace(device, matmuls, plan);
-    if (plan->tries == 0 && cddpi_cuda_matmul_recall(matmuls, plan)) {
-        return CDDP_OK;
-    }
-    error = cddpi_cuda_matmul_propose(matmuls, plan, candidates, &count);
     if (error != CUBLAS_STATUS_SUCCESS) {
         return cddpi_cuda_matmul_failed(device, matmuls, &plan->shape, error,
                                         "cublasLtMatmulAlgoGetHeuristic");
@@ -297,6 +292,35 @@ static cddp_status settle(struct cddpi_device *device, struct cddpi_cuda_matmuls
         CDDPI_TRY(cddpi_cuda_matmul_measure(device, matmuls, plan, operands, candidates, count));
         cddpi_cuda_matmul_keep(matmuls, plan);
     }
+    return CDDP_OK;
+}
+
+/* Take the choice of an earlier process, or choose. */
+static cddp_status settle(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
+                          struct cddpi_cuda_matmul_plan *plan,
+                          const struct cddpi_cuda_matmul_operands *operands)
+{
+    cddpi_cuda_matmul_workspace(device, matmuls, plan);
+    return plan->tries == 0 && cddpi_cuda_matmul_recall(matmuls, plan)
+               ? CDDP_OK
+               : choose(device, matmuls, plan, operands);
+}
+
+/* cuBLASLt has accepted an earlier process's choice, but cannot launch it: choose, and launch that.
+ */
+static cddp_status launch_another(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
+                                  struct cddpi_cuda_matmul_plan *plan,
+                                  const struct cddpi_cuda_matmul_operands *operands,
+                                  cublasStatus_t *out_error)
+{
+    plan->recalled = false;
+    plan->tries = 0;
+    cddpi_cuda_matmul_reject(matmuls, plan);
+    CDDPI_TRY(choose(device, matmuls, plan, operands));
+    *out_error = plan->missing
+                     ? CUBLAS_STATUS_SUCCESS
+                     : cddpi_cuda_matmul_launch(device, matmuls, plan, operands,
+                                                operands->add ? 1.0f : 0.0f, &plan->chosen.algo);
     return CDDP_OK;
 }
 
@@ -332,6 +356,11 @@ cddp_status cddpi_cuda_matmul_run(struct cddpi_device *device, struct cddpi_cuda
     }
     error = cddpi_cuda_matmul_launch(device, matmuls, plan, operands, operands->add ? 1.0f : 0.0f,
                                      &plan->chosen.algo);
+    if (error != CUBLAS_STATUS_SUCCESS && plan->recalled) {
+        CDDPI_TRY(launch_another(device, matmuls, plan, operands, &error));
+        *out_missing = plan->missing;
+    }
+    plan->recalled = false;
     return error == CUBLAS_STATUS_SUCCESS
                ? CDDP_OK
                : cddpi_cuda_matmul_failed(device, matmuls, shape, error, "cublasLtMatmul");

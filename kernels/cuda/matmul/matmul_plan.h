@@ -76,9 +76,10 @@ struct cddpi_cuda_matmul_plan {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulHeuristicResult_t chosen;
-    bool missing; /* cuBLASLt has no algorithm for this shape */
-    int tries;    /* number of calls that measured so far */
-    bool decided; /* a measurement has decided, in favour of what each process would choose */
+    bool missing;  /* cuBLASLt has no algorithm for this shape */
+    int tries;     /* number of calls that measured so far */
+    bool decided;  /* a measurement has made the choice, and later processes may take it */
+    bool recalled; /* the choice is an earlier process's and has not been launched yet */
 };
 
 /* The entry of the device cache for matrix products. */
@@ -138,6 +139,9 @@ void cddpi_cuda_matmul_tuning_open(struct cddpi_device *device, struct cddpi_cud
 /** Take the choice of an earlier process, if there is one and cuBLASLt accepts it. */
 bool cddpi_cuda_matmul_recall(const struct cddpi_cuda_matmuls *matmuls,
                               struct cddpi_cuda_matmul_plan *plan);
+/** The recalled choice cannot be launched: later processes shall not take it. */
+void cddpi_cuda_matmul_reject(const struct cddpi_cuda_matmuls *matmuls,
+                              const struct cddpi_cuda_matmul_plan *plan);
 /** Keep the choice for later processes, if a measurement has decided. */
 void cddpi_cuda_matmul_keep(const struct cddpi_cuda_matmuls *matmuls,
                             const struct cddpi_cuda_matmul_plan *plan);

@@ -58,7 +58,16 @@ bool cddpi_cuda_matmul_recall(const struct cddpi_cuda_matmuls *matmuls,
     plan->chosen = found;
     plan->missing = false;
     plan->tries = CDDPI_CUDA_MATMUL_TRIES;
+    plan->recalled = true;
     return true;
+}
+
+void cddpi_cuda_matmul_reject(const struct cddpi_cuda_matmuls *matmuls,
+                              const struct cddpi_cuda_matmul_plan *plan)
+{
+    struct cddpi_cuda_matmul_key key = key_of(matmuls, plan);
+
+    cddpi_tuning_reject(matmuls->tuning, &key, sizeof key);
 }
 
 void cddpi_cuda_matmul_keep(const struct cddpi_cuda_matmuls *matmuls,
