@@ -173,6 +173,8 @@ static int with_cache(void **state)
 static int without_cache(void **state)
 {
     static const char *const variables[] = {"CDDP_FAKE_CUDA_NAME",
+                                            "NVIDIA_TF32_OVERRIDE",
+                                            "CUBLAS_EMULATE_SINGLE_PRECISION",
                                             "CDDP_FAKE_CUDA_DRIVER",
                                             "CDDP_FAKE_CUBLASLT",
                                             "CDDP_PRODUCTS",
@@ -260,6 +262,8 @@ static void other_cards_versions_and_settings_measure_again(void **state)
                                              {"CDDP_FAKE_CUDA_DRIVER", "13010"},
                                              {"CDDP_FAKE_CUBLASLT_VERSION", "130300"},
                                              {"CDDP_TF32", "1"},
+                                             {"NVIDIA_TF32_OVERRIDE", "0"},
+                                             {"CUBLAS_EMULATE_SINGLE_PRECISION", "1"},
                                              {"CDDP_PRODUCTS", "fast"}};
 
     (void)state;

@@ -3,6 +3,8 @@
 #include "kernels/cuda/services.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static cudaStream_t compute_stream(struct cddpi_device *device)
 {
@@ -34,20 +36,46 @@ static const struct cddpi_cuda_kernels *rows(struct cddpi_device *device)
     return device->kernels;
 }
 
+enum { DEVICE_BYTES = 320, VARIABLE_BYTES = 320 };
+
+/* Variables that change what cuBLASLt and cuDNN propose or compute. */
+static const char *const variables[] = {"NVIDIA_TF32_OVERRIDE",
+                                        "CUBLASLT_HEURISTICS_LUT_FILE",
+                                        "CUBLAS_EMULATE_SINGLE_PRECISION",
+                                        "CUBLAS_EMULATION_STRATEGY",
+                                        "CUBLAS_EMULATION_SPECIAL_VALUES_SUPPORT_MASK",
+                                        "CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT"};
+enum { VARIABLES = sizeof variables / sizeof variables[0] };
+
+/* Append those that are set. */
+static void add_variables(char *text, size_t room)
+{
+    size_t at = strlen(text);
+
+    for (int i = 0; i < VARIABLES && at < room; i++) {
+        const char *value = getenv(variables[i]);
+
+        if (value != NULL) {
+            at += (size_t)snprintf(text + at, room - at, ", %s=%.255s", variables[i], value);
+        }
+    }
+}
+
 static struct cddpi_tuning *tuning(struct cddpi_device *device, const char *subject,
                                    const char *library)
 {
     const struct cuda_device *self = cuda_device_of(device);
-    char identity[320];
+    char identity[DEVICE_BYTES + VARIABLES * VARIABLE_BYTES];
     int driver = 0;
     int runtime = 0;
 
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
-    snprintf(identity, sizeof identity,
+    snprintf(identity, DEVICE_BYTES,
              "%s, compute capability %d.%d, %d multiprocessors, driver %d, runtime %d, %s",
              device->title, self->capability / 10, self->capability % 10, self->multiprocessors,
              driver, runtime, library);
+    add_variables(identity, sizeof identity);
     return cddpi_tuning_open(subject, identity);
 }
 
