@@ -25,6 +25,7 @@ void cddpi_head_init_agent(struct cddpi_head *head, int i)
 
     cddpi_head_free_words(agent->argv);
     agent->argv = NULL;
+    agent->pid = 0; /* the earlier one was reaped, so its id may be another process's */
     agent->is_reaped = false;
     agent->input = -1;
     agent->log.fd = -1;

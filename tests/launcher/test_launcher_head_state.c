@@ -311,6 +311,51 @@ static void a_host_that_took_part_or_waited_for_long_is_started_again_soon(void 
     }
 }
 
+/* For want of processes, say. Nothing of its earlier agent is left to end. */
+static void an_agent_that_cannot_be_started_again_is_tried_later(void **state)
+{
+    (void)state;
+    begin(true);
+    meet(HOSTS);
+    lose(3);
+    assert_pauses(1);
+    FEED(.kind = CDDPI_HEAD_UNSTARTED, .host = 1);
+    assert_int_equal(head.state.alive, 1);
+    assert_false(head.state.is_over);
+    assert_pauses(2);
+    FEED(.kind = CDDPI_HEAD_UNSTARTED, .host = 1);
+    assert_pauses(4);
+    come();
+    assert_int_equal(head.state.alive, 2);
+    lose(3);
+    assert_pauses(8);
+    FEED(.kind = CDDPI_HEAD_UNSTARTED, .host = 1);
+    FEED(.kind = CDDPI_HEAD_SIGNALLED, .number = SIGTERM);
+    head.now_ns += INT64_C(300000000);
+    FEED(.kind = CDDPI_HEAD_SIGNALLED, .number = SIGTERM);
+    wait_ms(1000);
+    wait_ms(1000);
+    assert_int_equal(count(CDDPI_HEAD_KILL, 0), 1);
+    assert_int_equal(count(CDDPI_HEAD_KILL, 1), 0);
+}
+
+static void a_job_that_cannot_begin_ends_its_agents(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        begin(i == 0);
+        FEED(.kind = CDDPI_HEAD_REFUSES, .number = 2);
+        assert_int_equal(count(CDDPI_HEAD_CLOSE, -1), HOSTS);
+        FEED(.kind = CDDPI_HEAD_REFUSES, .number = 3); /* the first reason counts */
+        assert_int_equal(head.state.action_count, 0);
+        wait_ms(5000);
+        assert_int_equal(count(CDDPI_HEAD_KILL, -1), HOSTS);
+        wait_ms(5000);
+        assert_true(head.state.is_over);
+        assert_int_equal(cddpi_head_exit_status(&head.state), 2);
+    }
+}
+
 static void a_host_that_was_asked_to_leave_is_not_started_again(void **state)
 {
     (void)state;
@@ -355,6 +400,8 @@ int main(void)
         cmocka_unit_test(a_second_signal_ends_all_within_a_second),
         cmocka_unit_test(a_host_that_is_soon_lost_pauses_longer_each_time),
         cmocka_unit_test(a_host_that_took_part_or_waited_for_long_is_started_again_soon),
+        cmocka_unit_test(an_agent_that_cannot_be_started_again_is_tried_later),
+        cmocka_unit_test(a_job_that_cannot_begin_ends_its_agents),
         cmocka_unit_test(a_host_that_was_asked_to_leave_is_not_started_again),
         cmocka_unit_test(a_signal_that_does_not_count_gives_no_deadline),
     };
