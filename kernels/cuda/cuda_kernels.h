@@ -168,9 +168,10 @@ struct cddpi_cuda_kernels {
     cddp_status (*linear_weight)(struct cddpi_device *device, const struct cddpi_cuda_linear *shape,
                                  const void *dy, const void *x, bool add, float *dweight,
                                  float *dbias);
-    /* Bytes of device memory that kernels will still allocate for any shape: the workspace of
-     * products and the first scratch. What some shapes need beyond that is not included. */
-    size_t (*first_use_bytes)(struct cddpi_device *device);
+    /* Bytes of device memory that kernels will still allocate for any shape: the workspaces of
+     * products, which are more if sums may be in @p any_order, and the first scratch. What some
+     * shapes need beyond that is not included. */
+    size_t (*first_use_bytes)(struct cddpi_device *device, bool any_order);
 
     /* --- cuDNN's graph API. Plans are cached by shape. --- */
 

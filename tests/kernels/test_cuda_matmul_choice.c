@@ -196,6 +196,34 @@ static void the_fastest_of_all_is_chosen_for_who_takes_any_order(void **state)
     layer_free(&l);
 }
 
+/* So that a model's estimate of what fits counts it. */
+static void the_workspace_of_fast_products_is_announced(void **state)
+{
+    size_t (*left)(struct cddpi_device * where, bool any_order);
+    struct layer l;
+    size_t more;
+
+    (void)state;
+    NEEDS_FAKE();
+    left = cuda->kernels->first_use_bytes;
+    assert_int_equal(left(cuda, true), left(cuda, false)); /* $CDDP_PRODUCTS decides */
+    unsetenv("CDDP_PRODUCTS");
+    more = left(cuda, true) - left(cuda, false);
+    assert_true(more > 32 << 20);
+    setenv("CDDP_PRODUCTS", "fast", 1);
+    assert_int_equal(left(cuda, false), left(cuda, true));
+    unsetenv("CDDP_PRODUCTS");
+    reopen(NULL, "");
+    left = cuda->kernels->first_use_bytes;
+    layer_make(&l, CDDP_BF16, usual);
+    (void)chosen(&l, 2);
+    assert_int_equal(left(cuda, true) - left(cuda, false), more);
+    l.shape.any_order = true;
+    (void)chosen(&l, 2);
+    assert_int_equal(left(cuda, true), left(cuda, false));
+    layer_free(&l);
+}
+
 static void an_algorithm_that_gives_other_bits_each_time_is_not_chosen(void **state)
 {
     struct layer l;
@@ -416,6 +444,7 @@ int main(void)
         CHOICE(a_few_elements_of_16_bits_do_not_decide),
         CHOICE(the_fastest_of_all_is_chosen_if_that_is_asked_for),
         CHOICE(the_fastest_of_all_is_chosen_for_who_takes_any_order),
+        CHOICE(the_workspace_of_fast_products_is_announced),
         CHOICE(an_algorithm_that_gives_other_bits_each_time_is_not_chosen),
         CHOICE(sums_are_not_split_in_the_outputs_type),
         CHOICE(the_fastest_of_many_is_found),

@@ -280,9 +280,10 @@ static cddp_status linear_weight(struct cddpi_device *device, const struct cddpi
     return dbias != NULL ? sum_bias(&call, dy, add, dbias) : CDDP_OK;
 }
 
-static size_t first_use_bytes(struct cddpi_device *device)
+static size_t first_use_bytes(struct cddpi_device *device, bool any_order)
 {
-    return cddpi_cuda_matmuls_first_use_bytes(device) + cddpi_cuda_scratch_first_use_bytes(device);
+    return cddpi_cuda_matmuls_first_use_bytes(device, any_order) +
+           cddpi_cuda_scratch_first_use_bytes(device);
 }
 
 void cddpi_cuda_fill_matmul(struct cddpi_cuda_kernels *out)

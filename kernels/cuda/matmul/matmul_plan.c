@@ -153,12 +153,15 @@ cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cud
     return CDDP_OK;
 }
 
-size_t cddpi_cuda_matmuls_first_use_bytes(struct cddpi_device *device)
+size_t cddpi_cuda_matmuls_first_use_bytes(struct cddpi_device *device, bool any_order)
 {
     const struct cddpi_cuda_matmuls *matmuls =
         cddpi_cuda_cache(device, CDDPI_CUDA_CACHE_MATMUL)->state;
+    const char *choice = getenv("CDDP_PRODUCTS");
+    bool fast = choice == NULL || choice[0] == '\0' ? any_order : strcmp(choice, "fast") == 0;
 
-    return matmuls == NULL ? CDDPI_CUDA_MATMUL_WORKSPACE + fingerprint_bytes : 0;
+    return (matmuls == NULL ? CDDPI_CUDA_MATMUL_WORKSPACE + fingerprint_bytes : 0) +
+           (fast ? cddpi_cuda_matmul_large_bytes(matmuls) : 0);
 }
 
 /* --- plans --- */

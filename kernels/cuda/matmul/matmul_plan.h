@@ -102,7 +102,7 @@ struct cddpi_cuda_matmuls {
 cddp_status cddpi_cuda_matmuls_get(struct cddpi_device *device, struct cddpi_cuda_matmuls **out);
 
 /** The share of matrix products in first_use_bytes of struct cddpi_cuda_kernels. */
-size_t cddpi_cuda_matmuls_first_use_bytes(struct cddpi_device *device);
+size_t cddpi_cuda_matmuls_first_use_bytes(struct cddpi_device *device, bool any_order);
 
 /** Enqueue the product in the compute stream. @p out_missing: cuBLASLt has no algorithm for this
  *  shape and epilogue, and nothing was done. */
@@ -124,6 +124,8 @@ cddp_status cddpi_cuda_matmul_run(struct cddpi_device *device, struct cddpi_cuda
 /** Provide the workspace that algorithms for @p plan may use, as far as there is memory. */
 void cddpi_cuda_matmul_workspace(struct cddpi_device *device, struct cddpi_cuda_matmuls *matmuls,
                                  const struct cddpi_cuda_matmul_plan *plan);
+/** What it will still allocate if products are fast. @p matmuls: NULL before the first product. */
+size_t cddpi_cuda_matmul_large_bytes(const struct cddpi_cuda_matmuls *matmuls);
 size_t cddpi_cuda_matmul_workspace_bytes(const struct cddpi_cuda_matmuls *matmuls,
                                          const struct cddpi_cuda_matmul_shape *shape);
 /** How many algorithms the heuristics are asked for. */

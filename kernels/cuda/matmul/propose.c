@@ -18,6 +18,13 @@ void cddpi_cuda_matmul_workspace(struct cddpi_device *device, struct cddpi_cuda_
                                                    &matmuls->large_workspace) != CDDP_OK;
 }
 
+size_t cddpi_cuda_matmul_large_bytes(const struct cddpi_cuda_matmuls *matmuls)
+{
+    return matmuls == NULL || (matmuls->large_workspace == NULL && !matmuls->no_large_workspace)
+               ? CDDPI_MATMUL_LARGE_BYTES
+               : 0;
+}
+
 size_t cddpi_cuda_matmul_workspace_bytes(const struct cddpi_cuda_matmuls *matmuls,
                                          const struct cddpi_cuda_matmul_shape *shape)
 {

@@ -89,7 +89,7 @@ static cddp_status no_arena(struct cddpi_model *model, int count, bool training)
     int fits = 0;
 
     if (device->ops->memory(device, &memory) == CDDP_OK) {
-        size_t taken = model->cuda->kernels->first_use_bytes(device);
+        size_t taken = model->cuda->kernels->first_use_bytes(device, model->cuda->any_order);
 
         fits = largest_that_fits(model, memory.free_bytes > taken ? memory.free_bytes - taken : 0,
                                  count, training);
