@@ -269,10 +269,6 @@ cddp_status cddpi_cudnn_plan_restore(struct cddpi_cudnn_plan *plan,
         plan->plan = build(cudnn, made, &workspace);
     }
     graph->status = CDDP_OK; /* nothing is wrong with the graph */
-    if (plan->plan != NULL && workspace > MOST_WORKSPACE) {
-        cudnn->unmake(plan->plan);
-        plan->plan = NULL;
-    }
     if (plan->plan == NULL) {
         return cuda_fail(cudnn->device, CDDP_ERR_UNAVAILABLE, "%s: engine %d cannot do it here",
                          graph->what, config->engine);
