@@ -4,6 +4,9 @@
 #include "base/file.h"
 #include "support/tuning.h"
 
+#include <fcntl.h>
+#include <time.h>
+
 /* --- a file that is damaged --- */
 
 /* Each byte changed, and each length: what is found is right, or nothing is. */
@@ -135,6 +138,29 @@ static void another_folder_in_its_place_gets_nothing(void **state)
     assert_choice(tuning_card, 2, 22);
 }
 
+/* What a process that was killed has left, but not what another one is writing now. */
+static void old_temporary_files_are_removed(void **state)
+{
+    const struct timespec old[2] = {{.tv_sec = time(NULL) - 7200}, {.tv_sec = time(NULL) - 7200}};
+    const char *name;
+    char paths[3][4096];
+
+    (void)state;
+    keep_choice(1, 11);
+    name = strrchr(file_of_choices(), '/') + 1;
+    snprintf(paths[0], sizeof paths[0], "%s/.%s.tmp-17-4294967295", in_folder("cache"), name);
+    snprintf(paths[1], sizeof paths[1], "%s/.%s.tmp-17-5", in_folder("cache"), name);
+    snprintf(paths[2], sizeof paths[2], "%s/.other.tmp-17-5", in_folder("cache"));
+    for (int i = 0; i < 3; i++) {
+        support_write_file(paths[i], "", 0);
+        assert_int_equal(i == 1 ? 0 : utimensat(AT_FDCWD, paths[i], old, 0), 0);
+    }
+    assert_choice(tuning_card, 1, 11);
+    assert_int_equal(access(paths[0], F_OK), -1);
+    assert_int_equal(access(paths[1], F_OK), 0);
+    assert_int_equal(access(paths[2], F_OK), 0);
+}
+
 /* --- faults --- */
 
 static const char *fails;
@@ -193,6 +219,7 @@ int main(void)
         IN_CACHE(what_others_can_write_is_not_read),
         IN_CACHE(only_a_regular_file_is_read),
         IN_CACHE(another_folder_in_its_place_gets_nothing),
+        IN_CACHE(old_temporary_files_are_removed),
         IN_CACHE(a_full_disk_leaves_the_file_as_it_was),
         IN_CACHE(without_memory_nothing_is_kept),
     };

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/folder.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -12,7 +13,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { NAME_TRIES = 64 };
@@ -49,11 +52,17 @@ static cddp_status open_parent(const char *path, int *out)
 }
 
 /* A name in @p dir that is not in use: a crashed writer with our process id may have left files
- * behind. */
+ * behind. Writers on other machines, with our process id, draw other numbers. */
 static char *temporary_name(int dir, const char *base)
 {
     for (int i = 0; i < NAME_TRIES; i++) {
-        char *name = cddpi_format(".%s.tmp-%ld-%d", base, (long)getpid(), i);
+        unsigned number = 0;
+        char *name;
+
+        if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number) {
+            number = (unsigned)i;
+        }
+        name = cddpi_format(".%s.tmp-%ld-%u", base, (long)getpid(), number);
 
         if (name == NULL || faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
             return name; /* if another process takes the name meanwhile, creating the file fails */
@@ -188,22 +197,49 @@ static bool is_temporary(const char *name, const char *base)
            name[1 + length + (size_t)end] == '\0';
 }
 
-void cddpi_replacement_sweep(const char *path)
+static bool is_old(int dir, const char *name, int seconds)
+{
+    struct stat info;
+
+    return fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+           info.st_mtime < time(NULL) - seconds;
+}
+
+/* Closes @p dir. @p seconds: 0: whatever their age. */
+static void sweep(int dir, const char *base, int seconds)
 {
     const struct dirent *entry;
-    int dir = -1;
-    DIR *stream = open_parent(path, &dir) == CDDP_OK ? fdopendir(dir) : NULL;
+    DIR *stream = fdopendir(dir);
 
     if (stream == NULL) {
         cddpi_fd_close(&dir);
         return;
     }
     while ((entry = readdir(stream)) != NULL) {
-        if (is_temporary(entry->d_name, base_of(path))) {
+        if (is_temporary(entry->d_name, base) &&
+            (seconds == 0 || is_old(dir, entry->d_name, seconds))) {
             (void)cddpi_file_unlinkat(dir, entry->d_name, 0);
         }
     }
     closedir(stream);
+}
+
+void cddpi_replacement_sweep(const char *path)
+{
+    int dir = -1;
+
+    if (open_parent(path, &dir) == CDDP_OK) {
+        sweep(dir, base_of(path), 0);
+    }
+}
+
+void cddpi_replacement_sweep_old(int dir, const char *name, int seconds)
+{
+    int own = cddpi_folder_open_fd(dir, ".", false);
+
+    if (own >= 0) {
+        sweep(own, name, seconds);
+    }
 }
 
 /* Fill a file that has just been opened. */

@@ -33,6 +33,10 @@ void cddpi_replacement_discard(struct cddpi_replacement *replacement);
  *  be writing @p path. */
 void cddpi_replacement_sweep(const char *path);
 
+/** The same for the file @p name in the open folder @p dir, which other processes may be writing:
+ *  remove only what nobody has written to for @p seconds. */
+void cddpi_replacement_sweep_old(int dir, const char *name, int seconds);
+
 /** Writes the whole file. */
 typedef cddp_status (*cddpi_file_put_fn)(void *context, struct cddpi_writer *writer);
 

@@ -3,9 +3,12 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/replace.h"
 #include "base/tuning_file.h"
 
 #include <string.h>
+
+enum { OLD_SECONDS = 3600 }; /* a file that is still being written is younger */
 
 struct cddpi_tuning {
     struct tuning_place place;
@@ -24,6 +27,7 @@ struct cddpi_tuning *cddpi_tuning_open(const char *subject, const char *identity
         cddpi_tuning_close(tuning);
         return NULL;
     }
+    cddpi_replacement_sweep_old(tuning->place.dir, tuning->place.name, OLD_SECONDS);
     cddpi_tuning_read(&tuning->place, &tuning->table);
     return tuning;
 }
