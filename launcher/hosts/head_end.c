@@ -1,7 +1,7 @@
-/* head_end.c - owns the deadlines of a job on a list of hosts, for the cddp-run that started it:
- * for how long it waits for ranks to end, and the steps in which it ends agents. A host that is
- * silent extends no deadline. Only two things do: a sign that a rank is still saving, and, once,
- * that node 0 has come, which has the same deadline and says more (head_begin.c). */
+/* head_end.c - owns the deadlines of a job on a list of hosts, in the cddp-run that started it: how
+ * long it waits for ranks to end, and the steps in which it ends agents. A silent host extends no
+ * deadline. Only two things do: a sign that a rank is still saving; and, once, that node 0 has
+ * come, since it has the same deadline and then says more (head_begin.c). */
 #include "launcher/hosts/head_state_own.h"
 
 #include <signal.h>

@@ -25,8 +25,8 @@ struct cddpi_head_host {
     int last_status;  /* of the last of these */
     int64_t since_ns; /* when it was started or, once it has come, when it came */
     int64_t ranks_ns; /* when this node was first given ranks; 0: never */
-    int64_t lost_ns;  /* when this node was lost or, if it was lost in consequence, when its
-                         generation failed; 0: it is not lost */
+    int64_t lost_ns;  /* when this node was lost or, if it was lost because its generation failed,
+                         when that failed; 0: it is not lost */
     int64_t due_ns;   /* when it is started again, or the next step in ending it is due */
     int end_steps;    /* taken */
 };

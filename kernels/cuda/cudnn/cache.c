@@ -167,8 +167,8 @@ void cddpi_cudnn_reject(const struct cddpi_cudnn_use *use)
     cddpi_tuning_reject(use->tuning, &key, sizeof key);
 }
 
-/* Only measured choices are kept, which need any_order. The others are cuDNN's own, and must be the
- * same in each process, because bits depend on them. */
+/* With any_order, take an earlier process's choice, or measure. Without it, the choice is always
+ * cuDNN's own first one: bits depend on it, so each process must have the same. */
 static cddp_status choose(const struct cache *cache, const struct cddpi_cudnn_key *key,
                           const struct cddpi_cudnn_target *target, struct cddpi_cudnn_plan *plan)
 {

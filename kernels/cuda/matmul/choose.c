@@ -116,8 +116,8 @@ static bool bits_decide(const struct cddpi_cuda_matmul_shape *shape)
     return elements >= (shape->result == CUDA_R_32F ? telling_f32 : telling_16_bits);
 }
 
-/* Whether one run takes twice as long as the best so far, so that no more are needed to know. Of
- * many candidates, most are so. */
+/* Whether one run takes more than twice as long as the best so far, as for most of many candidates:
+ * then it need not be timed more exactly. */
 static cudaError_t is_far_slower(struct choose_trial *trial, const struct cddpi_cuda_timer *timer,
                                  float best_ms, bool *out)
 {

@@ -83,9 +83,10 @@ struct cddpi_backend_ops {
 /* The base of every backend: an implementation embeds it as its first member. */
 struct cddpi_backend {
     const struct cddpi_backend_ops *ops;
-    /* Counts what `advance` has done for operations that are not done yet. While it grows, a
-     * waiting rank spins on and does not sleep. A backend that leaves it 0 gets one time of
-     * spinning for each operation. */
+    /* Counts what `advance` has done for operations that are not done yet. While it grows, no
+     * thread that advances them sleeps. Once it no longer grows, they spin for the usual time
+     * first, except a thread that only serves the wire, which sleeps at once. A backend that
+     * leaves it 0 gets one time of spinning for each operation. */
     uint32_t moves;
 };
 
