@@ -30,7 +30,7 @@ struct events {
                                  * to be told to end */
     uint64_t no_memory;         /* this allocation of the first call fails */
     uint64_t closes;            /* its standard output, before the step is begun */
-    uint64_t lingers;           /* says so before the step is begun, and takes half a second */
+    uint64_t lingers;           /* says so before the step is begun, and waits for a file "go" */
 };
 
 struct array {

@@ -159,10 +159,12 @@ static int before(struct loop *loop)
         fclose(stdout);
     }
     if (events->lingers == loop->step && loop->step > 0) {
-        const struct timespec pause = {.tv_nsec = 500000000};
+        const struct timespec pause = {.tv_nsec = 2000000};
 
         printf("lingers %" PRIu64 "\n", loop->step);
-        nanosleep(&pause, NULL);
+        while (access("go", F_OK) != 0) {
+            nanosleep(&pause, NULL);
+        }
     }
     if (events->term == loop->step && loop->step > 0) {
         raise(SIGTERM);

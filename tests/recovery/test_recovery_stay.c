@@ -215,16 +215,19 @@ static void one_that_dies_before_the_others_have_ended_is_replaced(void **state)
     int process;
 
     (void)state;
-    launcher_start(&job, (const char *const[]){"--nproc", "3", "--max-restarts", "9", "--",
-                                               recovery_rank(), "stays",
+    launcher_start(&job, (const char *const[]){"--nproc", "3", "--max-restarts", "9", "--grace",
+                                               "300", "--", recovery_rank(), "stays",
                                                STATE_ALL "0.1:kill=5 0.2:lingers=5", NULL});
     launcher_await_text(job.dir, "out", "lingers 5");
     text = launcher_read(job.dir, "out");
     process = process_in(text, 0, 0);
     free(text);
     assert_true(process > 0);
-    support_sleep_ms(100);
-    kill(process, SIGKILL); /* held, or about to be */
+    launcher_await_text(job.dir, "err", "rank 0: "); /* it fails, as rank 1 is gone ... */
+    support_sleep_ms(100);                           /* ... and is held, or about to be */
+    kill(process, SIGKILL);
+    assert_true(launcher_is_gone(process));
+    launcher_write(job.dir, "go", "");
     recovery_ends_well(&job, LOOPS("1.3: replaced 4\n", "1.3: ends at 9\n"));
     assert_int_not_equal(process_of(&job, 1, 0), process);
     launcher_end(&job);
