@@ -155,6 +155,10 @@ static void a_failure_names_what_nvml_reports(void **state)
                         "CDDP_FAKE_NVML_XIDS=48,94,45,94,200", "CDDP_FAKE_NVML_ERRORS=3:5",
                         "CDDP_FAKE_NVML_ROWS=0:1")),
         0);
+    assert_int_equal(in_process(lose_a_reported_card,
+                                "NVML reports a row of memory that could not be replaced",
+                                WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_ROWS=0:2")),
+                     0);
     assert_int_equal(
         in_process(lose_a_reported_card,
                    "NVML reports 4 recoveries of NVLink 2, NVLink 4 down, NVLink 5 down",
@@ -191,6 +195,9 @@ static void a_healthy_card_is_not_suspected(void **state)
                                 WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_ERRORS=3",
                                      "CDDP_FAKE_NVML_XIDS=45", "CDDP_FAKE_NVML_LINKS=18",
                                      "CDDP_FAKE_NVML_RECOVERIES=7")),
+                     0);
+    assert_int_equal(in_process(find_nothing, NULL,
+                                WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_ROWS=2")),
                      0);
     assert_int_equal(in_process(find_nothing, NULL,
                                 WITH("CDDP_FAKE_CUDA_FAIL_LAUNCH=1", "CDDP_FAKE_NVML_CARD=1",

@@ -102,6 +102,18 @@ static unsigned long long memory_errors_of(const struct cuda_nvml_card *card)
                : 0;
 }
 
+/* Whether a row of the card's memory is bad and could not be replaced. */
+static bool has_bad_row(const struct cuda_nvml_card *card)
+{
+    unsigned corrected;
+    unsigned uncorrected;
+    unsigned pending;
+    unsigned failed = 0;
+
+    return nvml.rows(card->device, &corrected, &uncorrected, &pending, &failed) == NVML_SUCCESS &&
+           failed != 0;
+}
+
 static bool link_is_active(const struct cuda_nvml_card *card, unsigned link)
 {
     int active = 0;
@@ -136,6 +148,7 @@ bool cuda_nvml_begin(const char *pci, bool since_reset, struct cuda_nvml_card *o
         return false;
     }
     out->memory_errors = since_reset ? 0 : memory_errors_of(out);
+    out->has_bad_row = !since_reset && has_bad_row(out);
     for (unsigned link = 0; link < NVML_LINKS; link++) {
         if (link_is_active(out, link)) {
             out->links |= 1U << link;
@@ -266,22 +279,25 @@ static bool add_errors(const struct cuda_nvml_card *card, struct nvml_page *page
     return errors > card->memory_errors;
 }
 
-static bool add_rows(const struct cuda_nvml_card *card, struct nvml_page *page)
+/* @p is_new: a row that could not be replaced counts only if that has happened since
+ * cuda_nvml_begin(). */
+static bool add_rows(const struct cuda_nvml_card *card, bool is_new, struct nvml_page *page)
 {
     unsigned corrected;
     unsigned uncorrected;
     unsigned pending = 0;
     unsigned failed = 0;
     int result = nvml.rows(card->device, &corrected, &uncorrected, &pending, &failed);
+    bool is_bad = result == NVML_SUCCESS && failed != 0 && !(is_new && card->has_bad_row);
 
     if (result == NVML_GPU_IS_LOST) {
         add(page, "a lost card");
-    } else if (result == NVML_SUCCESS && failed != 0) {
+    } else if (is_bad) {
         add(page, "a row of memory that could not be replaced");
     } else if (result == NVML_SUCCESS && pending != 0) {
         add(page, "rows of memory that are replaced at the card's next reset");
     }
-    return result == NVML_GPU_IS_LOST || (result == NVML_SUCCESS && failed != 0);
+    return result == NVML_GPU_IS_LOST || is_bad;
 }
 
 static void add_links(const struct cuda_nvml_card *card, struct nvml_page *page)
@@ -307,7 +323,7 @@ void cuda_nvml_worn(const struct cuda_nvml_card *card, char *out, size_t bytes)
     struct nvml_page page = {out, bytes, 0};
 
     out[0] = '\0';
-    (void)add_rows(card, &page);
+    (void)add_rows(card, false, &page);
 }
 
 bool cuda_nvml_faults(struct cuda_nvml_card *card, unsigned wait_ms, char *out, size_t bytes)
@@ -318,7 +334,7 @@ bool cuda_nvml_faults(struct cuda_nvml_card *card, unsigned wait_ms, char *out, 
     out[0] = '\0';
     is_ill = add_xids(card, wait_ms, &page);
     is_ill = add_errors(card, &page) || is_ill;
-    is_ill = add_rows(card, &page) || is_ill;
+    is_ill = add_rows(card, true, &page) || is_ill;
     add_links(card, &page);
     return is_ill;
 }

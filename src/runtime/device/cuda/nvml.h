@@ -17,7 +17,8 @@ enum { NVML_LINKS = 18, NVML_XIDS = 8 };
 struct cuda_nvml_card {
     nvml_device device;
     unsigned long long memory_errors;
-    unsigned links; /* a bit for each link that was active */
+    bool has_bad_row; /* one that could not be replaced */
+    unsigned links;   /* a bit for each link that was active */
     unsigned long long recoveries[NVML_LINKS];
     nvml_event_set events;    /* NULL: Xid errors are not known */
     unsigned xids[NVML_XIDS]; /* the first different ones */
@@ -26,8 +27,9 @@ struct cuda_nvml_card {
 
 /** Whether NVML can be used; @p out_why: the reason if not. */
 bool cuda_nvml_ready(const char **out_why);
-/** Fill in @p out, which is zeroed, for the card at @p pci. With @p since_reset memory errors count
- *  since the card's last reset. False if NVML cannot be used, or does not know the card. */
+/** Fill in @p out, which is zeroed, for the card at @p pci. With @p since_reset, what was wrong
+ *  before counts too: memory errors since the card's last reset, and a row that cannot be replaced.
+ * False if NVML cannot be used, or does not know the card. */
 bool cuda_nvml_begin(const char *pci, bool since_reset, struct cuda_nvml_card *out);
 void cuda_nvml_end(struct cuda_nvml_card *card);
 /** Write what a reset of the card would cure, as a list; "" if nothing is wrong. */
