@@ -31,6 +31,7 @@ static void take_ranks_end(struct member_step *step)
     members->own = step->event->outcome;
     members->phase = CDDPI_MEMBERS_ENDED;
     done->exit_status = members->own.exit_status & 255;
+    done->number = members->own.must_end;
     done->has_saved = members->own.has_saved;
     done->has_kept = members->own.has_kept;
     if (members->end.kind != CDDPI_EVENT_NONE && !cddpi_member_serves(members)) {

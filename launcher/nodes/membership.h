@@ -107,6 +107,7 @@ struct cddpi_membership {
     struct cddpi_generation_outcome own; /* of this node's ranks */
     struct cddpi_generation_outcome all; /* leader: of the generation that has ended everywhere */
     int other_status;                    /* the first nonzero status of a DONE */
+    int stuck_node;                      /* whose ranks cannot start again; -1: none */
     bool has_saved;                      /* in this generation ... */
     bool has_checkpoint;                 /* ... or in one before */
     bool has_kept;                       /* in this generation: progress is in memory */

@@ -183,7 +183,8 @@ static void judge(struct cddpi_membership *members)
     }
     members->all.has_saved = members->has_saved;
     members->all.has_kept = members->has_kept;
-    members->all.may_restart = failure->kind != CDDPI_EVENT_NONE && failure->may_restart;
+    members->all.may_restart = failure->kind != CDDPI_EVENT_NONE && failure->may_restart &&
+                               members->stuck_node < 0;
     members->all.exit_status = failure->kind != CDDPI_EVENT_NONE ? failure->exit_status
                                                                  : members->other_status;
 }
@@ -273,6 +274,10 @@ static void conclude(struct member_step *step)
     }
     members->all.may_restart = members->all.may_restart && !has_lost &&
                                (members->is_elastic || !is_short_of_nodes(members));
+    if (members->stuck_node >= 0 && members->stuck_node != members->self) {
+        cddpi_member_say(step, "the ranks of %s cannot start again: the job ends",
+                         cddpi_member_name(members, members->stuck_node));
+    }
     next = cddpi_restarts_next(&members->restarts, members->max_restarts, &members->all, lived_ms,
                                &pause_ms);
     if (next == CDDPI_RESTART_GIVE_UP && members->max_restarts >= 0) {

@@ -216,6 +216,9 @@ static void take_done(struct member_step *step, const struct cddpi_node_event *e
     if (members->other_status == 0) {
         members->other_status = event->exit_status;
     }
+    if (event->number != 0) {
+        members->stuck_node = event->node;
+    }
     if (cddpi_member_all_done(members)) {
         let_go(step);
     }

@@ -17,6 +17,7 @@ static void forget_generation(struct cddpi_membership *members)
     members->change = (struct cddpi_node_event){.kind = CDDPI_EVENT_NONE};
     members->own = members->all = (struct cddpi_generation_outcome){.exit_status = 0};
     members->other_status = 0;
+    members->stuck_node = -1;
     members->has_saved = false;
     members->has_kept = false;
     members->has_asked_change = false;

@@ -19,7 +19,7 @@ enum cddpi_node_event_kind {
     CDDPI_EVENT_FOLLOW,  /* a rank failed, and says that another rank is the cause */
     CDDPI_EVENT_SIGNAL,  /* signal `number` was sent to the node */
     CDDPI_EVENT_LOST,    /* the node is gone; `number`: enum cddpi_lost */
-    CDDPI_EVENT_DONE,    /* all ranks of the node have ended */
+    CDDPI_EVENT_DONE,    /* all ranks of the node have ended; `number` 1: they cannot start again */
     CDDPI_EVENT_END,     /* the job has ended */
     CDDPI_EVENT_BYE,     /* the node has received END and no longer needs the store */
     CDDPI_EVENT_JOIN,    /* the node has come, with `number` ranks, on the host `text` */

@@ -188,6 +188,9 @@ int cddpi_ill_cards_serve(const struct cddpi_ill_cards *cards, int ranks)
     bool is_enough = !cards->is_known || cards->left_count >= ranks ||
                      (cards->is_shared && cards->left_count > 0);
 
+    if (cards->must_end) {
+        return 0;
+    }
     return is_enough ? ranks : cards->left_count;
 }
 

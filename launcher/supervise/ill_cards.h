@@ -27,6 +27,7 @@ struct cddpi_ill_cards {
     int left_count;
     bool is_known;  /* `left` is */
     bool is_shared; /* there were fewer cards than ranks, so ranks share them */
+    bool must_end;  /* a rank has used a card that is left out: no rank gets a card any more */
 };
 
 /** A rank reports the card "NAME FAULT", which anyone may have written. */

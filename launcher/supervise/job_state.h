@@ -23,6 +23,7 @@ enum { CDDPI_JOB_KILL_S = 30 };
 struct cddpi_generation_outcome {
     int exit_status;  /* of cddp-run if this is the last generation */
     bool may_restart; /* a rank failed after it had started, and not because it was asked to end */
+    bool must_end;    /* and ranks of this machine cannot start again, as the user knows */
     bool has_saved;   /* a rank reported that it wrote a checkpoint */
     bool has_kept;    /* a rank reported that memory which outlives it holds its progress */
 };

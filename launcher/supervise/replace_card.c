@@ -84,6 +84,13 @@ static int least_ranks(const struct cddpi_membership *members)
     return !members->is_elastic ? own->nproc : members->is_alone ? members->least_ranks : 1;
 }
 
+/* Ranks of this machine do not start again. */
+static void end(struct cddpi_generation_outcome *outcome)
+{
+    outcome->may_restart = false;
+    outcome->must_end = true;
+}
+
 /* Tell what follows from @p card, the last that is left out, if @p ranks of the machine's ranks can
  * have a card. Returns as cddpi_cards_settle(). */
 static int conclude(struct cddpi_nodes *nodes, const struct cddpi_ill_card *card, int ranks,
@@ -113,7 +120,7 @@ static int conclude(struct cddpi_nodes *nodes, const struct cddpi_ill_card *card
     }
     say(nodes, card, ". %d card%s left on this machine for %d rank%s, so the job ends", left,
         left == 1 ? " is" : "s are", before, plural(before));
-    outcome->may_restart = false;
+    end(outcome);
     return 0;
 }
 
@@ -125,9 +132,8 @@ static void end_job(struct cddpi_nodes *nodes, const struct cddpi_ill_card *card
                      "a rank has used cuda:%d (%s) again, although it is left out (%s): its "
                      "program chooses its card itself, so the job ends",
                      card->index, card->name, card->fault);
-    outcome->may_restart = false;
-    nodes->job->cards.left_count = 0;
-    nodes->job->cards.is_shared = false;
+    nodes->job->cards.must_end = true;
+    end(outcome);
 }
 
 /* More ranks than the cards that are left cannot be asked for. */
@@ -186,6 +192,10 @@ bool cddpi_cards_suffice(const struct cddpi_job *job, char why[CDDPI_CARD_TEXT_B
     why[0] = '\0';
     if (cddpi_ill_cards_serve(cards, job->local_world_size) == job->local_world_size) {
         return true;
+    }
+    if (cards->must_end) {
+        snprintf(why, CDDPI_CARD_TEXT_BYTES, "a rank has used a card that is left out");
+        return false;
     }
     snprintf(why, CDDPI_CARD_TEXT_BYTES,
              "%d card%s left for %d rank%s, since cuda:%d (%s) is left out: %s", cards->left_count,

@@ -201,6 +201,12 @@ void node_end_ranks_kept(int number, int exit_status)
               (struct cddpi_generation_outcome){.exit_status = exit_status, .has_kept = true});
 }
 
+void node_end_ranks_for_good(int number, int exit_status)
+{
+    end_ranks(number,
+              (struct cddpi_generation_outcome){.exit_status = exit_status, .must_end = true});
+}
+
 void nodes_end_ranks(int exit_status, bool has_saved)
 {
     bool run[NODES];

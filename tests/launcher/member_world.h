@@ -58,6 +58,8 @@ void node_join(int number, int initial, int least, int most);
 void node_end_ranks(int number, int exit_status, bool has_saved);
 /* They have saved nothing, but keep their progress in memory. */
 void node_end_ranks_kept(int number, int exit_status);
+/* They cannot start again. */
+void node_end_ranks_for_good(int number, int exit_status);
 /* The ranks of all nodes that have any. */
 void nodes_end_ranks(int exit_status, bool has_saved);
 void node_lose(int number);

@@ -59,6 +59,22 @@ static void a_fixed_job_ends_if_a_node_is_lost_after_its_ranks(void **state)
     assert_over(0, 137);
 }
 
+/* The other nodes have heard before that the job may restart. */
+static void a_job_is_not_restarted_if_ranks_of_a_node_cannot_start_again(void **state)
+{
+    (void)state;
+    for (int least = 1; least <= 2; least++) {
+        nodes_begin(2, least, 2);
+        nodes[0].members.max_restarts = nodes[1].members.max_restarts = 3;
+        node_fail_rank(1);
+        node_end_ranks_for_good(1, 7);
+        node_end_ranks(0, 143, true);
+        nodes_wait(1);
+        assert_over(0, 1);
+        assert_over(1, 1);
+    }
+}
+
 /* Slurm announces the end of its time to cddp-run, which tells all ranks. */
 static void ranks_that_save_since_the_time_is_over_are_not_started_again(void **state)
 {
@@ -410,6 +426,7 @@ int main(void)
         cmocka_unit_test(the_rest_go_on_without_a_lost_node),
         cmocka_unit_test(a_fixed_job_ends_with_a_lost_node),
         cmocka_unit_test(a_fixed_job_ends_if_a_node_is_lost_after_its_ranks),
+        cmocka_unit_test(a_job_is_not_restarted_if_ranks_of_a_node_cannot_start_again),
         cmocka_unit_test(ranks_that_save_since_the_time_is_over_are_not_started_again),
         cmocka_unit_test(too_few_nodes_wait_for_others_and_end_with_status_4),
         cmocka_unit_test(a_start_that_names_a_node_that_is_gone_is_void),
