@@ -3,6 +3,7 @@
 #include "launcher/supervise/ill_cards.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct cddpi_ill_card *find(struct cddpi_ill_cards *cards, const char *name)
@@ -22,6 +23,19 @@ static bool is_name(const char *name, size_t length)
            strspn(name + 4, "0123456789abcdef-") == length - 4;
 }
 
+/* Cut "/SEEN" off a card's name. Returns SEEN; 0: it is missing, or no such number. */
+static int take_seen(char *name)
+{
+    char *slash = strchr(name, '/');
+    long seen = 0;
+
+    if (slash != NULL) {
+        seen = strtol(slash + 1, NULL, 10);
+        *slash = '\0';
+    }
+    return seen > 0 && seen <= CDDPI_MACHINE_GPUS ? (int)seen : 0;
+}
+
 void cddpi_ill_cards_take(struct cddpi_ill_cards *cards, int rank, int index, const char *text,
                           size_t bytes)
 {
@@ -33,6 +47,7 @@ void cddpi_ill_cards_take(struct cddpi_ill_cards *cards, int rank, int index, co
         return;
     }
     snprintf(card.name, sizeof card.name, "%.*s", (int)(space - text), text);
+    card.seen = take_seen(card.name);
     snprintf(card.fault, sizeof card.fault, "%.*s", (int)(text + bytes - space - 1), space + 1);
     if (!is_name(card.name, strlen(card.name))) {
         return;
@@ -162,6 +177,20 @@ static void divide(struct cddpi_ill_cards *cards, const struct card_names *befor
     }
 }
 
+/* Whether ranks share cards: there were fewer than ranks, as one that reported saw. It is not asked
+ * if it saw less than the @p before cards that are known of: then a script had given it a part. */
+static bool are_shared(const struct cddpi_ill_cards *cards, int before, int ranks)
+{
+    for (int i = 0; i < cards->count; i++) {
+        int seen = cards->list[i].seen;
+
+        if (before <= seen && seen < ranks) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int cddpi_ill_cards_leave_out(struct cddpi_ill_cards *cards, const char *found, int ranks)
 {
     struct card_names there;
@@ -173,7 +202,9 @@ int cddpi_ill_cards_leave_out(struct cddpi_ill_cards *cards, const char *found, 
     for (int i = 0; i < before.count; i++) {
         usable += is_usable(cards, &there, before.names[i]);
     }
-    cards->is_shared = cards->is_shared || before.count < ranks;
+    if (!cards->is_known) {
+        cards->is_shared = are_shared(cards, before.count, ranks);
+    }
     divide(cards, &before, &there, ranks, usable);
     cards->is_known = true;
     for (int i = 0; i < cards->count; i++) {

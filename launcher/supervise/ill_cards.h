@@ -12,6 +12,7 @@ struct cddpi_ill_card {
     char name[CDDPI_CARD_NAME_BYTES]; /* unique, such as "GPU-0a1b..." */
     char fault[CDDPI_CARD_FAULT_BYTES];
     int index; /* among the cards that the rank saw */
+    int seen;  /* so many cards did the rank see; 0: not known */
     int rank;
     bool is_out;      /* no further rank gets it */
     bool is_used_yet; /* a rank has reported it after that: its program chooses its card itself */
@@ -30,7 +31,8 @@ struct cddpi_ill_cards {
     bool must_end;  /* a rank has used a card that is left out: no rank gets a card any more */
 };
 
-/** A rank reports the card "NAME FAULT", which anyone may have written. */
+/** A rank reports the card "NAME/SEEN FAULT", which anyone may have written. @p index: its number
+ *  among the SEEN cards that the rank sees. */
 void cddpi_ill_cards_take(struct cddpi_ill_cards *cards, int rank, int index, const char *text,
                           size_t bytes);
 

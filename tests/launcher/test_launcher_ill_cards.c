@@ -18,6 +18,16 @@ static const char *list_of(const char *letters)
     return text;
 }
 
+/* Rank @p index reports the card @p index of @p seen. */
+static void report_of(char letter, int index, int seen)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "GPU-%c0/%d NVML reports Xid 79", letter, seen);
+    cddpi_ill_cards_take(&cards, index, index, text, strlen(text));
+}
+
+/* Without saying how many cards there are. */
 static void report(char letter, int index)
 {
     char text[64];
@@ -110,14 +120,34 @@ static void several_cards_at_once_are_left_out(void **state)
     assert_ranks_get("bd");
 }
 
+/* One rank has reported its card, the other was killed before. */
+static void cards_that_vanish_together_are_not_taken_for_shared_ones(void **state)
+{
+    (void)state;
+    begin();
+    report_of('a', 0, 4);
+    assert_int_equal(cddpi_ill_cards_leave_out(&cards, list_of("cd"), 4), 2);
+    assert_ranks_get("cd");
+    assert_int_equal(cddpi_ill_cards_serve(&cards, 4), 2);
+}
+
+/* A script lets each rank see one card. */
+static void ranks_that_see_a_part_of_the_cards_do_not_share_them(void **state)
+{
+    (void)state;
+    begin();
+    report_of('a', 0, 1);
+    assert_int_equal(cddpi_ill_cards_leave_out(&cards, list_of("cd"), 4), 2);
+}
+
 static void ranks_that_share_cards_share_those_that_are_left(void **state)
 {
     (void)state;
     begin();
-    report('a', 0);
+    report_of('a', 0, 2);
     assert_int_equal(cddpi_ill_cards_leave_out(&cards, list_of("ab"), 4), 4);
     assert_ranks_get("b");
-    report('b', 0);
+    report_of('b', 0, 1);
     assert_int_equal(cddpi_ill_cards_leave_out(&cards, list_of("ab"), 4), 0);
     assert_int_equal(cddpi_ill_cards_serve(&cards, 4), 0);
 }
@@ -174,6 +204,8 @@ int main(void)
         cmocka_unit_test(a_card_that_the_driver_does_not_find_shifts_no_rank),
         cmocka_unit_test(a_healthy_card_that_is_gone_is_not_given_either),
         cmocka_unit_test(several_cards_at_once_are_left_out),
+        cmocka_unit_test(cards_that_vanish_together_are_not_taken_for_shared_ones),
+        cmocka_unit_test(ranks_that_see_a_part_of_the_cards_do_not_share_them),
         cmocka_unit_test(ranks_that_share_cards_share_those_that_are_left),
         cmocka_unit_test(a_card_that_is_used_although_it_is_left_out_is_noticed),
         cmocka_unit_test(odd_names_are_not_believed),

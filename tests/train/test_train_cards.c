@@ -73,6 +73,27 @@ static void without_a_spare_it_goes_on_with_a_rank_less(void **state)
     launcher_end(&job);
 }
 
+/* Three ranks on two cards: a rank reports how many it sees. */
+static void ranks_that_share_cards_share_the_one_that_remains(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    begin_fault("79");
+    setenv("CDDP_FAKE_CUDA_DEVICES", "2", 1);
+    setenv("CDDP_BACKEND", "host", 1);
+    JOB_START(&job, "--nproc", "3", "--max-restarts", "3", LONG_RUN, CUDA,
+              run_dir_argument("shared"), "train.checkpoint_steps=20", "train.log_steps=1");
+    launcher_await_text(in_work("%s", "shared"), "metrics.jsonl", "\"generation\":1");
+    assert_int_equal(status_number("shared", "world_size"), 3);
+    (void)stop(&job, "shared", SIGTERM);
+    assert_err(&job, "Ranks share the cards that are left\n");
+    unsetenv("CDDP_BACKEND");
+    end_fault();
+    launcher_end(&job);
+}
+
 /* What a program does wrong is no reason to change cards. */
 static void an_error_of_the_program_costs_no_card(void **state)
 {
@@ -96,6 +117,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_spare_card_takes_the_place_and_cddp_ctl_shows_it),
         cmocka_unit_test(without_a_spare_it_goes_on_with_a_rank_less),
+        cmocka_unit_test(ranks_that_share_cards_share_the_one_that_remains),
         cmocka_unit_test(an_error_of_the_program_costs_no_card),
     };
 

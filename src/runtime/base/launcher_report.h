@@ -91,8 +91,8 @@ void cddpi_launcher_report_culprit(int rank, int culprit);
 void cddpi_launcher_report_failure(int rank, const char *text, size_t named);
 
 /** Report, once for a card, that the card @p unique, on which @p rank computes, is ill, as @p fault
- *  says: further generations are to leave it out. @p index: its number among those that this
- * process sees. Any thread. */
+ *  says: further generations are to leave it out. @p unique: its name, a slash, and how many cards
+ *  this process sees; @p index: its number among these. Any thread. */
 void cddpi_launcher_report_card(int rank, int index, const char *unique, const char *fault);
 
 /* A rank that takes longer for its steps than the others. */

@@ -105,9 +105,9 @@ static bool ends_context(cudaError_t error)
     }
 }
 
-static struct cuda_card *card_of(const struct cddpi_device *device)
+static const struct cuda_device *own(const struct cddpi_device *device)
 {
-    return ((const struct cuda_device *)(const void *)device)->card;
+    return (const struct cuda_device *)(const void *)device;
 }
 
 /* Find out what is wrong with the card. If it is ill, the launcher lets no rank of a further
@@ -115,8 +115,11 @@ static struct cuda_card *card_of(const struct cddpi_device *device)
 static void find_faults(const struct cddpi_device *device, unsigned wait_ms,
                         char faults[CUDA_CARD_TEXT_BYTES])
 {
-    if (cuda_card_faults(card_of(device), wait_ms, faults)) {
-        cddpi_launcher_report_card(device->rank, device->index, device->unique, faults);
+    char unique[sizeof device->unique + 16];
+
+    if (cuda_card_faults(own(device)->card, wait_ms, faults)) {
+        snprintf(unique, sizeof unique, "%s/%d", device->unique, own(device)->seen);
+        cddpi_launcher_report_card(device->rank, device->index, unique, faults);
     }
 }
 
@@ -130,7 +133,7 @@ void cuda_faults(const struct cddpi_device *device, char *out, size_t bytes)
 
 bool cuda_meters(struct cddpi_device *device, struct cddpi_device_meters *out)
 {
-    return cuda_card_meters(card_of(device), out);
+    return cuda_card_meters(own(device)->card, out);
 }
 
 cddp_status cuda_failed_call(const struct cddpi_device *device, cudaError_t error, const char *call,

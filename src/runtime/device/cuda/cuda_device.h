@@ -23,6 +23,7 @@ struct cuda_device {
     int keepers;            /* transports for which it is kept */
     bool doubtful;          /* work may never end: see cuda_doubt(); atomic */
     struct cuda_card *card; /* what NVML says of it; NULL: nothing */
+    int seen;               /* so many cards does this process see */
     int multiprocessors;
     int capability;   /* 10 x major + minor: 90 */
     uint64_t capture; /* number of the current capture; 0: none */

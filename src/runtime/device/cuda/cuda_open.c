@@ -175,6 +175,7 @@ static cddp_status describe_self(struct cuda_device *device)
     CDDPI_TRY(CUDA_CHECK(base, cudaGetDeviceProperties(&properties, base->index)));
     snprintf(base->title, sizeof base->title, "%.95s", properties.name);
     cuda_unique_name(&properties, base->unique, sizeof base->unique);
+    (void)cudaGetDeviceCount(&device->seen);
     device->multiprocessors = properties.multiProcessorCount;
     device->capability = 10 * properties.major + properties.minor;
     if (properties.unifiedAddressing == 0) {
