@@ -36,6 +36,17 @@ static int take_seen(char *name)
     return seen > 0 && seen <= CDDPI_MACHINE_GPUS ? (int)seen : 0;
 }
 
+/* The number that the card had before ranks got others. */
+static int first_index(const struct cddpi_ill_cards *cards, const struct cddpi_ill_card *card)
+{
+    for (int i = 0; i < cards->first_count; i++) {
+        if (strcmp(cards->first[i], card->name) == 0) {
+            return i;
+        }
+    }
+    return card->index;
+}
+
 void cddpi_ill_cards_take(struct cddpi_ill_cards *cards, int rank, int index, const char *text,
                           size_t bytes)
 {
@@ -48,6 +59,7 @@ void cddpi_ill_cards_take(struct cddpi_ill_cards *cards, int rank, int index, co
     }
     snprintf(card.name, sizeof card.name, "%.*s", (int)(space - text), text);
     card.seen = take_seen(card.name);
+    card.index = first_index(cards, &card);
     snprintf(card.fault, sizeof card.fault, "%.*s", (int)(text + bytes - space - 1), space + 1);
     if (!is_name(card.name, strlen(card.name))) {
         return;
@@ -191,6 +203,13 @@ static bool are_shared(const struct cddpi_ill_cards *cards, int before, int rank
     return false;
 }
 
+/* Keep the numbers that cards have. */
+static void note_first(struct cddpi_ill_cards *cards, const struct card_names *before)
+{
+    cards->first_count = before->count < CDDPI_MACHINE_GPUS ? before->count : CDDPI_MACHINE_GPUS;
+    memcpy(cards->first, before->names, (size_t)cards->first_count * sizeof cards->first[0]);
+}
+
 int cddpi_ill_cards_leave_out(struct cddpi_ill_cards *cards, const char *found, int ranks)
 {
     struct card_names there;
@@ -204,6 +223,7 @@ int cddpi_ill_cards_leave_out(struct cddpi_ill_cards *cards, const char *found, 
     }
     if (!cards->is_known) {
         cards->is_shared = are_shared(cards, before.count, ranks);
+        note_first(cards, &before);
     }
     divide(cards, &before, &there, ranks, usable);
     cards->is_known = true;

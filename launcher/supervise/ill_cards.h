@@ -11,7 +11,7 @@ enum { CDDPI_CARD_NAME_BYTES = 48, CDDPI_CARD_FAULT_BYTES = 400 };
 struct cddpi_ill_card {
     char name[CDDPI_CARD_NAME_BYTES]; /* unique, such as "GPU-0a1b..." */
     char fault[CDDPI_CARD_FAULT_BYTES];
-    int index; /* among the cards that the rank saw */
+    int index; /* among the cards that ranks saw before any was left out */
     int seen;  /* so many cards did the rank see; 0: not known */
     int rank;
     bool is_out;      /* no further rank gets it */
@@ -26,7 +26,10 @@ struct cddpi_ill_cards {
      * first card is left out. */
     char left[CDDPI_MACHINE_GPUS][CDDPI_CARD_NAME_BYTES];
     int left_count;
-    bool is_known;  /* `left` is */
+    /* The cards that ranks got before the first was left out, in their order. */
+    char first[CDDPI_MACHINE_GPUS][CDDPI_CARD_NAME_BYTES];
+    int first_count;
+    bool is_known;  /* `left` and `first` are */
     bool is_shared; /* there were fewer cards than ranks, so ranks share them */
     bool must_end;  /* a rank has used a card that is left out: no rank gets a card any more */
 };

@@ -165,6 +165,17 @@ static void a_card_that_is_used_although_it_is_left_out_is_noticed(void **state)
     assert_true(cddpi_ill_cards_are_new(&cards));
 }
 
+static void a_card_keeps_the_number_that_it_had_at_first(void **state)
+{
+    (void)state;
+    begin();
+    report('b', 1);
+    (void)cddpi_ill_cards_leave_out(&cards, list_of("abcd"), 2);
+    assert_ranks_get("acd");
+    report('c', 1);
+    assert_int_equal(cards.list[1].index, 2);
+}
+
 /* Any program may write to the pipe. */
 static void odd_names_are_not_believed(void **state)
 {
@@ -208,6 +219,7 @@ int main(void)
         cmocka_unit_test(ranks_that_see_a_part_of_the_cards_do_not_share_them),
         cmocka_unit_test(ranks_that_share_cards_share_those_that_are_left),
         cmocka_unit_test(a_card_that_is_used_although_it_is_left_out_is_noticed),
+        cmocka_unit_test(a_card_keeps_the_number_that_it_had_at_first),
         cmocka_unit_test(odd_names_are_not_believed),
     };
 
