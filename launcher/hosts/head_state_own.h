@@ -11,8 +11,8 @@ enum {
     CDDPI_HEAD_MARGIN_MS = 10000, /* in addition to the grace period */
     CDDPI_HEAD_FAILED_MS = 70000, /* after a failure, in addition to the grace period, until the job
                                      ends or restarts: waiting for a rank that cannot be killed (up
-                                     to 30 s), asking the driver which cards are left, and the
-                                     pause before a restart (below 2 s) */
+                                     to 30 s), asking the driver which cards remain (up to 24 s),
+                                     and the pause before a restart (below 2 s) */
     CDDPI_HEAD_SETTLE_MS = 2000   /* after one agent failed: others may be about to fail for the
                                      same reason */
 };

@@ -234,6 +234,87 @@ int cddpi_ill_cards_leave_out(struct cddpi_ill_cards *cards, const char *found, 
     return cddpi_ill_cards_serve(cards, ranks);
 }
 
+/* --- what the driver is asked for --- */
+
+/* The number of entries of CUDA_VISIBLE_DEVICES. */
+static int count_entries(const char *text)
+{
+    int count = text[0] != '\0';
+
+    for (; *text != '\0'; text++) {
+        count += *text == ',';
+    }
+    return count;
+}
+
+/* How many entries ranks' CUDA_VISIBLE_DEVICES has, or could have; 0: a rank has seen other cards,
+ * so that its numbers say nothing here. */
+static int usual_entries(const struct cddpi_ill_cards *cards, const char *inherited, int ranks)
+{
+    int count = inherited != NULL ? count_entries(inherited) : cards->list[0].seen;
+
+    for (int i = 0; i < cards->count; i++) {
+        if (cards->list[i].seen != count || cards->list[i].index >= count) {
+            return 0;
+        }
+    }
+    return inherited != NULL || count >= ranks ? count : 0;
+}
+
+/* Write entry @p index of ranks' CUDA_VISIBLE_DEVICES. */
+static void write_entry(const struct cddpi_ill_cards *cards, const char *inherited, int index,
+                        char out[CDDPI_CARD_NAME_BYTES])
+{
+    if (cards->is_known) {
+        memcpy(out, cards->left[index], CDDPI_CARD_NAME_BYTES);
+        return;
+    }
+    if (inherited == NULL) {
+        snprintf(out, CDDPI_CARD_NAME_BYTES, "%d", index);
+        return;
+    }
+    for (int i = 0; i < index; i++) {
+        inherited = strchr(inherited, ',') + 1;
+    }
+    snprintf(out, CDDPI_CARD_NAME_BYTES, "%.*s", (int)strcspn(inherited, ","), inherited);
+}
+
+/* Whether that entry is a card that was reported. */
+static bool is_reported(struct cddpi_ill_cards *cards, int index)
+{
+    if (cards->is_known) {
+        return find(cards, cards->left[index]) != NULL;
+    }
+    for (int i = 0; i < cards->count; i++) {
+        if (cards->list[i].index == index) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int cddpi_ill_cards_to_ask(struct cddpi_ill_cards *cards, const char *inherited, int ranks,
+                           char *out, size_t bytes)
+{
+    int entries = cards->is_known ? cards->left_count : usual_entries(cards, inherited, ranks);
+    size_t used = 0;
+    int count = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < entries && used < bytes; i++) {
+        char entry[CDDPI_CARD_NAME_BYTES];
+
+        if (!is_reported(cards, i)) {
+            write_entry(cards, inherited, i, entry);
+            used += (size_t)snprintf(out + used, bytes - used, "%s%s", count > 0 ? "," : "", entry);
+            count++;
+        }
+    }
+    return used < bytes ? count : 0;
+}
+
+/* --- what is known --- */
+
 int cddpi_ill_cards_serve(const struct cddpi_ill_cards *cards, int ranks)
 {
     bool is_enough = !cards->is_known || cards->left_count >= ranks ||

@@ -31,6 +31,7 @@ struct cddpi_ill_cards {
     int first_count;
     bool is_known;  /* `left` and `first` are */
     bool is_shared; /* there were fewer cards than ranks, so ranks share them */
+    bool is_silent; /* the driver did not say which cards remain: none is in `left` */
     bool must_end;  /* a rank has used a card that is left out: no rank gets a card any more */
 };
 
@@ -41,6 +42,13 @@ void cddpi_ill_cards_take(struct cddpi_ill_cards *cards, int rank, int index, co
 
 /** Whether cards were reported that are not left out yet, or are used although they are. */
 bool cddpi_ill_cards_are_new(const struct cddpi_ill_cards *cards);
+
+/** Write the CUDA_VISIBLE_DEVICES with which the driver is asked for the cards that remain, so that
+ *  it leaves the ill ones alone.
+ *  @param inherited  cddp-run's own CUDA_VISIBLE_DEVICES; NULL: it is not set.
+ *  @return how many cards it names; 0: they cannot be told from the ill ones, or there are none. */
+int cddpi_ill_cards_to_ask(struct cddpi_ill_cards *cards, const char *inherited, int ranks,
+                           char *out, size_t bytes);
 
 /** Leave out all cards that were reported. A rank whose card is not among them keeps it.
  *  @param found  The names of the cards that the driver finds, each with a newline: what ranks

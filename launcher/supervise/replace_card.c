@@ -14,6 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* For one answer of the driver, which is asked at most twice. Nothing else is served meanwhile, and
+ * the time counts in CDDPI_HEAD_FAILED_MS. */
+enum { ASK_MS = 10000 };
+
 static int number_at(const unsigned char *at)
 {
     return at[0] | at[1] << 8;
@@ -84,6 +88,18 @@ static int least_ranks(const struct cddpi_membership *members)
     return !members->is_elastic ? own->nproc : members->is_alone ? members->least_ranks : 1;
 }
 
+/* Tell that the job ends, since @p left cards are too few for @p ranks ranks. */
+static void tell_end(const struct cddpi_nodes *nodes, const struct cddpi_ill_card *card, int left,
+                     int ranks)
+{
+    if (nodes->job->cards.is_silent) {
+        say(nodes, card, ". Which cards remain is not known, so the job ends");
+        return;
+    }
+    say(nodes, card, ". %d card%s left on this machine for %d rank%s, so the job ends", left,
+        left == 1 ? " is" : "s are", ranks, plural(ranks));
+}
+
 /* Ranks of this machine do not start again. */
 static void end(struct cddpi_generation_outcome *outcome)
 {
@@ -115,11 +131,12 @@ static int conclude(struct cddpi_nodes *nodes, const struct cddpi_ill_card *card
         return ranks;
     }
     if (ranks == 0 && members->is_elastic && !members->is_alone && !serves) {
-        say(nodes, card, ". No card is left on this machine, so it leaves the job");
+        say(nodes, card, ". %s, so it leaves the job",
+            nodes->job->cards.is_silent ? "Which cards remain on this machine is not known"
+                                        : "No card is left on this machine");
         return -1;
     }
-    say(nodes, card, ". %d card%s left on this machine for %d rank%s, so the job ends", left,
-        left == 1 ? " is" : "s are", before, plural(before));
+    tell_end(nodes, card, left, before);
     end(outcome);
     return 0;
 }
@@ -145,6 +162,38 @@ static void limit(struct cddpi_membership *members, const struct cddpi_ill_cards
     }
 }
 
+static int count_lines(const char *text)
+{
+    int count = 0;
+
+    for (; *text != '\0'; text++) {
+        count += *text == '\n';
+    }
+    return count;
+}
+
+/* Ask the driver which cards remain: at first without showing it those that are ill, since it may
+ * hang when it opens them. If some of the others are missing, numbers may mean other cards since
+ * one is gone: then ask for all. NULL: it does not answer. */
+static char *find_cards(struct cddpi_ill_cards *cards, int ranks)
+{
+    char visible[CDDPI_MACHINE_GPUS * CDDPI_CARD_NAME_BYTES];
+    int wanted = cddpi_ill_cards_to_ask(cards, getenv("CUDA_VISIBLE_DEVICES"), ranks, visible,
+                                        sizeof visible);
+    char *some = wanted > 0 ? cddpi_device_list(visible, ASK_MS) : NULL;
+    char *all;
+
+    if (some != NULL && count_lines(some) == wanted) {
+        return some;
+    }
+    all = cddpi_device_list(NULL, ASK_MS);
+    if (all == NULL) {
+        return some;
+    }
+    cddpi_free(some);
+    return all;
+}
+
 int cddpi_cards_settle(struct cddpi_nodes *nodes, struct cddpi_generation_outcome *outcome)
 {
     struct cddpi_ill_cards *cards = &nodes->job->cards;
@@ -166,9 +215,10 @@ int cddpi_cards_settle(struct cddpi_nodes *nodes, struct cddpi_generation_outcom
         }
         last = was_out[i] ? last : i;
     }
-    found = cddpi_device_list();
-    if (found == NULL) {
-        cddpi_output_say(nodes->wait->output, "which cards are left? %s", cddp_last_error());
+    found = find_cards(cards, own->nproc);
+    cards->is_silent = found == NULL;
+    if (cards->is_silent) {
+        cddpi_output_say(nodes->wait->output, "which cards remain? %s", cddp_last_error());
     }
     ranks = cddpi_ill_cards_leave_out(cards, found != NULL ? found : "", own->nproc);
     cddpi_free(found);
@@ -188,18 +238,22 @@ bool cddpi_cards_suffice(const struct cddpi_job *job, char why[CDDPI_CARD_TEXT_B
 {
     const struct cddpi_ill_cards *cards = &job->cards;
     const struct cddpi_ill_card *card = &cards->list[cards->count > 0 ? cards->count - 1 : 0];
+    int ranks = job->local_world_size;
+    char remain[96] = "which cards remain is not known";
 
     why[0] = '\0';
-    if (cddpi_ill_cards_serve(cards, job->local_world_size) == job->local_world_size) {
+    if (cddpi_ill_cards_serve(cards, ranks) == ranks) {
         return true;
     }
     if (cards->must_end) {
         snprintf(why, CDDPI_CARD_TEXT_BYTES, "a rank has used a card that is left out");
         return false;
     }
-    snprintf(why, CDDPI_CARD_TEXT_BYTES,
-             "%d card%s left for %d rank%s, since cuda:%d (%s) is left out: %s", cards->left_count,
-             cards->left_count == 1 ? " is" : "s are", job->local_world_size,
-             plural(job->local_world_size), card->index, card->name, card->fault);
+    if (!cards->is_silent) {
+        snprintf(remain, sizeof remain, "%d card%s left for %d rank%s", cards->left_count,
+                 cards->left_count == 1 ? " is" : "s are", ranks, plural(ranks));
+    }
+    snprintf(why, CDDPI_CARD_TEXT_BYTES, "%s, since cuda:%d (%s) is left out: %s", remain,
+             card->index, card->name, card->fault);
     return false;
 }

@@ -18,7 +18,8 @@ enum { CDDPI_CARD_TEXT_BYTES = 768 };
 void cddpi_supervision_take_card(struct cddpi_supervision *run);
 
 /** The ranks of this machine have ended, with @p outcome: leave out the cards that were reported,
- *  and tell the user what follows. Asks the driver, which may take seconds.
+ *  and tell the user what follows. Asks the driver, which may take up to 24 s if it
+ *  hangs; nothing else is served meanwhile.
  *  @return how many ranks this machine can start from now on; 0: as many as before; -1: none. */
 int cddpi_cards_settle(struct cddpi_nodes *nodes, struct cddpi_generation_outcome *outcome);
 

@@ -23,6 +23,7 @@
  *   CDDP_FAKE_CUDA_FAIL_ALLOC      the n-th allocation of device memory fails (1 is the first)
  *   CDDP_FAKE_CUDA_FAIL_LAUNCH     the n-th kernel that runs fails with an illegal address
  *   CDDP_FAKE_CUDA_FAIL_CARD       only if it is a kernel of this card (-1: of any)
+ *   CDDP_FAKE_CUDA_HANG_CARD       a process that sees this card hangs when it first uses CUDA
  *   CDDP_FAKE_CUDA_LAUNCH_ERROR    with which error (700, an illegal address)
  *   CDDP_FAKE_CUDA_REFUSE_LAUNCH   the n-th launch is refused for too many resources
  *   CDDP_FAKE_CUDA_KERNELS         a file name; at exit, the file of that name plus the rank

@@ -92,6 +92,16 @@ static void choose_visible(struct fake_config *config)
     }
 }
 
+/* As with a driver that waits for a card without an end. */
+static void hang_for(int card)
+{
+    for (int i = 0; i < fake.config.devices; i++) {
+        while (fake.config.visible[i] == card) {
+            pause();
+        }
+    }
+}
+
 static void begin(void)
 {
     struct fake_config *config = &fake.config;
@@ -119,6 +129,7 @@ static void begin(void)
     config->seed = (uint64_t)setting("SEED", 1);
     snprintf(config->name, sizeof config->name, "%s", name != NULL ? name : "");
     choose_visible(config);
+    hang_for((int)setting("HANG_CARD", -1));
     fake.random = config->seed * 7919;
     for (int i = 0; i < FAKE_MAX_DEVICES; i++) {
         fake.null_streams[i].device = i;

@@ -11,6 +11,12 @@
     "\\000\\074\\000" CARD(number) " NVML reports Xid 79' "                                        \
                                    ">/proc/$$/fd/$CDDP_REPORT_FD"
 
+/* The same of a rank that says how many cards it sees: 62 bytes. */
+#define ILL_OF(index, number, seen)                                                                \
+    "printf 'c\\00'$RANK'\\000\\00" #index                                                         \
+    "\\000\\076\\000" CARD(number) "/" #seen " NVML reports Xid 79' "                              \
+                                   ">/proc/$$/fd/$CDDP_REPORT_FD"
+
 /* Each rank says which cards it gets. In the first generation, rank WHO of the job runs REPORT and
  * fails; those of later ones run LATER. */
 #define RANKS(who, report, later)                                                                  \
@@ -152,10 +158,34 @@ static void the_driver_that_answers_no_more_ends_the_job(void **state)
         RANKS("0", ILL(0, 0), "true"));
     unsetenv("CDDP_FAKE_CUDA_DRIVER");
     assert_int_equal(job.exit_status, 7);
-    assert_err(&job, "cddp-run: which cards are left? there is no CUDA driver");
-    assert_err(&job, "NVML reports Xid 79. 0 cards are left on this machine for 1 rank, so the job "
-                     "ends\n");
+    assert_err(&job, "cddp-run: which cards remain? there is no CUDA driver");
+    assert_err(&job, "NVML reports Xid 79. Which cards remain is not known, so the job ends\n");
     launcher_end(&job);
+}
+
+/* A process that sees the ill card hangs. The numbers are as the ranks saw them. */
+static void the_driver_is_asked_without_showing_it_the_ill_card(void **state)
+{
+    static const char *const visible[] = {NULL, "2,1"};
+
+    (void)state;
+    NEEDS_EMULATED_MODULE();
+    setenv("CDDP_FAKE_CUDA_HANG_CARD", "1", 1);
+    for (int i = 0; i < 2; i++) {
+        struct launched job = {0};
+
+        if (visible[i] != NULL) {
+            setenv("CUDA_VISIBLE_DEVICES", visible[i], 1);
+        }
+        RUN(&job, "3", "--nproc", "1", "--max-restarts", "1", "--", "sh", "-c",
+            i == 0 ? RANKS("0", ILL_OF(1, 1, 3), "true") : RANKS("0", ILL_OF(1, 1, 2), "true"));
+        unsetenv("CUDA_VISIBLE_DEVICES");
+        assert_int_equal(job.exit_status, 0);
+        assert_out(&job, i == 0 ? "generation 1, rank 0 of 1: [" CARD(0) "," CARD(2) "]\n"
+                                : "generation 1, rank 0 of 1: [" CARD(2) "]\n");
+        launcher_end(&job);
+    }
+    unsetenv("CDDP_FAKE_CUDA_HANG_CARD");
 }
 
 /* Whoever writes to the pipe is not believed everything. */
@@ -258,6 +288,7 @@ int main(void)
         cmocka_unit_test(a_job_that_does_not_restart_is_left_as_it_is),
         cmocka_unit_test(a_program_that_takes_the_card_again_ends_the_job),
         cmocka_unit_test(the_driver_that_answers_no_more_ends_the_job),
+        cmocka_unit_test(the_driver_is_asked_without_showing_it_the_ill_card),
         cmocka_unit_test(odd_reports_do_no_harm),
         cmocka_unit_test(a_machine_without_a_card_leaves_an_elastic_job),
         cmocka_unit_test(a_machine_with_fewer_cards_has_fewer_ranks),

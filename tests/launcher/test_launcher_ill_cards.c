@@ -176,6 +176,58 @@ static void a_card_keeps_the_number_that_it_had_at_first(void **state)
     assert_int_equal(cards.list[1].index, 2);
 }
 
+static void assert_asks_for(const char *visible, const char *inherited, int ranks)
+{
+    char text[256];
+    int count = cddpi_ill_cards_to_ask(&cards, inherited, ranks, text, sizeof text);
+    int wanted = visible[0] != '\0';
+
+    for (int i = 0; visible[i] != '\0'; i++) {
+        wanted += visible[i] == ',';
+    }
+    assert_int_equal(count, wanted);
+    assert_string_equal(text, visible);
+}
+
+static void the_driver_is_not_asked_for_ill_cards(void **state)
+{
+    (void)state;
+    begin();
+    report_of('b', 1, 4);
+    assert_asks_for("0,2,3", NULL, 2);
+    assert_asks_for("6,4,GPU-c0", "6,5,4,GPU-c0", 2);
+    report_of('d', 3, 4);
+    assert_asks_for("0,2", NULL, 2);
+    (void)cddpi_ill_cards_leave_out(&cards, list_of("abcd"), 2);
+    assert_asks_for("GPU-a0,GPU-c0", NULL, 2);
+    report_of('c', 1, 2);
+    assert_asks_for("GPU-a0", "6,5,4,GPU-c0", 2);
+}
+
+/* A rank has seen other cards, or does not say which. */
+static void numbers_that_say_nothing_are_not_asked_for(void **state)
+{
+    (void)state;
+    begin();
+    report_of('a', 0, 1);
+    assert_asks_for("", NULL, 2);
+    assert_asks_for("", "0,1", 2);
+    begin();
+    report_of('a', 4, 4);
+    assert_asks_for("", NULL, 2);
+    begin();
+    report('a', 0);
+    assert_asks_for("", NULL, 2);
+    assert_asks_for("", "", 2);
+    begin();
+    report_of('a', 0, 2);
+    report_of('b', 1, 2);
+    assert_asks_for("", NULL, 2);
+    begin();
+    report_of('a', 0, 99999);
+    assert_int_equal(cards.list[0].seen, 0);
+}
+
 /* Any program may write to the pipe. */
 static void odd_names_are_not_believed(void **state)
 {
@@ -220,6 +272,8 @@ int main(void)
         cmocka_unit_test(ranks_that_share_cards_share_those_that_are_left),
         cmocka_unit_test(a_card_that_is_used_although_it_is_left_out_is_noticed),
         cmocka_unit_test(a_card_keeps_the_number_that_it_had_at_first),
+        cmocka_unit_test(the_driver_is_not_asked_for_ill_cards),
+        cmocka_unit_test(numbers_that_say_nothing_are_not_asked_for),
         cmocka_unit_test(odd_names_are_not_believed),
     };
 

@@ -144,6 +144,9 @@ int cddpi_device_count(void)
     return count;
 }
 
+/* For write_list(); NULL: as in this process. */
+static const char *list_visible;
+
 /* Runs in a child process: write the devices' names, or why there are none. */
 static void write_list(int fd)
 {
@@ -152,6 +155,9 @@ static void write_list(int fd)
     char *text = cddpi_zalloc(LIST_BYTES);
     int count;
 
+    if (list_visible != NULL) {
+        (void)setenv("CUDA_VISIBLE_DEVICES", list_visible, 1);
+    }
     if (text == NULL || cddpi_module_open(&module) != CDDP_OK ||
         module->count(cddpi_module_host(), false, &count) != CDDP_OK) {
         dprintf(fd, "-%s", cddp_last_error());
@@ -162,10 +168,13 @@ static void write_list(int fd)
     cddpi_free(text);
 }
 
-char *cddpi_device_list(void)
+char *cddpi_device_list(const char *visible, uint32_t limit_ms)
 {
-    char *answer = cddpi_probe_child(write_list, ANSWER_MS);
+    char *answer;
 
+    list_visible = visible;
+    answer = cddpi_probe_child(write_list, limit_ms);
+    list_visible = NULL;
     if (answer != NULL && answer[0] == '-') {
         cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s", answer + 1);
         cddpi_free(answer);
