@@ -65,7 +65,7 @@ say(const struct cddpi_nodes *nodes, const struct cddpi_ill_card *card, const ch
     va_start(arguments, format);
     vsnprintf(follows, sizeof follows, format, arguments);
     va_end(arguments);
-    cddpi_output_say(nodes->wait->output, "cuda:%d (%s) is left out from now on: %s%s", card->index,
+    cddpi_output_say(nodes->wait->output, "cuda:%d (%s) is not used any more: %s%s", card->index,
                      card->name, card->fault, follows);
 }
 
@@ -96,8 +96,8 @@ static void tell_end(const struct cddpi_nodes *nodes, const struct cddpi_ill_car
         say(nodes, card, ". Which cards remain is not known, so the job ends");
         return;
     }
-    say(nodes, card, ". %d card%s left on this machine for %d rank%s, so the job ends", left,
-        left == 1 ? " is" : "s are", ranks, plural(ranks));
+    say(nodes, card, ". %d card%s on this machine for %d rank%s, so the job ends", left,
+        left == 1 ? " remains" : "s remain", ranks, plural(ranks));
 }
 
 /* Ranks of this machine do not start again. */
@@ -119,12 +119,12 @@ static int conclude(struct cddpi_nodes *nodes, const struct cddpi_ill_card *card
 
     if (ranks == before) {
         say(nodes, card, ". %s",
-            nodes->job->cards.is_shared ? "Ranks share the cards that are left"
+            nodes->job->cards.is_shared ? "Ranks share the cards that remain"
                                         : "Another card takes its place");
         return 0;
     }
     if (ranks >= least_ranks(members)) {
-        say(nodes, card, ". %d card%s left%s %d rank%s", left, left == 1 ? " is" : "s are",
+        say(nodes, card, ". %d card%s%s %d rank%s", left, left == 1 ? " remains" : "s remain",
             members->is_alone ? ", so the job goes on with"
                               : " on this machine, which goes on with",
             ranks, plural(ranks));
@@ -133,7 +133,7 @@ static int conclude(struct cddpi_nodes *nodes, const struct cddpi_ill_card *card
     if (ranks == 0 && members->is_elastic && !members->is_alone && !serves) {
         say(nodes, card, ". %s, so it leaves the job",
             nodes->job->cards.is_silent ? "Which cards remain on this machine is not known"
-                                        : "No card is left on this machine");
+                                        : "No card remains on this machine");
         return -1;
     }
     tell_end(nodes, card, left, before);
@@ -250,10 +250,10 @@ bool cddpi_cards_suffice(const struct cddpi_job *job, char why[CDDPI_CARD_TEXT_B
         return false;
     }
     if (!cards->is_silent) {
-        snprintf(remain, sizeof remain, "%d card%s left for %d rank%s", cards->left_count,
-                 cards->left_count == 1 ? " is" : "s are", ranks, plural(ranks));
+        snprintf(remain, sizeof remain, "%d card%s for %d rank%s", cards->left_count,
+                 cards->left_count == 1 ? " remains" : "s remain", ranks, plural(ranks));
     }
-    snprintf(why, CDDPI_CARD_TEXT_BYTES, "%s, since cuda:%d (%s) is left out: %s", remain,
+    snprintf(why, CDDPI_CARD_TEXT_BYTES, "%s, since cuda:%d (%s) is not used any more: %s", remain,
              card->index, card->name, card->fault);
     return false;
 }

@@ -42,9 +42,9 @@ static void a_spare_card_takes_the_place(void **state)
     RUN(&job, "4", "--nproc", "2", "--max-restarts", "1", "--", "sh", "-c",
         RANKS("0", ILL(0, 0), "true"));
     assert_int_equal(job.exit_status, 0);
-    assert_err(&job, "cddp-run: cuda:0 (" CARD(0) ") is left out from now on: NVML reports Xid 79. "
+    assert_err(&job, "cddp-run: cuda:0 (" CARD(0) ") is not used any more: NVML reports Xid 79. "
                                                   "Another card takes its place\n");
-    assert_int_equal(launcher_count(job.err, "is left out"), 1);
+    assert_int_equal(launcher_count(job.err, "is not used any more"), 1);
     assert_out(&job, "generation 0, rank 0 of 2: []\n");
     assert_out(&job, "generation 1, rank 0 of 2: [" CARD(2) "," CARD(1) "," CARD(3) "]\n");
     assert_out(&job, "generation 1, rank 1 of 2: [" CARD(2) "," CARD(1) "," CARD(3) "]\n");
@@ -93,8 +93,8 @@ static void with_fewer_cards_an_elastic_job_goes_on_with_fewer_ranks(void **stat
     RUN(&job, "3", "--nproc", "3", "--elastic", "2:3", "--", "sh", "-c",
         RANKS("1", ILL(1, 1), "true"));
     assert_int_equal(job.exit_status, 0);
-    assert_err(&job, "cddp-run: cuda:1 (" CARD(1) ") is left out from now on: NVML reports Xid 79. "
-                                                  "2 cards are left, so the job goes on with 2 "
+    assert_err(&job, "cddp-run: cuda:1 (" CARD(1) ") is not used any more: NVML reports Xid 79. "
+                                                  "2 cards remain, so the job goes on with 2 "
                                                   "ranks\n");
     assert_out(&job, "generation 1, rank 1 of 2: [" CARD(0) "," CARD(2) "]\n");
     launcher_end(&job);
@@ -110,8 +110,8 @@ static void with_too_few_cards_the_job_ends_and_names_the_card(void **state)
         RUN(&job, "2", "--nproc", "2", is_elastic ? "--elastic" : "--max-restarts",
             is_elastic ? "2:2" : "3", "--", "sh", "-c", RANKS("1", ILL(1, 1), "true"));
         assert_int_equal(job.exit_status, 7);
-        assert_err(&job, "cddp-run: cuda:1 (" CARD(1) ") is left out from now on: NVML reports Xid "
-                                                      "79. 1 card is left on this machine for 2 "
+        assert_err(&job, "cddp-run: cuda:1 (" CARD(1) ") is not used any more: NVML reports Xid "
+                                                      "79. 1 card remains on this machine for 2 "
                                                       "ranks, so the job ends\n");
         assert_no_err(&job, "restarting");
         launcher_end(&job);
@@ -126,7 +126,7 @@ static void a_job_that_does_not_restart_is_left_as_it_is(void **state)
     NEEDS_EMULATED_MODULE();
     RUN(&job, "3", "--nproc", "2", "--", "sh", "-c", RANKS("1", ILL(1, 1), "true"));
     assert_int_equal(job.exit_status, 7);
-    assert_no_err(&job, "left out");
+    assert_no_err(&job, "not used any more");
     launcher_end(&job);
 }
 
@@ -202,7 +202,7 @@ static void odd_reports_do_no_harm(void **state)
               ">/proc/$$/fd/$CDDP_REPORT_FD",
               "true"));
     assert_int_equal(job.exit_status, 0);
-    assert_no_err(&job, "left out");
+    assert_no_err(&job, "not used any more");
     assert_out(&job, "generation 1, rank 1 of 2: []\n");
     launcher_end(&job);
 }
@@ -228,7 +228,7 @@ static void a_machine_without_a_card_leaves_an_elastic_job(void **state)
     unsetenv("CDDP_FAKE_CUDA_DEVICES");
     assert_int_equal(fleet.nodes[0].exit_status, 0);
     assert_err(&fleet.nodes[1],
-               "NVML reports Xid 79. No card is left on this machine, so it leaves "
+               "NVML reports Xid 79. No card remains on this machine, so it leaves "
                "the job\n");
     assert_err(&fleet.nodes[1], "this node has left the job\n");
     assert_out(&fleet.nodes[0], "generation 1, rank 0 of 1: []\n");
@@ -249,7 +249,7 @@ static void a_machine_with_fewer_cards_has_fewer_ranks(void **state)
     unsetenv("CDDP_FAKE_CUDA_DEVICES");
     assert_int_equal(fleet.nodes[0].exit_status, 0);
     assert_int_equal(fleet.nodes[1].exit_status, 0);
-    assert_err(&fleet.nodes[1], "1 card is left on this machine, which goes on with 1 rank\n");
+    assert_err(&fleet.nodes[1], "1 card remains on this machine, which goes on with 1 rank\n");
     assert_out(&fleet.nodes[1], "generation 1, rank 1 of 2: [" CARD(1) "]\n");
     fleet_end(&fleet);
 }
@@ -268,7 +268,7 @@ static void a_job_of_fixed_machines_ends(void **state)
     fleet_wait(&fleet, 2);
     unsetenv("CDDP_FAKE_CUDA_DEVICES");
     assert_int_not_equal(fleet.nodes[0].exit_status, 0);
-    assert_err(&fleet.nodes[1], "NVML reports Xid 79. 0 cards are left on this machine for 1 rank, "
+    assert_err(&fleet.nodes[1], "NVML reports Xid 79. 0 cards remain on this machine for 1 rank, "
                                 "so the job ends\n");
     assert_err(&fleet.nodes[0], "the ranks of node 1 (");
     assert_err(&fleet.nodes[0], ") cannot start again: the job ends\n");

@@ -45,7 +45,7 @@ static void a_spare_card_takes_the_place_and_cddp_ctl_shows_it(void **state)
     assert_int_equal(json_integer_value(json_object_get(json_array_get(cards, 0), "rank")), 1);
     json_decref(status);
     (void)stop(&job, "spare", SIGTERM);
-    assert_err(&job, "cddp-run: " CARD_1 " is left out from now on: NVML reports Xid 48 "
+    assert_err(&job, "cddp-run: " CARD_1 " is not used any more: NVML reports Xid 48 "
                      "(uncorrectable memory error). Another card takes its "
                      "place\n");
     end_fault();
@@ -68,7 +68,7 @@ static void without_a_spare_it_goes_on_with_a_rank_less(void **state)
     assert_err(&ctl, "may have 2 to 2 (--elastic)");
     launcher_end(&ctl);
     (void)stop(&job, "less", SIGTERM);
-    assert_err(&job, "2 cards are left, so the job goes on with 2 ranks\n");
+    assert_err(&job, "2 cards remain, so the job goes on with 2 ranks\n");
     end_fault();
     launcher_end(&job);
 }
@@ -88,7 +88,7 @@ static void ranks_that_share_cards_share_the_one_that_remains(void **state)
     launcher_await_text(in_work("%s", "shared"), "metrics.jsonl", "\"generation\":1");
     assert_int_equal(status_number("shared", "world_size"), 3);
     (void)stop(&job, "shared", SIGTERM);
-    assert_err(&job, "Ranks share the cards that are left\n");
+    assert_err(&job, "Ranks share the cards that remain\n");
     unsetenv("CDDP_BACKEND");
     end_fault();
     launcher_end(&job);
@@ -107,7 +107,7 @@ static void an_error_of_the_program_costs_no_card(void **state)
     assert_int_not_equal(job.exit_status, 0);
     assert_err(&job, "NVML reports Xid 13 (exception of a kernel, mostly by the program)");
     assert_err(&job, "restarting (1 of 1)");
-    assert_no_err(&job, "left out");
+    assert_no_err(&job, "not used any more");
     end_fault();
     launcher_end(&job);
 }
