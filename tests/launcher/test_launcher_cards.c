@@ -213,6 +213,8 @@ static void odd_reports_do_no_harm(void **state)
     START((fleet), (i), (nnodes), i == 0 ? "0" : "1", __VA_ARGS__, "--", "sh", "-c",               \
           RANKS("1", ILL(0, 0), "true"))
 
+/* The rank that goes on ends only after the machine has left: the end of node 0 takes the store
+ * away. */
 static void a_machine_without_a_card_leaves_an_elastic_job(void **state)
 {
     struct fleet fleet;
@@ -222,9 +224,12 @@ static void a_machine_without_a_card_leaves_an_elastic_job(void **state)
     setenv("CDDP_FAKE_CUDA_DEVICES", "1", 1);
     fleet_begin_tcp(&fleet);
     for (int i = 0; i < 2; i++) {
-        NODE(&fleet, i, "1:2", "--nproc", "1");
+        START(&fleet, i, "1:2", i == 0 ? "0" : "1", "--nproc", "1", "--", "sh", "-c",
+              RANKS("1", ILL(0, 0), "while [ ! -e $SHARED/gone ]; do sleep 0.02; done"));
     }
-    fleet_wait(&fleet, 2);
+    launcher_wait(&fleet.nodes[1]);
+    launcher_write(fleet.folder, "gone", "");
+    launcher_wait(&fleet.nodes[0]);
     unsetenv("CDDP_FAKE_CUDA_DEVICES");
     assert_int_equal(fleet.nodes[0].exit_status, 0);
     assert_err(&fleet.nodes[1],
