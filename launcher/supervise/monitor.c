@@ -228,11 +228,15 @@ static int watch_supervisor(pid_t supervisor, const struct cddpi_monitor *monito
 static void __attribute__((noreturn))
 run_monitor(pid_t supervisor, const struct cddpi_monitor *monitor)
 {
+    const struct timespec none = {0, 0};
     int status = watch_supervisor(supervisor, monitor);
     int number = 0;
     bool all_ended = cddpi_reaper_kill_all(KILL_TIMEOUT_MS, NULL, &monitor->ending, &number);
 
-    /* only messages are left to write; if nobody reads them, a signal may end us */
+    /* only messages are left to write; if nobody reads them, a signal may end us, but not one that
+     * has come before */
+    while (sigtimedwait(&monitor->blocked, NULL, &none) > 0) {
+    }
     sigprocmask(SIG_SETMASK, &monitor->inherited, NULL);
     if (WIFSIGNALED(status)) {
         fprintf(stderr,
