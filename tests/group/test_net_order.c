@@ -153,6 +153,7 @@ static int zeros[HOSTS];
 
 static void init_host(int h, int n, struct cddpi_link link)
 {
+    static struct cddpi_backend alone; /* within a host nothing moves */
     struct host *host = &hosts[h];
 
     host->carrier.base.ops = &carrier_ops;
@@ -168,6 +169,7 @@ static void init_host(int h, int n, struct cddpi_link link)
                                      .first = numbers,
                                      .leaders = numbers,
                                      .leader_count = 1,
+                                     .inner = &alone,
                                      .carrier = &host->carrier.base,
                                      .link = link};
     assert_true(cddpi_tree_init(n, numbers, n, &host->net.tree));
