@@ -195,11 +195,12 @@ static void check_end(const struct cddpi_node_event *end)
 /* A request that is repeated over a new connection is not done twice. */
 static void check_once(const struct cddpi_node_event *event)
 {
-    struct sim_node *node = &sim.nodes[event->node];
+    struct sim_node *node;
 
     if (event->node < 0) {
         return; /* the head's */
     }
+    node = &sim.nodes[event->node];
     if (event->kind == CDDPI_EVENT_JOIN && node->has_joined) {
         sim_break("JOIN of node %d is twice in the log", event->node);
     }

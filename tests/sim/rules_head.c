@@ -13,11 +13,11 @@ enum { EXPLAINED_S = 5 };
  * end. */
 static bool takes_part(int number)
 {
-    const struct sim_node *node = &sim.nodes[number];
+    const struct sim_node *node = number >= 0 && number < SIM_NODES ? &sim.nodes[number] : NULL;
 
-    return number >= 0 && number < SIM_NODES && node->has_begun && node->is_alive &&
-           !node->is_over && node->lost_at < 0 && node->left_at < 0 &&
-           (node->is_first || node->has_joined) && !node->members.has_asked_leave;
+    return node != NULL && node->has_begun && node->is_alive && !node->is_over &&
+           node->lost_at < 0 && node->left_at < 0 && (node->is_first || node->has_joined) &&
+           !node->members.has_asked_leave;
 }
 
 /* Whether the head may end all agents. */
