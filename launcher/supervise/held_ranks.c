@@ -29,8 +29,6 @@ enum {
     CPUS = 8192            /* most processors that an affinity mask has here */
 };
 
-/* The worker's relays have no log of what other ranks reported, and no last lines: these are of its
- * generation. */
 struct cddpi_held_rank {
     struct cddpi_worker worker; /* pid 0: the place is empty */
     struct cddpi_secret secret;
@@ -86,7 +84,8 @@ static bool is_gone(const struct cddpi_held_rank *rank)
            ended.si_pid == rank->worker.pid;
 }
 
-/* Set what points into the struct, whose place has changed. */
+/* Set what points into the struct, whose place has changed. Last lines, and what other ranks have
+ * reported, are things of the generation that is over. */
 static void point_to_itself(struct cddpi_held_rank *rank)
 {
     struct cddpi_relay *relays[] = {&rank->worker.out, &rank->worker.err};
@@ -192,19 +191,14 @@ void cddpi_held_keep(struct cddpi_job *job, struct cddpi_worker *workers)
     }
 }
 
-static bool has(const struct cddpi_held_rank *list, int count, pid_t pid)
+bool cddpi_held_has(const struct cddpi_held_ranks *held, pid_t pid)
 {
-    for (int i = 0; i < count; i++) {
-        if (is_there(&list[i]) && list[i].worker.pid == pid) {
+    for (int i = 0; held != NULL && i < held->count; i++) {
+        if (is_there(&held->list[i]) && held->list[i].worker.pid == pid) {
             return true;
         }
     }
     return false;
-}
-
-bool cddpi_held_has(const struct cddpi_held_ranks *held, pid_t pid)
-{
-    return held != NULL && has(held->list, held->count, pid);
 }
 
 void cddpi_held_place(struct cddpi_job *job)
@@ -286,8 +280,8 @@ static void bind_threads(const struct cddpi_job *job, int rank, pid_t pid)
 /* Write the answer to @p rank. Returns its bytes; 0: it cannot be written. */
 static size_t write_answer(const struct cddpi_job *job, int rank, char out[CDDPI_REJOIN_BYTES])
 {
-    /* whether a rank has these depends on its number */
-    static const char *const of_some[] = {"CDDP_PROGRESS"};
+    /* only rank 0 has it of us, so it is what we have, until `own` says otherwise */
+    const char *progress = getenv("CDDP_PROGRESS");
     int64_t now_ns = cddpi_now_ns();
     size_t used = sizeof now_ns;
     char **own;
@@ -296,13 +290,9 @@ static size_t write_answer(const struct cddpi_job *job, int rank, char out[CDDPI
         return 0;
     }
     memcpy(out, &now_ns, sizeof now_ns);
-    for (size_t i = 0; i < sizeof of_some / sizeof *of_some; i++) {
-        const char *value = getenv(of_some[i]);
-
-        used += (size_t)snprintf(out + used, CDDPI_REJOIN_BYTES - used, "%s%s%.1000s", of_some[i],
-                                 value != NULL ? "=" : "", value != NULL ? value : "") +
-                1;
-    }
+    used += (size_t)snprintf(out + used, 1024, "CDDP_PROGRESS%s%.1000s",
+                             progress != NULL ? "=" : "", progress != NULL ? progress : "") +
+            1;
     for (size_t i = 0; own[i] != NULL; i++) {
         size_t bytes = strlen(own[i]) + 1;
 
@@ -364,26 +354,20 @@ bool cddpi_held_look(struct cddpi_job *job)
         pass_output(rank);
         if (ends) {
             close_rank(rank);
-        } else {
-            if (cddpi_left_ms(rank->due_ns) == 0) {
-                kill(rank->worker.pid, SIGKILL);
-            }
-            left++;
+            continue;
         }
+        if (cddpi_left_ms(rank->due_ns) == 0) {
+            kill(rank->worker.pid, SIGKILL);
+        }
+        if (left != i) {
+            move(rank, &held->leaving[left]);
+        }
+        left++;
     }
+    held->leaving_count = left;
     if (left == 0) {
         cddpi_free(held->leaving);
         held->leaving = NULL;
-        held->leaving_count = 0;
-    } else {
-        int kept = 0;
-
-        for (int i = 0; i < held->leaving_count; i++) {
-            if (is_there(&held->leaving[i]) && kept++ != i) {
-                move(&held->leaving[i], &held->leaving[kept - 1]);
-            }
-        }
-        held->leaving_count = kept;
     }
     return left > 0;
 }

@@ -426,6 +426,7 @@ static void finish_generation(struct cddpi_supervision *run)
                                &run->monitor->ending, &number)) {
         cddpi_output_say(run->output, "some processes of the job cannot be killed");
     }
+    (void)cddpi_held_look(run->job); /* none of these is left: others may get their numbers */
     if (number != 0) { /* the ranks' machine forbids a restart, the members' ends the job */
         CDDPI_FEED(run, .kind = CDDPI_JOB_SIGNALLED, .number = number, .node = -1);
         CDDPI_MEMBERS_FEED(run->job->nodes, .kind = CDDPI_MEMBERS_SIGNALLED, .number = number);
