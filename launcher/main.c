@@ -3,15 +3,24 @@
 #include "launcher/run_options.h"
 #include "launcher/supervise/job.h"
 #include "launcher/supervise/launch.h"
+#include "launcher/supervise/replace_card.h"
 
 #include "base/memory_left.h"
 #include "base/streams.h"
+#include "device/device.h"
+
+#include <string.h>
+#include <unistd.h>
 
 int main(int argc, char **argv)
 {
     struct cddpi_launch_options options;
     int exit_status = 0;
 
+    if (argc == 1 && strcmp(argv[0], CDDPI_CARDS_PROGRAM) == 0) {
+        cddpi_device_write_list(STDOUT_FILENO);
+        return 0;
+    }
     cddpi_streams_open();
     if (cddpi_stack_ensure() != CDDP_OK) {
         fprintf(stderr, "cddp-run: %s\n", cddp_last_error());

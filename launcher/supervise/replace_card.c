@@ -172,6 +172,28 @@ static int count_lines(const char *text)
     return count;
 }
 
+/* Ask the driver for the cards that a process sees with the CUDA_VISIBLE_DEVICES @p visible; NULL:
+ * with that of this process. NULL: it does not answer. */
+static char *ask(const char *visible)
+{
+    static char name[] = CDDPI_CARDS_PROGRAM;
+    char *argv[] = {name, NULL};
+    char *variable = visible != NULL ? cddpi_format("CUDA_VISIBLE_DEVICES=%s", visible) : NULL;
+    char *own[] = {variable, NULL};
+    struct cddpi_device_lister lister = {"/proc/self/exe", argv, NULL};
+    char **environment = NULL;
+    char *answer = NULL;
+
+    if ((visible == NULL || variable != NULL) &&
+        cddpi_environment_merge(own, &environment) == CDDP_OK) {
+        lister.environment = environment;
+        answer = cddpi_device_list(&lister, ASK_MS);
+    }
+    cddpi_free(environment);
+    cddpi_free(variable);
+    return answer;
+}
+
 /* Ask the driver which cards remain: at first without showing it those that are ill, since it may
  * hang when it opens them. If some of the others are missing, numbers may mean other cards since
  * one is gone: then ask for all. NULL: it does not answer. */
@@ -180,13 +202,13 @@ static char *find_cards(struct cddpi_ill_cards *cards, int ranks)
     char visible[CDDPI_MACHINE_GPUS * CDDPI_CARD_NAME_BYTES];
     int wanted = cddpi_ill_cards_to_ask(cards, getenv("CUDA_VISIBLE_DEVICES"), ranks, visible,
                                         sizeof visible);
-    char *some = wanted > 0 ? cddpi_device_list(visible, ASK_MS) : NULL;
+    char *some = wanted > 0 ? ask(visible) : NULL;
     char *all;
 
     if (some != NULL && count_lines(some) == wanted) {
         return some;
     }
-    all = cddpi_device_list(NULL, ASK_MS);
+    all = ask(NULL);
     if (all == NULL) {
         return some;
     }

@@ -14,6 +14,9 @@ struct cddpi_supervision;
 
 enum { CDDPI_CARD_TEXT_BYTES = 768 };
 
+/* The name, as its word 0, under which cddp-run only writes which cards it sees. */
+#define CDDPI_CARDS_PROGRAM "cddp-cards"
+
 /** Process run->report, a whole CDDPI_REPORT_CARD, which may come from any program. */
 void cddpi_supervision_take_card(struct cddpi_supervision *run);
 

@@ -206,9 +206,7 @@ static bool is_named_in(const char *variable, char *const *list)
     return false;
 }
 
-/* This process's environment, with variables in @p own replacing those of the same name. The
- * strings are borrowed from @p own and from the environment. */
-static cddp_status merge_environment(char *const *own, char ***out)
+cddp_status cddpi_environment_merge(char *const *own, char ***out)
 {
     size_t count = 0;
     size_t used = 0;
@@ -217,9 +215,12 @@ static cddp_status merge_environment(char *const *own, char ***out)
     while (environ[count] != NULL) {
         count++;
     }
-    merged = cddpi_zalloc_array(count + MAX_VARIABLES + 1, sizeof *merged);
+    for (size_t i = 0; own[i] != NULL; i++) {
+        count++;
+    }
+    merged = cddpi_zalloc_array(count + 1, sizeof *merged);
     CDDPI_TRY_MEMORY(merged != NULL, "no memory for an environment of %zu variables", count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; environ[i] != NULL; i++) {
         if (!is_named_in(environ[i], own)) {
             merged[used++] = environ[i];
         }
@@ -308,7 +309,7 @@ static cddp_status prepare_start(struct start *start, const struct cddpi_job *jo
 {
     open_rejoin(start, job);
     CDDPI_TRY(make_environment(job, rank, start->rejoin[1], &start->own));
-    CDDPI_TRY(merge_environment(start->own, &start->environment));
+    CDDPI_TRY(cddpi_environment_merge(start->own, &start->environment));
     CDDPI_TRY(cddpi_worker_mask(job, rank, &start->cpus, &start->cpus_bytes));
     start->null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (start->null < 0 || pipe2(start->out, O_CLOEXEC) != 0 || pipe2(start->err, O_CLOEXEC) != 0 ||

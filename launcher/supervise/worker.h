@@ -15,6 +15,11 @@
  *  @param out  One block; release with cddp_free(). */
 CDDP_CHECKED cddp_status cddpi_environment_own(const struct cddpi_job *job, int rank, char ***out);
 
+/** This process's environment, with the variables in @p own, ended by NULL, in place of those of
+ * the same name. The strings are borrowed from both.
+ *  @param out  Release with cddpi_free(). */
+CDDP_CHECKED cddp_status cddpi_environment_merge(char *const *own, char ***out);
+
 /** The share of this machine's cores that @p rank of this generation gets, as --bind says. */
 struct cddpi_core_share cddpi_worker_cores(const struct cddpi_job *job, int rank);
 

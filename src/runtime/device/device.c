@@ -116,10 +116,11 @@ void cddpi_device_close(struct cddpi_device *device)
 }
 
 /* Runs in a child process: write the number of devices, or why there is none. */
-static void write_count(int fd)
+static void write_count(int fd, const void *context)
 {
     int count = 0;
 
+    (void)context;
     if (cddpi_device_visible(1, &count) == CDDP_OK) {
         dprintf(fd, "%d", count);
     } else {
@@ -129,7 +130,7 @@ static void write_count(int fd)
 
 int cddpi_device_count(void)
 {
-    char *answer = cddpi_probe_child(write_count, ANSWER_MS);
+    char *answer = cddpi_probe_child(write_count, NULL, ANSWER_MS);
     int count = 0;
 
     if (answer == NULL) {
@@ -144,20 +145,13 @@ int cddpi_device_count(void)
     return count;
 }
 
-/* For write_list(); NULL: as in this process. */
-static const char *list_visible;
-
-/* Runs in a child process: write the devices' names, or why there are none. */
-static void write_list(int fd)
+void cddpi_device_write_list(int fd)
 {
     enum { LIST_BYTES = 32768 };
     const struct cddpi_module *module;
     char *text = cddpi_zalloc(LIST_BYTES);
     int count;
 
-    if (list_visible != NULL) {
-        (void)setenv("CUDA_VISIBLE_DEVICES", list_visible, 1);
-    }
     if (text == NULL || cddpi_module_open(&module) != CDDP_OK ||
         module->count(cddpi_module_host(), false, &count) != CDDP_OK) {
         dprintf(fd, "-%s", cddp_last_error());
@@ -168,13 +162,21 @@ static void write_list(int fd)
     cddpi_free(text);
 }
 
-char *cddpi_device_list(const char *visible, uint32_t limit_ms)
+/* Runs in a child process. */
+static void execute(int fd, const void *context)
 {
-    char *answer;
+    const struct cddpi_device_lister *lister = context;
 
-    list_visible = visible;
-    answer = cddpi_probe_child(write_list, limit_ms);
-    list_visible = NULL;
+    if (dup2(fd, STDOUT_FILENO) >= 0) {
+        execve(lister->path, lister->argv, lister->environment);
+    }
+    _exit(127);
+}
+
+char *cddpi_device_list(const struct cddpi_device_lister *lister, uint32_t limit_ms)
+{
+    char *answer = cddpi_probe_child(execute, lister, limit_ms);
+
     if (answer != NULL && answer[0] == '-') {
         cddpi_fail(CDDP_ERR_UNAVAILABLE, "%s", answer + 1);
         cddpi_free(answer);
@@ -183,12 +185,13 @@ char *cddpi_device_list(const char *visible, uint32_t limit_ms)
     return answer;
 }
 
-static void write_description(int fd)
+static void write_description(int fd, const void *context)
 {
     enum { TEXT_BYTES = 32768 };
     const struct cddpi_module *module;
     char *text;
 
+    (void)context;
     if (cddpi_module_open(&module) != CDDP_OK) {
         dprintf(fd, "no: %s\n", cddp_last_error());
         return;
@@ -204,7 +207,7 @@ static void write_description(int fd)
 
 char *cddpi_device_describe(void)
 {
-    char *text = cddpi_probe_child(write_description, ANSWER_MS);
+    char *text = cddpi_probe_child(write_description, NULL, ANSWER_MS);
 
     return text != NULL ? text : cddpi_format("no: %s\n", cddp_last_error());
 }

@@ -199,11 +199,21 @@ cddp_status cddpi_device_visible(int world_size, int *out);
  *  fails: the text says what is missing, and why. Release with cddpi_free(). NULL: no memory. */
 char *cddpi_device_describe(void);
 
-/** The unique names (struct cddpi_device) of the CUDA devices that a process sees with the
- *  CUDA_VISIBLE_DEVICES @p visible (NULL: that of this process), each with a newline. A child
- *  process asks the driver, as for cddpi_device_count(), and has @p limit_ms to answer. Release
- *  with cddpi_free(). NULL: cddp_last_error() says why. */
-char *cddpi_device_list(const char *visible, uint32_t limit_ms);
+/** Write the unique names (struct cddpi_device) of the CUDA devices that this process sees to @p
+ * fd, each with a newline, or "-" and why there are none. Initialises CUDA. */
+void cddpi_device_write_list(int fd);
+
+/* A program whose standard output is what cddpi_device_write_list() writes. */
+struct cddpi_device_lister {
+    const char *path;
+    char *const *argv;
+    char *const *environment;
+};
+
+/** The names that a program writes, which has @p limit_ms for it: the driver may hang, and a
+ * process with threads cannot ask it in a fork. Release with cddpi_free(). NULL: cddp_last_error()
+ * says why. */
+char *cddpi_device_list(const struct cddpi_device_lister *lister, uint32_t limit_ms);
 
 /** The number of CUDA devices that this process sees. 0: cddp_last_error() says why. A child
  *  process asks the driver, so this process creates no CUDA context and may fork later. */

@@ -46,8 +46,10 @@ typedef const struct cddpi_module *(*cddpi_module_fn)(void);
 cddp_status cddpi_module_open(const struct cddpi_module **out);
 
 /** Run @p probe in a child process and return the text that it writes to @p fd. A child is needed
- *  because a driver must not be touched before a fork, and because it may hang or crash. Release
- *  the text with cddpi_free(). NULL: the child hung or crashed; the error's text says so. */
-char *cddpi_probe_child(void (*probe)(int fd), uint32_t timeout_ms);
+ *  because a driver must not be touched before a fork, and because it may hang or crash. If this
+ *  process has other threads, the probe may only execute a program. Release the text with
+ *  cddpi_free(). NULL: the child hung or crashed; the error's text says so. */
+char *cddpi_probe_child(void (*probe)(int fd, const void *context), const void *context,
+                        uint32_t timeout_ms);
 
 #endif

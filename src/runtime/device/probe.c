@@ -39,12 +39,13 @@ cddp_status cddpi_module_open(const struct cddpi_module **out)
 
 /* --- the child process --- */
 
-static void child(void (*probe)(int fd), int fd, pid_t parent, uint32_t timeout_ms)
+static void child(void (*probe)(int fd, const void *context), const void *context, int fd,
+                  pid_t parent, uint32_t timeout_ms)
 {
     if (!cddpi_child_begin(parent, (timeout_ms + KILL_MS) / 1000 + 1)) {
         _exit(1);
     }
-    probe(fd);
+    probe(fd, context);
     _exit(0);
 }
 
@@ -104,7 +105,8 @@ static bool await_end(pid_t pid, int64_t deadline_ns, int *state)
     }
 }
 
-char *cddpi_probe_child(void (*probe)(int fd), uint32_t timeout_ms)
+char *cddpi_probe_child(void (*probe)(int fd, const void *context), const void *context,
+                        uint32_t timeout_ms)
 {
     char *answer = cddpi_zalloc(ANSWER_BYTES);
     int64_t deadline_ns = cddpi_deadline_ns(timeout_ms);
@@ -129,7 +131,7 @@ char *cddpi_probe_child(void (*probe)(int fd), uint32_t timeout_ms)
     error = errno;
     if (pid == 0) {
         close(ends[0]);
-        child(probe, ends[1], self, timeout_ms);
+        child(probe, context, ends[1], self, timeout_ms);
     }
     close(ends[1]);
     in_time = pid > 0 && read_answer(ends[0], answer, deadline_ns, &fits);
