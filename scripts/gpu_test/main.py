@@ -1,14 +1,14 @@
 """main - the command line: which parts, in which order, until when; what is on disk at any moment."""
 import argparse, datetime, json, os, re, signal, tempfile, time
 
-from . import bits, packing, profile, smoke, suites, tables, text as texts, training
+from . import bits, packing, profile, ranks, scale, smoke, suites, tables, text as texts, training
 from .machine import Failed, Keeper, Machine, first_reason, json_lines, library_version, output, say
 
 # Each call fits a loan of ten minutes. Seconds that later parts of a call are sure to have left.
 CALLS = {"A": ("smoke", "single", "text", "profile"), "B": ("ops", "gpt2"), "C": ("resnet50", "ranks", "bits"),
-         "D": ("multi",)}
+         "D": ("multi",), "E": ("scale",)}
 SECONDS = {"smoke": 60, "single": 170, "text": 50, "profile": 220, "ops": 120, "gpt2": 380, "resnet50": 220,
-           "ranks": 200, "bits": 90, "multi": 500}
+           "ranks": 200, "bits": 90, "multi": 500, "scale": 500}
 LIMIT = 510
 
 
@@ -28,8 +28,8 @@ def run_ops(machine, log, part):
 
 RUN = {"smoke": smoke.run_smoke, "single": suites.run_single, "text": texts.run_text,
        "profile": profile.run_profile, "ops": run_ops,
-       "gpt2": training.run_gpt2, "resnet50": training.run_resnet50, "ranks": training.run_ranks,
-       "bits": bits.run_bits, "multi": suites.run_multi}
+       "gpt2": training.run_gpt2, "resnet50": training.run_resnet50, "ranks": ranks.run_ranks,
+       "bits": bits.run_bits, "multi": suites.run_multi, "scale": scale.run_scale}
 PARTS = tuple(part for parts in CALLS.values() for part in parts)
 
 
@@ -138,7 +138,7 @@ def chosen(a, parser):
 def main(doc):
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out_dir", nargs="?")
-    parser.add_argument("--call", help="A, B, C or D")
+    parser.add_argument("--call", help="A, B, C, D or E")
     parser.add_argument("--only", help="parts: " + ", ".join(PARTS) + "; tests: single and multi")
     parser.add_argument("--tests", help="programs of single and multi, in this order, instead of all")
     parser.add_argument("--build")

@@ -15,8 +15,8 @@ SMALLER = ["model.heads=2", "model.embed=32", "model.context=16", "model.vocab=6
 LIMITS = {"losses": (2e-2, 5e-3), "grad_norms": (5e-2, 2e-2)}
 
 
-def losses(machine, log, device, graphs, precision, env, ranks=1, deadline=45):
-    words = [*MODEL, *(SMALLER if machine.emulated else []), f"train.precision={precision}"]
+def losses(machine, log, device, graphs, precision, env, ranks=1, deadline=45, more=()):
+    words = [*MODEL, *(SMALLER if machine.emulated else []), f"train.precision={precision}", *more]
     if device == "cuda":
         words.append(f"train.cuda_graph={graphs}")
     lines = run_conf(machine, log, "gpt2_124m", words, ranks, deadline, env, device)

@@ -139,7 +139,40 @@ def bits(part):
     return rows + part["failed"]
 
 
+def scale(part):
+    if part["ranks"] < 2:
+        return ["one GPU, and no NCCL that lets ranks share it (2.30.3 or later): nothing to compare"]
+    rows = [f"{part['ranks']} ranks on {part['gpus']} GPU{'s' if part['gpus'] > 1 else ''}",
+            *part["topology"].splitlines()]
+    if part["losses"]:
+        rows += ["", "| 8 steps, beside one GPU | losses apart | gradients' norms apart |", "|---" * 3 + "|"]
+        rows += [f"| {name} | " + " | ".join("the same bits" if x == 0 else f"{x:.1e}" for x in apart.values()) + " |"
+                 for name, apart in part["losses"].items()]
+    if part["collectives"]:
+        rows += ["", "| collective | wrong elements | median us (GB/s on the bus), by bytes |", "|---" * 3 + "|"]
+    for name, row in part["collectives"].items():
+        times = ", ".join(f"{size['bytes']}: {size['median_us']:.0f} ({size['busbw_gb_per_s']:.1f})"
+                          for size in row.get("times", ()))
+        rows.append(f"| {name} | {row.get('wrong', '-')} | {times or '-'} |")
+    if part["speed"]:
+        rows += ["", "| GPT-2 124M, 64 sequences a GPU | tokens/s | step ms | exposed ms | MiB | of one GPU's, each |",
+                 "|---" * 6 + "|"]
+    one = next((row["tokens_per_s"] for row in part["speed"].values() if row["gpus"] == 1), None)
+    for name, row in part["speed"].items():
+        rows.append(f"| {name} | {number(row['tokens_per_s'])} | {row['step_ms']:.2f} | "
+                    f"{number(row.get('exposed_comm_ms'), '{:.2f}')} | {number(row['gpu_memory_mib'])} | "
+                    f"{number(one and 100 * row['tokens_per_s'] / (one * row['gpus']), '{:.1f} %')} |")
+    best = max((row["tokens_per_s"] for row in part["speed"].values() if row["gpus"] == part["gpus"]), default=None)
+    if part["torch"]:
+        rows.append(f"PyTorch DDP: {part['torch']['failed']}" if "failed" in part["torch"] else
+                    f"PyTorch DDP {part['torch'].get('torch', '')}: {number(part['torch']['tokens_per_s'])} tokens/s; "
+                    f"cddp / PyTorch: {number(best and best / part['torch']['tokens_per_s'], '{:.3f}')}")
+    rows += [f"a rank {kind}: {row['problem'] or 'as it should'}, {row['seconds']} s"
+             for kind, row in part["disturbed"].items()]
+    return rows + [f"NCCL: {line}" for line in part["nccl"]] + part["failed"]
+
+
 TABLE = {"smoke": smoke, "single": tests, "text": text, "multi": tests, "ops": ops, "profile": profile,
-         "ranks": ranks, "bits": bits,
+         "ranks": ranks, "bits": bits, "scale": scale,
          "gpt2": lambda part: model(part, "tokens", ["target 500,000", "llm.c on an H100: 468,000"]),
          "resnet50": lambda part: model(part, "images", [])}

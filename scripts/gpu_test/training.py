@@ -1,5 +1,5 @@
-"""training - whole runs: the examples alone, beside PyTorch, on several ranks that share the card."""
-import os, shutil, signal, subprocess, tempfile, time
+"""training - whole runs: the examples alone, and beside PyTorch."""
+import os, shutil, tempfile
 
 from .machine import Failed, Slower, fallbacks, file_text, first_reason, json_lines, med, say, shorten
 
@@ -108,81 +108,3 @@ def run_gpt2(machine, log, part):
 def run_resnet50(machine, log, part):
     beside_torch(machine, log, part, "resnet50", "resnet50",
                  ["train.epochs=10", "data.samples=8192", "data.threads=8", "train.max_steps=80"])
-
-
-# ---------------------------------------------------------------- several ranks on the one GPU
-# and what a group costs where there is no other rank.
-# Algorithms are chosen by time, which ranks that take turns measure badly: `first` takes the library's own choice.
-SHARED = (("solo x1", 1, {"CDDP_BACKEND": "solo"}), ("nccl x1", 1, {"CDDP_BACKEND": "nccl"}),
-          ("ipc x2", 2, {"CDDP_BACKEND": "ipc"}),
-          ("ipc x2, products first", 2, {"CDDP_BACKEND": "ipc", "CDDP_PRODUCTS": "first"}),
-          ("staged x2", 2, {"CDDP_BACKEND": "staged"}), ("ipc x4", 4, {"CDDP_BACKEND": "ipc"}))
-
-
-def run_ranks(machine, log, part):
-    part |= {"rows": {}, "failed": []}
-    for who, ranks, env in SHARED:
-        try:
-            # what streams wait for changes with each operation, so steps of several ranks cannot be captured
-            words = ["train.batch_size=128", f"train.micro_batch={min(64, 128 // ranks)}", "train.max_steps=40",
-                     "data.samples=5120", *(["train.cuda_graph=never"] if ranks > 1 else [])]
-            part["rows"][who] = train(machine, log, "gpt2_124m", words, ranks, 60, env)
-        except Failed as error:
-            say(error)
-            part["failed"].append(f"{who}: {error}")
-        machine.save()
-    part["killed"] = kill_one(machine, log)
-    if part["killed"]["problem"]:
-        part["failed"].append(f"a rank killed: {part['killed']['problem']}")
-
-
-def kill_one(machine, log):
-    """Two ranks share the GPU and one is killed in the middle of training: the other must end, with its name."""
-    run_dir = tempfile.mkdtemp(dir=machine.scratch)
-    argv = [f"{machine.build}/launcher/cddp-run", "--nproc", "2", "--run-dir", run_dir,
-            f"{machine.root}/examples/gpt2_124m.conf", "train.device=cuda", *MEASURED, "train.log_steps=1",
-            "train.batch_size=64", "train.micro_batch=32", "model.blocks=2",
-            *(TINY["gpt2_124m"] if machine.emulated else []), "train.max_steps=0", "data.samples=100000"]
-    process = subprocess.Popen(argv, env=dict(machine.env, CDDP_BACKEND="ipc"), stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
-    # On the emulation only a hang takes so long: machines that test it may be loaded.
-    begin, finish = (400, 200) if machine.emulated else (40, 30)
-    end, problem, text = time.monotonic() + max(1, min(begin, machine.left())), "", ""
-    while process.poll() is None and time.monotonic() < end and \
-            file_text(f"{run_dir}/metrics.jsonl").count("\n") < 4:
-        time.sleep(0.1)
-    ranks = ranks_of(process.pid)
-    start = time.monotonic()
-    if process.poll() is not None or not ranks:
-        problem = "training did not begin" if process.poll() is not None else "no rank of the run was found"
-        finish = 1
-    else:
-        os.kill(ranks[-1], signal.SIGKILL)
-    try:
-        text = process.communicate(timeout=finish)[0].decode(errors="replace")
-    except subprocess.TimeoutExpired:
-        problem = problem or f"the others were still there after {finish} s"
-        os.killpg(process.pid, signal.SIGKILL)
-        text = process.communicate()[0].decode(errors="replace")
-    if not problem and (process.returncode == 0 or "signal 9" not in text and "SIGKILL" not in text):
-        problem = f"status {process.returncode}, and nothing said of a signal"
-    log.write(f"$ {' '.join(argv)}\n{shorten(text)}[one rank killed; status {process.returncode}]\n\n")
-    return {"problem": problem, "seconds": round(time.monotonic() - start, 2)}
-
-
-def ranks_of(launcher):
-    """Processes of cddp-train below @launcher, by who started whom as /proc/PID/stat says it, which every /proc has."""
-    parents, names = {}, {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        stat = file_text(f"/proc/{pid}/stat")
-        name, _, rest = stat.partition("(")[2].rpartition(")")
-        if len(rest.split()) > 1:
-            parents[int(pid)], names[int(pid)] = int(rest.split()[1]), name
-    found = []
-    for pid, name in sorted(names.items()):
-        above = pid
-        while above in parents and above != launcher:
-            above = parents[above]
-        if name == "cddp-train" and above == launcher:
-            found.append(pid)
-    return found

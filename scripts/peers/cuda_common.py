@@ -1,5 +1,6 @@
 """cuda_common - what the PyTorch peers on a GPU share: how steps are timed, and the line they print."""
 import json
+import os
 import statistics
 import time
 
@@ -12,6 +13,30 @@ def prepare(seed=1):
     torch.backends.cuda.matmul.allow_tf32 = True
     torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
+
+
+def join(a):
+    """(rank, ranks). With --ddp the group is made, and a.device stays the kind that torch.autocast takes."""
+    if not a.ddp:
+        return 0, 1
+    if a.device == "cpu":
+        torch.distributed.init_process_group("gloo")
+    else:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def distributed(model, a):
+    if not a.ddp:
+        return model
+    device_ids = None if a.device == "cpu" else [torch.cuda.current_device()]
+    return torch.nn.parallel.DistributedDataParallel(model, device_ids=device_ids, gradient_as_bucket_view=True)
+
+
+def leave(a):
+    if a.ddp:
+        torch.distributed.destroy_process_group()
 
 
 def begin_pass():

@@ -3,8 +3,11 @@
 (SDPA, by the fastest of its backends), fused AdamW, bf16 autocast; random tokens. One JSON line with medians.
 
     gpt2_cuda_torch.py [--batch 64] [--accumulate 8] [--steps 10] [--warmup 3] [--mode max-autotune] ...
+    torchrun --standalone --nproc_per_node N gpt2_cuda_torch.py --ddp ...
 
-The sizes are those of examples/gpt2_124m.conf. --device cpu is for trying the script."""
+With --ddp, each process has a GPU and batches of its own, gradients are averaged by DistributedDataParallel after the
+last micro-batch, and rank 0 prints the line for all. The sizes are those of examples/gpt2_124m.conf. --device cpu is
+for trying the script."""
 import argparse
 import contextlib
 import math
@@ -93,7 +96,9 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--mode", default="default", help="of torch.compile: max-autotune takes minutes to compile")
+    parser.add_argument("--ddp", action="store_true", help="one of torchrun's processes")
     a = parser.parse_args()
+    rank, ranks = cuda_common.join(a)
     cuda_common.prepare()
     model = Gpt2(a.vocab, a.context, a.blocks, a.heads, a.embed).to(a.device)
     decay = [p for p in model.parameters() if p.dim() >= 2]
@@ -101,25 +106,29 @@ def main():
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                   lr=6e-4, betas=(0.9, 0.95), fused=True)
     attention, attention_times = best_attention(a)
-    run = model if a.no_compile else torch.compile(model, mode=a.mode)
+    whole = cuda_common.distributed(model, a)
+    run = whole if a.no_compile else torch.compile(whole, mode=a.mode)
     # as many different batches as there are micro-batches, made before
     tokens = torch.randint(0, a.vocab, (a.accumulate, a.batch, a.context + 1), device=a.device)
 
     def step():
         for micro in range(a.accumulate):
             cuda_common.begin_pass()
-            with torch.autocast(a.device, dtype=torch.bfloat16):
-                loss = run(tokens[micro, :, :-1], tokens[micro, :, 1:])
-            (loss / a.accumulate).backward()
+            with whole.no_sync() if a.ddp and micro + 1 < a.accumulate else contextlib.nullcontext():
+                with torch.autocast(a.device, dtype=torch.bfloat16):
+                    loss = run(tokens[micro, :, :-1], tokens[micro, :, 1:])
+                (loss / a.accumulate).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
     with contextlib.nullcontext() if attention is None else torch.nn.attention.sdpa_kernel(attention):
         times = cuda_common.timed_ms(step, a.steps, a.warmup, a.device)
-    cuda_common.report("gpt2", "tokens", a.batch * a.accumulate * a.context, times, a.device, batch=a.batch,
-                       accumulate=a.accumulate, context=a.context, compiled=not a.no_compile, mode=a.mode,
-                       attention=str(attention), attention_ms=attention_times)
+    if rank == 0:
+        cuda_common.report("gpt2", "tokens", ranks * a.batch * a.accumulate * a.context, times, a.device,
+                           batch=a.batch, accumulate=a.accumulate, context=a.context, compiled=not a.no_compile,
+                           mode=a.mode, attention=str(attention), attention_ms=attention_times, ranks=ranks)
+    cuda_common.leave(a)
 
 
 main()

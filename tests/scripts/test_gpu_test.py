@@ -5,7 +5,7 @@ import argparse, contextlib, io, json, os, re, stat, sys, tempfile, time, unitte
 sys.dont_write_bytecode = True
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
-from gpu_test import bits, main, packing, profile, smoke, suites, tables, text, training  # noqa: E402
+from gpu_test import bits, main, packing, profile, ranks, scale, smoke, suites, tables, text, training  # noqa: E402
 from gpu_test.machine import Failed, Machine, choose_libraries, fallbacks, file_text, library_version  # noqa: E402
 
 STEP = {"loss": 4.0, "grad_norm": 1.0, "step_ms": 10.0, "tokens_per_s": 100.0}
@@ -57,9 +57,9 @@ class FakeRuns(unittest.TestCase):
         with self.assertRaisesRegex(Failed, r"not what was to be measured: .*slower kernels.*\(10.00 ms a step"):
             training.train(self.machine, None, "gpt2_124m", [])
         part = {}
-        training.run_ranks(self.machine, io.StringIO(), part)
+        ranks.run_ranks(self.machine, io.StringIO(), part)
         self.assertEqual(part["rows"], {})
-        self.assertEqual(len([text for text in part["failed"] if "slower kernels" in text]), len(training.SHARED))
+        self.assertEqual(len([text for text in part["failed"] if "slower kernels" in text]), len(ranks.SHARED))
         self.assertIn("slower kernels", "\n".join(tables.ranks(part)))
 
     def test_runs_that_differ_in_one_bit_are_told(self):
@@ -75,6 +75,53 @@ class FakeRuns(unittest.TestCase):
         bits.run_bits(self.machine, io.StringIO(), part)
         self.assertEqual(len(part["failed"]), 2)
         self.assertIn("| resnet50 | 2 | DIFFER |", "\n".join(tables.bits(part)))
+
+    def test_several_gpus_that_differ_from_one_are_told(self):
+        """Ranks whose sums have other bits, wrong elements, and a job that does not end."""
+        right = {"losses": [4.0, 3.0], "grad_norms": [1.0, 1.0]}
+
+        def losses(_machine, _log, _device, _graph, _precision, _env, count=1, more=()):
+            return right if count == 1 else {"losses": [4.0, 3.0 + 1e-6], "grad_norms": [1.0, 1.0 + 1e-7]}
+
+        def bench(_machine, _log, _ranks, _env, backend, collective, _words, _deadline):
+            wrong = 3 if (backend, collective) == ("ipc", "all_gather") else 0
+            return [{"bytes": 8, "median_us": 1.0, "busbw_gb_per_s": 2.0, "wrong": wrong}]
+
+        def one(_machine, _log, _ranks, kind, _env):
+            return {"problem": "hangs" if kind == "stands still" else "", "seconds": 1.0}
+
+        self.launcher("all was well")
+        whole = scale.losses, scale.bench, scale.disturb.one
+        scale.losses, scale.bench, scale.disturb.one = losses, bench, one
+        part = {}
+        try:
+            scale.run_scale(self.machine, io.StringIO(), part)
+        finally:
+            scale.losses, scale.bench, scale.disturb.one = whole
+        text = "\n".join(part["failed"])
+        self.assertEqual(text.count("not the bits of one GPU"), 2)
+        self.assertIn("ipc all_gather: 3 wrong elements in 1 sizes\na rank stands still: hangs", text)
+        self.assertEqual(len(part["failed"]), 4)
+        self.assertEqual(len(part["speed"]), 6)
+        table = "\n".join(tables.scale(part))
+        self.assertIn("| 2 ranks, shard true, graph never, deterministic false | 3.3e-07 | 1.0e-07 |", table)
+        self.assertIn("| 2 ranks, shard false, graph auto, deterministic false | 100 | 10.00 | - | - | 50.0 % |", table)
+        self.assertIn("a rank killed: as it should, 1.0 s", table)
+
+    def test_one_gpu_has_ranks_that_share_it_where_nccl_allows(self):
+        self.machine.emulated, seen = False, []
+        self.machine.env["CDDP_TEST_GPU"] = "1"
+        whole, scale.ON_ONE_GPU = scale.ON_ONE_GPU, (lambda _machine, _log, _part, ranks, env: seen.append((ranks, env)),)
+        try:
+            for version in ("2.28.9", "2.30.3"):
+                part = {}
+                self.program("launcher/cddp-run", f"echo CUDA; echo '  NCCL     {version}'")
+                scale.run_scale(self.machine, io.StringIO(), part)
+                self.assertEqual((len(seen), part["failed"]), (int(version == "2.30.3"), []))
+                self.assertIn("2 ranks on 1 GPU" if seen else "nothing to compare", tables.scale(part)[0])
+        finally:
+            scale.ON_ONE_GPU = whole
+        self.assertEqual(seen, [(2, {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "CDDP_BACKEND": "nccl"})])
 
     def test_only_the_emulated_modules_lack_of_cudnn_is_no_fallback(self):
         line = "libcudnn.so cannot be opened: the emulated module has none; slower kernels are taken instead"
