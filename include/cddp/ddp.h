@@ -38,8 +38,7 @@
  *  rank starts them in the same order.
  *
  *  Only the thread that drives compute uses a handle. Any thread may call cddp_ddp_param_count(),
- *  cddp_ddp_param_name(), cddp_ddp_param() and cddp_ddp_spans(): their results are constant between
- *  two calls that return CDDP_CHANGED.
+ *  cddp_ddp_param_name(), cddp_ddp_param() and cddp_ddp_spans(): their results are constant.
  *
  *  In a group on a device, gradients are in device memory, and no call waits for the device. The
  *  calls then refer to the compute stream: grad_ready(i) says that the work that completes gradient

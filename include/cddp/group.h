@@ -109,11 +109,8 @@ typedef struct cddp_group_options {
     /** On a device: take sums in the order described at the top of this file, even if that is
      *  slower. */
     bool deterministic;
-    /** Keep the job when its members change: not yet possible, so true is CDDP_ERR_UNAVAILABLE. See
-     *  cddp_group_last_change(). */
-    bool elastic;
     /** Zero. */
-    uint8_t reserved[2];
+    uint8_t reserved[3];
     /** Time limit for joining; 0: timeout_ms. */
     uint32_t join_timeout_ms;
     /** On a CUDA device: the compute stream, a cudaStream_t of the caller (cudaStreamLegacy is
@@ -126,8 +123,8 @@ typedef struct cddp_group_options {
 /** The defaults of cddp_group_options. */
 #define CDDP_GROUP_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, false,  \
-            {0}, 0, NULL                                                                           \
+        sizeof(cddp_group_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, false, {0}, 0, \
+            NULL                                                                                   \
     }
 CDDP_NO_TAIL(cddp_group_options, stream);
 
@@ -262,7 +259,7 @@ CDDP_NO_TAIL(cddp_group_info, stream);
 CDDP_CHECKED cddp_status cddp_group_get_info(const cddp_group *group, cddp_group_info *out);
 
 /* Collective: no, all of these. Any thread may call these two, also in a forked child. Their
- * results are constant between two calls that return CDDP_CHANGED. */
+ * results are constant. */
 /** This process's rank, in [0, world_size). */
 CDDP_API int cddp_group_rank(const cddp_group *group);
 /** How many ranks the group has. */
@@ -277,43 +274,6 @@ CDDP_API int cddp_group_world_size(const cddp_group *group);
  *  @param group  NULL: return the rank in the job.
  *  @return -1: @p group does not have that process, or the arguments are wrong. */
 CDDP_API int cddp_group_translate(const cddp_group *part, int rank, const cddp_group *group);
-
-/** How the members of a group changed. */
-typedef struct cddp_group_change {
-    /** Set by the initialiser: tells cddp which fields the caller knows. */
-    size_t struct_size;
-    /** The generation of the group since the change. */
-    uint32_t generation;
-    /** This process's rank since the change. */
-    int rank;
-    /** How many ranks the group has since the change. */
-    int world_size;
-    /** How many ranks were lost. */
-    int lost;
-    /** How many ranks joined. */
-    int joined;
-    /** 0 */
-    uint32_t reserved;
-    /** The number of the step (cddp_step.number) that all ranks have to do again. */
-    uint64_t redo_step;
-
-} cddp_group_change;
-/** An empty cddp_group_change. */
-#define CDDP_GROUP_CHANGE_INIT                                                                     \
-    {                                                                                              \
-        sizeof(cddp_group_change), 0, 0, 0, 0, 0, 0, 0                                             \
-    }
-CDDP_NO_TAIL(cddp_group_change, redo_step);
-
-/** Get the last change of the group's members. Call it after a call has returned CDDP_CHANGED. In
- *  this version no group changes: see cddp_group_options.elastic. Any thread may call it, also in a
- *  forked child.
- *
- *  Collective: no.
- *  @param out  Initialised with CDDP_GROUP_CHANGE_INIT. Unchanged on failure.
- *  @return CDDP_OK; CDDP_ERR_NOT_FOUND (the members have not changed); CDDP_ERR_ARGUMENT;
- *          CDDP_ERR_CLOSED (the group was destroyed). */
-CDDP_CHECKED cddp_status cddp_group_last_change(const cddp_group *group, cddp_group_change *out);
 
 /** Set the time limit of operations that start from now on, as cddp_group_options.timeout_ms does.
  *  A longer one lets ranks wait for one that evaluates alone. Call it on every rank that waits: the

@@ -43,7 +43,6 @@ extern "C" {
  *  | status          | who has to act                      | breaks            | repeat the call? |
  *  |-----------------|-------------------------------------|-------------------|------------------|
  *  | OK              | -                                   | no                | -                |
- *  | CHANGED         | caller: redo the step, see group.h  | no                | after that       |
  *  | ERR_ARGUMENT    | caller: correct the call            | no (2)            | corrected        |
  *  | ERR_NO_MEMORY   | user: a larger machine or limit     | see is_fatal      | yes, if unbroken |
  *  | ERR_PEER        | see the culprit's failure           | yes               | no               |
@@ -67,7 +66,6 @@ extern "C" {
  *      ready twice in a rank's last micro-batch of a step (CDDP_ERR_STATE).
  *  `is_fatal` of cddp_last_failure() always says whether this failure broke anything. */
 typedef enum cddp_status {
-    CDDP_CHANGED = 1,           /**< no error: the members of the group changed */
     CDDP_OK = 0,                /**< success */
     CDDP_ERR_ARGUMENT = -1,     /**< an argument is outside its range */
     CDDP_ERR_NO_MEMORY = -2,    /**< memory could not be allocated */

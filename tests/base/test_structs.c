@@ -306,9 +306,8 @@ static const struct output {
 };
 enum { OUTPUTS = sizeof outputs / sizeof *outputs };
 
-/* What the library makes for callbacks, so that a program does not say its size; and what no call
- * fills in this version, as no group changes. */
-static const char *const made[] = {"cddp_bucket", "cddp_log_record", "cddp_group_change"};
+/* What the library makes for callbacks, so that a program does not say its size. */
+static const char *const made[] = {"cddp_bucket", "cddp_log_record"};
 enum { MADE = sizeof made / sizeof *made };
 
 /* A program's struct, with @p after behind it. */

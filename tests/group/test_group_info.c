@@ -36,7 +36,6 @@ static void *ask_in_thread(void *argument)
 /* The questions that a forked child may ask. */
 static int ask_in_fork(const cddp_group *group, int rank, int n, cddp_group_state state)
 {
-    cddp_group_change change = CDDP_GROUP_CHANGE_INIT;
     int status;
     pid_t pid = fork();
 
@@ -44,8 +43,7 @@ static int ask_in_fork(const cddp_group *group, int rank, int n, cddp_group_stat
         _exit(info_is_right(group, rank, n, state) != 0 || cddp_group_rank(group) != rank ||
               cddp_group_world_size(group) != n ||
               cddp_group_translate(group, rank, NULL) != rank ||
-              cddp_group_translate(NULL, n - 1, group) != n - 1 ||
-              cddp_group_last_change(group, &change) != CDDP_ERR_NOT_FOUND);
+              cddp_group_translate(NULL, n - 1, group) != n - 1);
     }
     CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
     return 0;
@@ -242,23 +240,6 @@ static void joining_has_a_time_limit_of_its_own(void **state)
     assert_true((cddpi_now_ns() - start) / 1000000 < SUPPORT_TIMEOUT_MS / 2);
 }
 
-static void members_do_not_change_yet(void **state)
-{
-    cddp_group_options options = CDDP_GROUP_OPTIONS_INIT;
-    cddp_group_change change = CDDP_GROUP_CHANGE_INIT;
-    cddp_group *group;
-
-    (void)state;
-    options.elastic = true;
-    assert_true(failure_is(cddp_group_create(&options, &group), CDDP_ERR_UNAVAILABLE, -1, -1, ""));
-    assert_true(last_error_has("elastic"));
-    assert_int_equal(cddp_group_create(NULL, &group), CDDP_OK);
-    assert_int_equal(cddp_group_last_change(group, &change), CDDP_ERR_NOT_FOUND);
-    assert_int_equal(cddp_group_last_change(group, NULL), CDDP_ERR_ARGUMENT);
-    cddp_group_destroy(group);
-    assert_int_equal(cddp_group_last_change(group, &change), CDDP_ERR_CLOSED);
-}
-
 /* Ranks 0 and 2 are on one machine and rank 1 on another, which no option says. */
 static int placed_rank(int rank, int n, void *argument)
 {
@@ -300,7 +281,6 @@ int main(void)
         cmocka_unit_test(groups_of_different_jobs_have_no_ranks_in_common),
         cmocka_unit_test(the_time_limit_can_be_changed),
         cmocka_unit_test(joining_has_a_time_limit_of_its_own),
-        cmocka_unit_test(members_do_not_change_yet),
         cmocka_unit_test(ranks_find_out_who_is_on_their_machine),
     };
 

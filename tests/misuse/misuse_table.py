@@ -87,7 +87,7 @@ def right(function, kind, argument):
         if base == f"cddp_{handle}**" and argument == "out":
             return f"&s->made.{handle}"
     special = {"cddp_bucket*": "s->bucket", "void**": "&s->memory", "char***": "&s->list", "float***": "&s->replicas",
-               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_group_info*": "&s->info", "cddp_group_change*": "&s->change", "cddp_recovery_info*": "&s->recovered", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
+               "cddp_batch*": "&s->batch", "cddp_ddp_stats*": "&s->stats", "cddp_failure*": "&s->failure", "cddp_group_info*": "&s->info", "cddp_recovery_info*": "&s->recovered", "cddp_bucket_stats*": "&s->times", "int64_t*": "&s->amount",
                "int*": "&s->small", "cddp_spawn_fn": "no_rank"}
     if (function, argument) in RIGHT:
         return RIGHT[function, argument]
@@ -123,7 +123,7 @@ def wrong(function, kind, argument, names):
         if base == "cddp_message*":
             yield "misaligned inside", "s->odd_messages"
         if (argument in ("options", "snapshot", "into", "step", "allocator", "bootstrap", "array", "callbacks") and base != "uint64_t*") or base == "cddp_bucket*" or base in ("cddp_batch*", "cddp_ddp_stats*", "cddp_failure*",
-                                                                                                   "cddp_bucket_stats*", "cddp_group_info*", "cddp_group_change*", "cddp_recovery_info*"):
+                                                                                                   "cddp_bucket_stats*", "cddp_group_info*", "cddp_recovery_info*"):
             yield "of zeros", f"(void *)s->zeros"
         return
     if argument in ("count", "bytes", "param_count", "buffer_count", "model_count", "optimizer_count", "n", "rows", "row_bytes", "expected_bytes", "desired_bytes") and \

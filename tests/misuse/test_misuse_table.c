@@ -58,7 +58,6 @@ struct scene {
     cddp_ddp_stats stats;
     cddp_bucket_stats times;
     cddp_group_info info;
-    cddp_group_change change;
     cddp_recovery_array array;
     cddp_recovery_callbacks callbacks;
     cddp_recovery_action action;
@@ -222,7 +221,6 @@ static void fill(struct scene *s, const struct misuse *misuse, int rank)
     s->stats = (cddp_ddp_stats)CDDP_DDP_STATS_INIT;
     s->times = (cddp_bucket_stats)CDDP_BUCKET_STATS_INIT;
     s->info = (cddp_group_info)CDDP_GROUP_INFO_INIT;
-    s->change = (cddp_group_change)CDDP_GROUP_CHANGE_INIT;
     s->array = (cddp_recovery_array)CDDP_RECOVERY_ARRAY_INIT;
     s->array.name = "a";
     s->array.data = s->data;

@@ -84,8 +84,6 @@ int cddp_version_number(void)
 const char *cddp_status_text(cddp_status status)
 {
     switch (status) {
-    case CDDP_CHANGED:
-        return "the members of the group changed";
     case CDDP_OK:
         return "success";
     case CDDP_ERR_ARGUMENT:
@@ -131,8 +129,6 @@ const char *cddp_status_text(cddp_status status)
 const char *cddp_status_name(cddp_status status)
 {
     switch (status) {
-    case CDDP_CHANGED:
-        return "CDDP_CHANGED";
     case CDDP_OK:
         return "CDDP_OK";
     case CDDP_ERR_ARGUMENT:

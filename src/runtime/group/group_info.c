@@ -61,21 +61,6 @@ cddp_status cddp_group_get_info(const cddp_group *group, cddp_group_info *out)
     return cddpi_struct_fill("group info", "CDDP_GROUP_INFO_INIT", &info, sizeof info, out);
 }
 
-cddp_status cddp_group_last_change(const cddp_group *group, cddp_group_change *out)
-{
-    cddp_group_change unused = CDDP_GROUP_CHANGE_INIT;
-
-    CDDPI_TRY(cddpi_handle_check_life((const struct cddpi_handle *)group, CDDPI_HANDLE_GROUP,
-                                      "group_last_change"));
-    if (out == NULL) {
-        return cddpi_fail(CDDP_ERR_ARGUMENT, "group_last_change: out is NULL");
-    }
-    CDDPI_TRY(
-        cddpi_struct_read("group change", "CDDP_GROUP_CHANGE_INIT", out, sizeof unused, &unused));
-    return cddpi_fail_rank(CDDP_ERR_NOT_FOUND, group->rank,
-                           "group_last_change: the members of this group have not changed");
-}
-
 int cddp_group_translate(const cddp_group *part, int rank, const cddp_group *group)
 {
     int of_job = rank;

@@ -163,12 +163,6 @@ cddp_status cddpi_group_options_read(const cddp_group_options *options, cddp_gro
         CDDPI_TRY(cddpi_struct_read("group options", "CDDP_GROUP_OPTIONS_INIT", options,
                                     sizeof read, &read));
         CDDPI_TRY(cddpi_reserved_check("group options", read.reserved, sizeof read.reserved));
-        if (read.elastic) {
-            return cddpi_fail(CDDP_ERR_UNAVAILABLE,
-                              "group options: cddp %s cannot keep a job whose members change "
-                              "(elastic): cddp-run --max-restarts starts it again instead",
-                              cddp_version());
-        }
     }
     *out = read;
     return CDDP_OK;
