@@ -287,6 +287,7 @@ void cddpi_optim_destroy(struct cddpi_optim *optim)
     if (optim == NULL) {
         return;
     }
+    cddpi_optim_free_full_state(optim); /* of which tensors tell where it is */
     for (size_t i = 0; i < optim->tensor_count; i++) {
         cddpi_free((char *)(uintptr_t)optim->tensors[i].name);
     }
@@ -295,7 +296,6 @@ void cddpi_optim_destroy(struct cddpi_optim *optim)
     cddpi_free(optim->step);
     cddpi_free(optim->slots);
     cddpi_free(optim->trainable);
-    cddpi_optim_free_full_state(optim);
     optim->placement->leave(optim);
     cddpi_free(optim);
 }
