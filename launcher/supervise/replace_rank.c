@@ -54,9 +54,10 @@ static void say(const struct cddpi_supervision *run, const struct cddpi_followed
 /* Ask the rank's process to end, as a user does who lets the rank leave: then all ranks save. */
 static void ask_rank(const struct cddpi_supervision *run, int rank)
 {
-    const struct cddpi_worker *worker = cddpi_supervision_worker(run, rank);
+    struct cddpi_worker *worker = cddpi_supervision_worker(run, rank);
 
     if (worker != NULL && worker->pid > 0 && !worker->has_ended) {
+        worker->must_go = true;
         kill(-worker->pid, SIGTERM);
         kill(-worker->pid, SIGCONT);
     }

@@ -216,7 +216,7 @@ static void hold_worker(struct cddpi_supervision *run, struct cddpi_worker *work
         return;
     }
     read_reports(run);
-    if (got != 1 || exit_status == 0 || worker->has_ended || worker->has_left ||
+    if (got != 1 || exit_status == 0 || worker->has_ended || worker->has_left || worker->must_go ||
         run->job->cards.count > 0 || /* it may have an ill card, and would keep it */
         !cddpi_held_may_stay(&run->state) ||
         !cddpi_held_runs(worker->pid, run->job->command.path)) {

@@ -39,6 +39,7 @@ struct cddpi_worker {
     bool has_ended;
     bool is_held;  /* with has_ended: its process is still there, for the next generation */
     bool has_left; /* it has reported that someone asked it to leave */
+    bool must_go;  /* another process takes its place */
     struct cddpi_relay out;
     struct cddpi_relay err;
     struct cddpi_tail tail;

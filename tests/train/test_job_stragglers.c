@@ -129,17 +129,20 @@ static void a_slow_rank_is_named_and_replaced_and_costs_no_step(void **state)
 {
     struct launched job = {0};
     struct brake brake;
+    pid_t slow;
 
     (void)state;
     JOB_START(&job, "--elastic", "1:3", "--replace-stragglers", "2:2", STRAGGLER_RUN,
               run_dir_argument("slow"));
     launcher_await_text(in_work("slow"), "metrics.jsonl", "\"step\":1,");
+    slow = find_rank("slow", 2);
     brake = start_brake("slow", 2);
     launcher_await_text(job.dir, "err", "cddp-run: rank 2 is slow: for ");
     launcher_await_text(job.dir, "err", "A new process takes its place\n");
     end_brake(&brake); /* it has a limited time to end */
     launcher_await_text(in_work("slow"), "metrics.jsonl", "\"generation\":1,");
     await_measured("slow", 2);
+    assert_true(launcher_is_gone(slow));
     launcher_await_text(in_work("slow"), "metrics.jsonl",
                         "\"reason\":\"rank 2 leaves, and another takes its place\"");
     brake = start_brake("slow", 2); /* the new one is slow, too */
