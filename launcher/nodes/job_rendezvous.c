@@ -243,12 +243,12 @@ void cddpi_rendezvous_tell(const struct cddpi_job_rendezvous *rendezvous, int ge
 }
 
 void cddpi_rendezvous_tell_end(const struct cddpi_job_rendezvous *rendezvous, int generation,
-                               int rank, const char *line)
+                               int rank, int exit_status, const char *line)
 {
     char name[32];
     char text[256];
 
     snprintf(name, sizeof name, "ended/%d", rank);
-    snprintf(text, sizeof text, "0%s%s", line[0] != '\0' ? "\n" : "", line);
+    snprintf(text, sizeof text, "%d%s%s", exit_status, line[0] != '\0' ? "\n" : "", line);
     set_key(rendezvous, generation, name, text);
 }

@@ -72,9 +72,9 @@ void cddpi_rendezvous_tell(const struct cddpi_job_rendezvous *rendezvous, int ge
  *  has the records of the nodes.) */
 void cddpi_rendezvous_forget(const struct cddpi_job_rendezvous *rendezvous, int generation);
 
-/** Tell ranks that wait for @p rank to join that it ended with status 0, and its last line
- *  on stderr ("": none). Does not wait; an error is only logged. */
+/** Tell ranks that wait for @p rank to join that it ended without a failure, with @p exit_status,
+ *  and its last line on stderr ("": none). Does not wait; an error is only logged. */
 void cddpi_rendezvous_tell_end(const struct cddpi_job_rendezvous *rendezvous, int generation,
-                               int rank, const char *line);
+                               int rank, int exit_status, const char *line);
 
 #endif

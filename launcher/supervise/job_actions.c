@@ -217,10 +217,12 @@ static void tell_failure(const struct job_deed *deed)
 static void tell_end(const struct job_deed *deed)
 {
     int rank = deed->action->rank;
+    const struct cddpi_worker *worker = cddpi_supervision_worker(deed->run, rank);
     char line[200];
 
-    cddpi_tail_last_line(&cddpi_supervision_worker(deed->run, rank)->tail, line, sizeof line);
-    cddpi_rendezvous_tell_end(&deed->run->job->rendezvous, deed->run->job->generation, rank, line);
+    cddpi_tail_last_line(&worker->tail, line, sizeof line);
+    cddpi_rendezvous_tell_end(&deed->run->job->rendezvous, deed->run->job->generation, rank,
+                              cddpi_exit_status(worker->status), line);
 }
 
 static void publish(const struct job_deed *deed)

@@ -26,6 +26,14 @@ struct cddpi_job_action *cddpi_job_add(struct job_step *step, enum cddpi_job_act
     return &actions->list[actions->count++];
 }
 
+/* Whether a rank that ends with @p exit_status does what it was asked to. */
+static bool obeys(const struct cddpi_job_state *state, int exit_status)
+{
+    return state->asked_signal != 0 && (exit_status == 128 + state->asked_signal ||
+                                        (state->is_change && exit_status == 128 + SIGTERM) ||
+                                        exit_status == CDDPI_STOPPED_EARLY);
+}
+
 static enum job_input classify_end(struct job_step *step)
 {
     struct cddpi_job_state *state = step->state;
@@ -37,7 +45,8 @@ static enum job_input classify_end(struct job_step *step)
     rank->is_alive = false;
     rank->exit_status = step->event->exit_status;
     state->alive--;
-    if (rank->exit_status == 0 && (state->alive > 0 || state->has_nodes)) {
+    if ((rank->exit_status == 0 || obeys(state, rank->exit_status)) &&
+        (state->alive > 0 || state->has_nodes)) { /* those that wait for it to join wait in vain */
         cddpi_job_add(step, CDDPI_JOB_TELL_END)->rank = step->event->rank;
     }
     if (state->phase == CDDPI_JOB_AWAITS &&
@@ -47,9 +56,7 @@ static enum job_input classify_end(struct job_step *step)
     if (rank->exit_status == 0 || state->phase == CDDPI_JOB_AWAITS) { /* or another follower */
         return NOTHING;
     }
-    if (state->asked_signal != 0 && (rank->exit_status == 128 + state->asked_signal ||
-                                     (state->is_change && rank->exit_status == 128 + SIGTERM) ||
-                                     rank->exit_status == CDDPI_STOPPED_EARLY)) {
+    if (obeys(state, rank->exit_status)) {
         return RANK_OBEYED;
     }
     /* whether it blames a rank that has not ended yet, as far as we know */

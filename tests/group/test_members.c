@@ -169,7 +169,7 @@ static void a_member_that_ended_without_coming_is_named_while_others_are_awaited
 
     (void)state;
     for (int line = 0; line < 2; line++) {
-        const char *told = line ? "0\nno data: goodbye" : "0";
+        const char *told = line ? "0\nno data: goodbye" : "143";
 
         open_rank_0(5, &job);
         write_member(&job, 2, 5, "host");
@@ -180,7 +180,7 @@ static void a_member_that_ended_without_coming_is_named_while_others_are_awaited
         assert_string_equal(cddp_last_error(),
                             line ? "joining job test: rank 4 ended, with status 0, before it "
                                    "joined; the last line of its stderr: no data: goodbye"
-                                 : "joining job test: rank 4 ended, with status 0, before it "
+                                 : "joining job test: rank 4 ended, with status 143, before it "
                                    "joined");
         close_rank_0(&job);
     }

@@ -150,6 +150,7 @@ static void a_signal_asks_all_ranks_and_the_one_that_obeys_gives_the_status(void
         assert_true(world_sends(&world, SIGINT) && world_sends(&world, SIGCONT));
         assert_int_equal(world_count(&world, CDDPI_JOB_SAY_STOPPING), 1);
         world_end_rank(&world, 2, ends[i]);
+        assert_int_equal(world_count(&world, CDDPI_JOB_TELL_END), 1);
         world_end_rank(&world, 3, 1); /* which complains that rank 2 is gone */
         world_end_rank(&world, 4, 0);
         assert_int_equal(world.named, -1);

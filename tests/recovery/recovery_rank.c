@@ -1,11 +1,12 @@
 /* recovery_rank.c - a program that registers the state of its loops with cddp/recovery.h, and does
  * to itself what tests ask for.
  *
- *     recovery_rank [stays] [together] WORDS...    a loop for each argument, one after another; or
- *                                                  together
+ *     recovery_rank [stays|late] [together] WORDS...    a loop for each argument, one after
+ * another; or together
  *
  * With "stays", the process asks for a place in the next generation where it would end otherwise,
- * and each rank says which process it is.
+ * and each rank says which process it is. With "late", a new process of generation 1 also waits for
+ * a signal before it joins.
  *
  * Words are those of recovery_loop.c, for all ranks of all generations, or "1.0:KEY=NUMBER", for
  * rank 0 of generation 1. Rank 0 prints what becomes of it; each rank, what is wrong. */
@@ -398,12 +399,20 @@ static int live(char **words, int count, bool says)
 
 int main(int argc, char **argv)
 {
-    bool stays = argc > 1 && strcmp(argv[1], "stays") == 0;
+    bool is_late = argc > 1 && strcmp(argv[1], "late") == 0;
+    bool stays = is_late || (argc > 1 && strcmp(argv[1], "stays") == 0);
     int status;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (is_late && strcmp(getenv("CDDP_GENERATION"), "1") == 0) {
+        printf("rank %s is late\n", getenv("CDDP_RANK"));
+        pause();
+    }
     do {
         status = live(argv + 1 + stays, argc - 1 - stays, stays);
+        if (stays && (status == FAILED || status == STOPPED)) {
+            fprintf(stderr, "recovery_rank: may this process stay?\n");
+        }
     } while (stays && (status == FAILED || status == STOPPED) &&
              cddp_recovery_rejoin(status == STOPPED ? CDDP_OK : why) == CDDP_OK);
     return status;

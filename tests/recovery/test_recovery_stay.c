@@ -133,20 +133,28 @@ static void who_leaves_goes_and_the_others_stay(void **state)
     launcher_end(&job);
 }
 
-/* Generations fail before they have kept anything, so the launcher pauses before the third. */
+/* Generations fail before they have kept anything, so the launcher pauses, at last for 500 ms. */
 #define PAUSES "every=1 steps=9 whole=31 part=33 0.1:kill=1 1.1:kill=1 2.1:kill=1 "
 
-/* The process that rank 0 is: the only one that stays. */
-static pid_t await_pause(struct launched *job, const char *options)
+/* Wait until rank 0 has lost the other rank so often. Returns the process that it is: the only one
+ * that stays. */
+static pid_t await_pause(struct launched *job, const char *restarts, int losses)
 {
     char *text;
-    int process;
+    int process, lost;
 
-    launcher_start(job, (const char *const[]){"--nproc", "2", "--max-restarts", options, "--",
+    launcher_start(job, (const char *const[]){"--nproc", "2", "--max-restarts", restarts, "--",
                                               recovery_rank(), "stays", PAUSES, NULL});
-    launcher_await_text(job->dir, "err", "under generation 1");
-    launcher_await_text(job->dir, "out", "is rank 0 of generation 1");
-    launcher_await_text(job->dir, "err", "2 of ");
+    for (long waited_ms = 0;; waited_ms += 2) {
+        text = launcher_read(job->dir, "err");
+        lost = text != NULL ? launcher_count(text, "may this process stay?") : 0;
+        free(text);
+        if (lost >= losses) {
+            break;
+        }
+        assert_true(waited_ms < SUPPORT_TIMEOUT_MS);
+        support_sleep_ms(2);
+    }
     text = launcher_read(job->dir, "out");
     process = process_in(text, 0, 0);
     free(text);
@@ -157,27 +165,28 @@ static pid_t await_pause(struct launched *job, const char *options)
 static void one_that_is_killed_while_it_waits_is_replaced(void **state)
 {
     struct launched job = {0};
-    pid_t process = await_pause(&job, "9");
+    pid_t process = await_pause(&job, "9", 3);
 
     (void)state;
-    kill(process, SIGKILL); /* or in generation 2, if it is fast */
+    kill(process, SIGKILL);
     recovery_ends_well(&job, LOOPS("0.2: begins at 0\n", "1.2: begins at 0\n", ": ends at 9\n"));
     assert_int_equal(process_of(&job, 0, 0), process);
-    assert_int_equal(process_of(&job, 1, 0), process);
+    assert_int_equal(process_of(&job, 2, 0), process);
+    assert_int_not_equal(process_of(&job, 3, 0), process);
     launcher_end(&job);
 }
 
 static void a_job_that_is_over_lets_all_go(void **state)
 {
     struct launched job = {0};
-    pid_t process = await_pause(&job, "2");
+    pid_t process = await_pause(&job, "2", 2);
 
     (void)state;
     launcher_wait(&job); /* no restart is left */
     assert_int_equal(job.exit_status, 128 + SIGKILL);
     assert_true(launcher_is_gone(process));
     launcher_end(&job);
-    process = await_pause(&job, "9");
+    process = await_pause(&job, "9", 3);
     kill(job.pid, SIGTERM);
     launcher_wait(&job);
     assert_true(job.exit_status != 0);
@@ -189,10 +198,10 @@ static void a_job_that_is_over_lets_all_go(void **state)
 static void one_that_is_asked_to_leave_while_it_waits_stops_afterwards(void **state)
 {
     struct launched job = {0};
-    pid_t process = await_pause(&job, "9");
+    pid_t process = await_pause(&job, "9", 3);
 
     (void)state;
-    kill(process, SIGTERM); /* or in generation 2, if it is fast */
+    kill(process, SIGTERM);
     recovery_ends_well(&job, LOOPS("0.2: begins at 0\n", ": stopped ", ": ends at 9\n"));
     launcher_end(&job);
 }
@@ -236,12 +245,29 @@ static void one_that_dies_before_the_others_have_ended_is_replaced(void **state)
 static void if_the_launcher_is_killed_they_end(void **state)
 {
     struct launched job = {0};
-    pid_t process = await_pause(&job, "9");
+    pid_t process = await_pause(&job, "9", 3);
 
     (void)state;
     kill(launcher_child(job.pid), SIGKILL);
     launcher_wait(&job);
     assert_true(launcher_is_gone(process));
+    launcher_end(&job);
+}
+
+/* A new process has no handler yet, and ends at once; the others wait for it to join. */
+static void those_that_wait_for_one_that_was_ended_end_too(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    launcher_start(&job, (const char *const[]){"--nproc", "3", "--max-restarts", "9", "--grace",
+                                               "300", "--", recovery_rank(), "late",
+                                               STATE_ALL "0.1:kill=5", NULL});
+    launcher_await_text(job.dir, "out", "rank 1 is late");
+    kill(job.pid, SIGTERM);
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 128 + SIGTERM);
+    assert_err(&job, "rank 1 ended, with status 143, before it joined");
     launcher_end(&job);
 }
 
@@ -290,6 +316,7 @@ int main(void)
         cmocka_unit_test(one_that_has_closed_its_output_stays),
         cmocka_unit_test(one_that_dies_before_the_others_have_ended_is_replaced),
         cmocka_unit_test(if_the_launcher_is_killed_they_end),
+        cmocka_unit_test(those_that_wait_for_one_that_was_ended_end_too),
         cmocka_unit_test(what_a_script_executes_is_started_again),
         cmocka_unit_test(who_is_not_kept_by_a_launcher_is_told_so),
     };

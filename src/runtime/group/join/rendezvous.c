@@ -194,15 +194,16 @@ static cddp_status check_failure(struct cddpi_rendezvous *rendezvous)
     return status;
 }
 
-/* @p told: what the launcher wrote: "0" or, if the rank wrote to stderr, "0\nits last line". */
+/* @p told: what the launcher wrote: the exit status, 0 or that of a rank that was asked to end; if
+ * the rank wrote to stderr, then its last line after a '\n'. */
 static cddp_status fail_ended(const struct cddpi_rendezvous *rendezvous, int rank, const char *told)
 {
     const char *line = strchr(told, '\n');
 
     return cddpi_fail(
-        CDDP_ERR_PEER, "joining job %s: rank %d ended, with status 0, before it joined%s%.200s",
-        rendezvous->env->job, rank, line != NULL ? "; the last line of its stderr: " : "",
-        line != NULL ? line + 1 : "");
+        CDDP_ERR_PEER, "joining job %s: rank %d ended, with status %d, before it joined%s%.200s",
+        rendezvous->env->job, rank, atoi(told),
+        line != NULL ? "; the last line of its stderr: " : "", line != NULL ? line + 1 : "");
 }
 
 /* The same; also fails if @p rank ended without writing @p key. */
