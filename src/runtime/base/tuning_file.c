@@ -23,7 +23,7 @@ enum {
     HASH_DIGITS = 16,
     LINE_BYTES = 2 * (CDDPI_TUNING_KEY_BYTES + CDDPI_TUNING_VALUE_BYTES) + HASH_DIGITS + 4,
     FILE_BYTES = CDDPI_TUNING_ENTRIES * LINE_BYTES, /* of a file that is read, at most */
-    LOCK_TRIES = 100,                               /* of 5 ms */
+    LOCK_TRIES = 1000,                              /* of 5 ms */
     LOCK_NS = 5000000
 };
 
