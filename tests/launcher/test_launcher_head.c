@@ -192,7 +192,7 @@ static void a_host_that_freezes_costs_no_grace_period(void **state)
     struct launched job;
 
     (void)state;
-    prepare(&job, reach, "3000");
+    prepare(&job, reach, "10000");
     START(&job, "a:1,b:1", "--grace", "86400", "--", "sh", "-c",
           "trap '' TERM; echo $$ >pid$RANK; echo $PPID >parent$RANK; while [ ! -s pid1 ] || "
           "kill -0 $(cat pid1) 2>/dev/null; do sleep 0.02; done; exit 1");

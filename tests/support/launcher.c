@@ -217,12 +217,20 @@ long launcher_number(const struct launched *job, const char *name)
 
 void launcher_await_text(const char *dir, const char *name, const char *part)
 {
+    launcher_await_text_after(dir, name, "", part);
+}
+
+void launcher_await_text_after(const char *dir, const char *name, const char *first,
+                               const char *part)
+{
     for (long waited_ms = 0;; waited_ms += 2) {
         char *text = launcher_read(dir, name);
-        int found = text != NULL && strstr(text, part) != NULL;
+        const char *from = text != NULL ? strstr(text, first) : NULL;
+        int found = from != NULL && strstr(from, part) != NULL;
 
         if (!found && waited_ms >= SUPPORT_TIMEOUT_MS) {
-            fail_msg("no \"%s\" in %s/%s: %s", part, dir, name, text != NULL ? text : "(none)");
+            fail_msg("no \"%s\" after \"%s\" in %s/%s: %s", part, first, dir, name,
+                     text != NULL ? text : "(none)");
         }
         free(text);
         if (found) {

@@ -73,6 +73,9 @@ long launcher_number(const struct launched *job, const char *name);
 
 /* Wait until @p dir/@p name contains @p part. */
 void launcher_await_text(const char *dir, const char *name, const char *part);
+/* The same, behind the first @p first. */
+void launcher_await_text_after(const char *dir, const char *name, const char *first,
+                               const char *part);
 
 /* The process that @p pid has started: of the cddp-run that a test starts, its supervisor. */
 pid_t launcher_child(pid_t pid);

@@ -262,8 +262,8 @@ static void a_folder_that_does_not_answer_holds_nobody_up(void **state)
     unsetenv("HANGING_PATH");
     for (int generation = 1; generation <= 2; generation++) {
         kill(find_rank("hung", 1), SIGKILL);
-        launcher_await_text(in_work("hung"), "metrics.jsonl",
-                            argument("\"generation\":%d", generation));
+        launcher_await_text_after(in_work("hung"), "metrics.jsonl",
+                                  argument("\"generation\":%d", generation), "\"loss\"");
     }
     /* the one that supervises, the store's, and the one that waits */
     assert_int_equal(count_threads(launcher_child(job.pid)), 3);

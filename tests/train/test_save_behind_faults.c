@@ -64,7 +64,7 @@ static void a_process_whose_thread_still_writes_does_not_stay(void **state)
     rank_0 = find_rank("thread", 0);
     rank_2 = find_rank("thread", 2);
     kill(find_rank("thread", 1), SIGKILL);
-    launcher_await_text(in_work("thread"), "metrics.jsonl", "\"generation\":1");
+    launcher_await_text_after(in_work("thread"), "metrics.jsonl", "\"generation\":1", "\"loss\"");
     assert_true(launcher_is_gone(rank_0));
     assert_int_equal(find_rank("thread", 2), rank_2);
     held_release();

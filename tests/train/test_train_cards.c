@@ -36,7 +36,7 @@ static void a_spare_card_takes_the_place_and_cddp_ctl_shows_it(void **state)
     begin_fault("48");
     JOB_START(&job, "--nproc", "2", "--max-restarts", "3", LONG_RUN, CUDA,
               run_dir_argument("spare"), "train.checkpoint_steps=20", "train.log_steps=1");
-    launcher_await_text(in_work("%s", "spare"), "metrics.jsonl", "\"generation\":1");
+    launcher_await_text_after(in_work("spare"), "metrics.jsonl", "\"generation\":1", "\"loss\"");
     status = read_status("spare");
     cards = json_object_get(status, "cards_left_out");
     assert_int_equal(json_array_size(cards), 1);
@@ -62,7 +62,7 @@ static void without_a_spare_it_goes_on_with_a_rank_less(void **state)
     begin_fault("79");
     JOB_START(&job, "--nproc", "3", "--elastic", "2:3", LONG_RUN, CUDA, run_dir_argument("less"),
               "train.checkpoint_steps=20", "train.log_steps=1");
-    launcher_await_text(in_work("%s", "less"), "metrics.jsonl", "\"generation\":1");
+    launcher_await_text_after(in_work("less"), "metrics.jsonl", "\"generation\":1", "\"loss\"");
     assert_int_equal(status_number("less", "world_size"), 2);
     CTL_GIVES(&ctl, 1, in_work("%s", "less"), "add", "1");
     assert_err(&ctl, "may have 2 to 2 (--elastic)");
@@ -85,7 +85,7 @@ static void ranks_that_share_cards_share_the_one_that_remains(void **state)
     setenv("CDDP_BACKEND", "host", 1);
     JOB_START(&job, "--nproc", "3", "--max-restarts", "3", LONG_RUN, CUDA,
               run_dir_argument("shared"), "train.checkpoint_steps=20", "train.log_steps=1");
-    launcher_await_text(in_work("%s", "shared"), "metrics.jsonl", "\"generation\":1");
+    launcher_await_text_after(in_work("shared"), "metrics.jsonl", "\"generation\":1", "\"loss\"");
     assert_int_equal(status_number("shared", "world_size"), 3);
     (void)stop(&job, "shared", SIGTERM);
     assert_err(&job, "Ranks share the cards that remain\n");
