@@ -278,9 +278,13 @@ static void bind_threads(const struct cddpi_job *job, int rank, pid_t pid)
     CPU_FREE(cpus);
 }
 
-/* Whether signals were sent to @p pid that it has not taken yet. */
+#define SIGNAL(number) (1ull << ((number)-1))
+
+/* Whether signals that ask for the end were sent to @p pid that it has not taken yet. */
 static bool has_pending_signals(pid_t pid)
 {
+    static const unsigned long long ends = SIGNAL(SIGTERM) | SIGNAL(SIGINT) | SIGNAL(SIGHUP) |
+                                           SIGNAL(SIGQUIT) | SIGNAL(SIGUSR1) | SIGNAL(SIGUSR2);
     static const char name[] = "ShdPnd:";
     char path[64], line[128];
     unsigned long long pending = 0;
@@ -296,7 +300,7 @@ static bool has_pending_signals(pid_t pid)
     if (file != NULL) {
         fclose(file);
     }
-    return pending != 0;
+    return (pending & ends) != 0;
 }
 
 /* Wait until @p pid has taken the signals that asked it to end the generation that is over: what it
