@@ -235,6 +235,9 @@ static cddp_status name_nodes(struct cddpi_head *head)
     state->hosts = cddpi_zalloc_array((size_t)count, sizeof *state->hosts);
     state->actions = cddpi_zalloc_array((size_t)state->action_room, sizeof *state->actions);
     head->agents = cddpi_zalloc_array((size_t)count, sizeof *head->agents);
+    for (int i = 0; head->agents != NULL && i < count; i++) {
+        cddpi_head_init_agent(head, i); /* which are released after a failure, too */
+    }
     CDDPI_TRY_MEMORY(state->hosts != NULL && state->actions != NULL && head->agents != NULL,
                      "no memory for %d hosts", count);
     nodes->members.is_silent = true;
@@ -243,7 +246,6 @@ static cddp_status name_nodes(struct cddpi_head *head)
         if (!state->is_elastic) {
             (void)cddpi_membership_add(&nodes->members, i, head->hosts.hosts[i].name, 1);
         }
-        cddpi_head_init_agent(head, i);
     }
     return CDDP_OK;
 }

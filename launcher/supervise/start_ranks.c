@@ -167,9 +167,6 @@ static bool start_all(struct cddpi_supervision *run)
     hold_memory(run);
     cddpi_held_place(job);
     for (int i = 0; i < job->local_world_size; i++) {
-        init_worker(run, &run->workers[i], job->first_rank + i);
-    }
-    for (int i = 0; i < job->local_world_size; i++) {
         if (!start_worker(run, &run->workers[i])) {
             return false;
         }
@@ -191,6 +188,9 @@ void cddpi_supervision_start(struct cddpi_supervision *run)
 {
     char why[CDDPI_CARD_TEXT_BYTES];
 
+    for (int i = 0; i < run->job->local_world_size; i++) {
+        init_worker(run, &run->workers[i], run->job->first_rank + i);
+    }
     if (!cddpi_cards_suffice(run->job, why)) {
         cddpi_output_say(run->output, "%s", why);
         CDDPI_FEED(run, .kind = CDDPI_JOB_NOT_STARTED, .text = why);

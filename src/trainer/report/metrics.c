@@ -345,6 +345,12 @@ void cddpi_metrics_export(struct cddpi_metrics *metrics, struct cddpi_prometheus
     metrics->prometheus = prometheus;
 }
 
+void cddpi_metrics_move_export(struct cddpi_metrics *from, struct cddpi_metrics *to)
+{
+    to->prometheus = from->prometheus;
+    from->prometheus = NULL;
+}
+
 void cddpi_metrics_close(struct cddpi_metrics *metrics)
 {
     if (metrics == NULL) {

@@ -52,6 +52,8 @@ bool cddpi_metrics_next_line(FILE *file, char line[CDDPI_METRICS_LINE_BYTES]);
 bool cddpi_metrics_is_there(const struct cddpi_metrics *metrics);
 /** Write the same numbers to @p prometheus. cddpi_metrics_close() will close it. */
 void cddpi_metrics_export(struct cddpi_metrics *metrics, struct cddpi_prometheus *prometheus);
+/** @p to, which exports nothing, goes on with what @p from exports. */
+void cddpi_metrics_move_export(struct cddpi_metrics *from, struct cddpi_metrics *to);
 void cddpi_metrics_close(struct cddpi_metrics *metrics); /* accepts NULL */
 
 /** Add a line {"step", "epoch", name: value ...}. NaN and Inf become null. In TensorBoard the names

@@ -340,6 +340,7 @@ cddp_status cddpi_kept_list(void *self)
     cddpi_keep_clear(state);
     kept->copy_count = 0;
     cddpi_free(kept->model);
+    kept->model = NULL;
     CDDPI_TRY(cddpi_trainer_create_host_copy(trainer));
     kept->model = cddpi_trainer_model_tensors(trainer);
     CDDPI_TRY_MEMORY(kept->model != NULL, "no memory for a list of tensors");

@@ -224,21 +224,22 @@ static cddp_status make_fresh(const char *wanted, char **out_path, DIR **out_hel
     for (int number = 0; number < NAMES_TRIED; number++) {
         char *path = number == 0 ? cddpi_strdup(wanted)
                                  : cddpi_format("%s.recovered-%d", wanted, number);
-        int error_number = 0;
+        cddp_status status = CDDP_OK;
 
         CDDPI_TRY_MEMORY(path != NULL, "%s: no memory", wanted);
-        if (cddpi_file_mkdirat(AT_FDCWD, path) != 0) {
-            error_number = errno;
-        } else if (cddpi_run_dir_hold(path, out_held) == CDDP_OK && *out_held != NULL) {
+        if (cddpi_file_mkdirat(AT_FDCWD, path) == 0) {
+            status = cddpi_run_dir_hold(path, out_held);
+        } else if (errno != EEXIST) {
+            status = cddpi_fail_errno(CDDP_ERR_IO, errno, "make the folder %s", path);
+        }
+        if (*out_held != NULL) {
             *out_path = path;
             return CDDP_OK;
         }
-        if (error_number != 0 && error_number != EEXIST) {
-            (void)cddpi_fail_errno(CDDP_ERR_IO, error_number, "make the folder %s", path);
-            cddpi_free(path);
-            return CDDP_ERR_IO;
-        }
         cddpi_free(path);
+        if (status != CDDP_OK && status != CDDP_ERR_STATE) { /* no other run has taken it */
+            return status;
+        }
     }
     return cddpi_fail(CDDP_ERR_IO, "%s: no other name for the folder is free", wanted);
 }
@@ -281,6 +282,7 @@ static cddp_status begin_files(struct cddpi_trainer *trainer)
     if (trainer->records.metrics != NULL) {
         CDDPI_TRY(
             cddpi_metrics_open(path, trainer->cursor.step, config.train.tensorboard, &metrics));
+        cddpi_metrics_move_export(trainer->records.metrics, metrics);
         cddpi_metrics_close(trainer->records.metrics);
         trainer->records.metrics = metrics;
         cddpi_trainer_report_begin(trainer);

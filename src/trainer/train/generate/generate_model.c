@@ -65,6 +65,9 @@ static cddp_status continue_text(const struct cddpi_trainer *trainer, const char
     }
     ended = cddpi_model_reset_sums(reader.model); /* they must not include generated text */
     cddpi_text_reader_fini(&reader);
+    if (status == CDDP_OK && ended != CDDP_OK) {
+        cddpi_generated_fini(out);
+    }
     return status == CDDP_OK ? ended : status;
 }
 

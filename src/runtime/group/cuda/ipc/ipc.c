@@ -383,7 +383,9 @@ static void exits(struct cddpi_device_transport *base)
 {
     struct ipc_transport *ipc = ipc_of(base);
 
-    atomic_store_explicit(&ipc->block->ranks[ipc->rank].left, 1, memory_order_release);
+    if (ipc->block != NULL) { /* a rank alone has none */
+        atomic_store_explicit(&ipc->block->ranks[ipc->rank].left, 1, memory_order_release);
+    }
 }
 
 static const struct cddpi_device_transport_ops ops = {.close = close_transport,
