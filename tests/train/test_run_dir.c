@@ -1,5 +1,6 @@
 /* test_run_dir.c - the folder of a run disappears during the run: the run reports it and loses
  * nothing. */
+#include "support/launcher.h"
 #include "support/train.h"
 
 static struct run_options endless(const char *run_dir)
@@ -113,12 +114,18 @@ static void checkpoints_that_are_lost_are_made_up_for_at_once(void **state)
 static void lines_go_on_where_the_file_of_metrics_was_removed(void **state)
 {
     struct run_options options = endless("lines");
-    struct run run = start(&options);
+    struct run run;
 
     (void)state;
+    options.arguments[5] = argument("train.prometheus=\"%s\"", in_work("lines.prom"));
+    run = start(&options);
     wait_for_steps("lines");
     assert_int_equal(unlink(in_work("lines/metrics.jsonl")), 0);
     wait_for_file(in_work("lines/metrics.jsonl"));
+    launcher_await_text(in_work("lines"), "metrics.jsonl", "\"loss\"");
+    wait_for_file(in_work("lines.prom"));
+    assert_int_equal(unlink(in_work("lines.prom")), 0);
+    wait_for_file(in_work("lines.prom")); /* the numbers still arrive there */
     assert_ends_in(&run, "lines", "lines/metrics.jsonl was removed or moved");
 }
 
