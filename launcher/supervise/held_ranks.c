@@ -303,8 +303,8 @@ static bool has_pending_signals(pid_t pid)
     return (pending & ends) != 0;
 }
 
-/* Wait until @p pid has taken the signals that asked it to end the generation that is over: what it
- * takes after the answer counts for the next one. */
+/* Wait until @p pid has taken the signals that asked it to end the generation that is over: a
+ * thread that does not wait for the answer may be slow to take them. */
 static void await_signals(pid_t pid)
 {
     int64_t deadline_ns = cddpi_deadline_ns(SIGNALS_MS);
@@ -319,14 +319,12 @@ static size_t write_answer(const struct cddpi_job *job, int rank, char out[CDDPI
 {
     /* only rank 0 has it of us, so it is what we have, until `own` says otherwise */
     const char *progress = getenv("CDDP_PROGRESS");
-    int64_t now_ns = cddpi_now_ns();
-    size_t used = sizeof now_ns;
+    size_t used = 0;
     char **own;
 
     if (cddpi_environment_own(job, rank, &own) != CDDP_OK) {
         return 0;
     }
-    memcpy(out, &now_ns, sizeof now_ns);
     used += (size_t)snprintf(out + used, 1024, "CDDP_PROGRESS%s%.1000s",
                              progress != NULL ? "=" : "", progress != NULL ? progress : "") +
             1;
@@ -370,6 +368,7 @@ bool cddpi_held_start(struct cddpi_job *job, struct cddpi_worker *worker,
         return false;
     }
     worker->pid = rank->worker.pid;
+    worker->awaits_ready = true;
     worker->pidfd = take_fd(&rank->worker.pidfd);
     worker->rejoin_fd = take_fd(&rank->worker.rejoin_fd);
     worker->out.fd = take_fd(&rank->worker.out.fd);

@@ -201,10 +201,13 @@ static void signal_ranks(const struct job_deed *deed)
     int sign = deed->action->kind == CDDPI_JOB_SIGNAL_GROUPS ? -1 : 1;
 
     for (int i = 0; i < deed->run->job->local_world_size; i++) {
-        const struct cddpi_worker *worker = &deed->run->workers[i];
+        struct cddpi_worker *worker = &deed->run->workers[i];
 
         if (worker->pid > 0 && !worker->has_ended) {
             kill(sign * worker->pid, deed->action->number);
+            if (worker->awaits_ready && deed->action->number != SIGCONT) {
+                worker->late_signal = deed->action->number;
+            }
         }
     }
 }

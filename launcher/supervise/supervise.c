@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/rejoin_wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -213,6 +214,13 @@ static void hold_worker(struct cddpi_supervision *run, struct cddpi_worker *work
     ssize_t got = recv(worker->rejoin_fd, &exit_status, 1, MSG_DONTWAIT);
 
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    if (got == 1 && exit_status == CDDPI_REJOIN_READY) {
+        if (worker->late_signal != 0 && !worker->has_ended) {
+            kill(worker->pid, worker->late_signal);
+        }
+        worker->awaits_ready = false;
         return;
     }
     read_reports(run);

@@ -37,9 +37,11 @@ struct cddpi_worker {
     int rejoin_fd; /* through it, a process asks to stay (base/rejoin_wire.h); -1: none */
     int status;    /* from waitpid(); valid once has_ended */
     bool has_ended;
-    bool is_held;  /* with has_ended: its process is still there, for the next generation */
-    bool has_left; /* it has reported that someone asked it to leave */
-    bool must_go;  /* another process takes its place */
+    bool is_held;      /* with has_ended: its process is still there, for the next generation */
+    bool has_left;     /* it has reported that someone asked it to leave */
+    bool must_go;      /* another process takes its place */
+    bool awaits_ready; /* its process has stayed, and has not said that it is ready ... */
+    int late_signal;   /* ... since when this was sent to it; 0: nothing */
     struct cddpi_relay out;
     struct cddpi_relay err;
     struct cddpi_tail tail;

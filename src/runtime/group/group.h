@@ -99,8 +99,8 @@ void cddpi_group_unref(cddp_group *group);
 bool cddpi_group_any(void);
 /** This process is between two generations of its job: signals ask for nothing, but are noted. */
 void cddpi_stop_hold(void);
-/** It is in the next one. What asked it to stop is forgotten, but for signals of the launcher after
- *  @p since_ns, and those of others since cddpi_stop_hold(). */
-void cddpi_stop_release(int64_t since_ns);
+/** It is in the next one, or (@p is_next false) has no place in it. What asked it to stop is
+ *  forgotten, but for signals since cddpi_stop_hold() that the launcher has not sent. */
+void cddpi_stop_release(bool is_next);
 
 #endif

@@ -56,7 +56,7 @@ static cddp_status set_environment(char *text, size_t bytes)
 }
 
 /* Ask for a place, and wait for it as long as the launcher keeps the socket open. */
-static cddp_status ask(int fd, unsigned char exit_status, int64_t *out_since_ns)
+static cddp_status ask(int fd, unsigned char exit_status)
 {
     char text[CDDPI_REJOIN_BYTES + 1];
     ssize_t got;
@@ -67,19 +67,18 @@ static cddp_status ask(int fd, unsigned char exit_status, int64_t *out_since_ns)
     do {
         got = recv(fd, text, sizeof text, 0);
     } while (got < 0 && errno == EINTR);
-    if (got <= (ssize_t)sizeof *out_since_ns || got > CDDPI_REJOIN_BYTES) {
+    if (got <= 0 || got > CDDPI_REJOIN_BYTES) {
         return cddpi_fail(CDDP_ERR_CLOSED,
                           "the job ends, or has no place for this process in its next generation");
     }
-    memcpy(out_since_ns, text, sizeof *out_since_ns);
     text[got - 1] = '\0';
-    return set_environment(text + sizeof *out_since_ns, (size_t)got - sizeof *out_since_ns);
+    return set_environment(text, (size_t)got);
 }
 
 cddp_status cddp_recovery_rejoin(cddp_status why)
 {
     int fd = cddpi_launcher_rejoin_fd();
-    int64_t since_ns = INT64_MAX;
+    const unsigned char ready = CDDPI_REJOIN_READY;
     cddp_status status;
 
     if (!is_by_others(why)) {
@@ -98,12 +97,13 @@ cddp_status cddp_recovery_rejoin(cddp_status why)
         return cddpi_fail(CDDP_ERR_STATE, "recovery_rejoin: destroy the process's groups before");
     }
     cddpi_stop_hold();
-    status = ask(fd, why == CDDP_OK ? CDDPI_REJOIN_STOPPED : CDDPI_REJOIN_FAILED, &since_ns);
+    status = ask(fd, why == CDDP_OK ? CDDPI_REJOIN_STOPPED : CDDPI_REJOIN_FAILED);
     if (status == CDDP_OK) {
         cddpi_launcher_report_anew();
     }
-    cddpi_stop_release(since_ns);
+    cddpi_stop_release(status == CDDP_OK);
     CDDPI_TRY(status);
+    (void)!send(fd, &ready, 1, MSG_NOSIGNAL); /* if the launcher is gone, this process ends soon */
     cddpi_log(CDDPI_LOG_INFO, "this process stays, as rank %s of generation %s",
               getenv("CDDP_RANK"), getenv("CDDP_GENERATION"));
     return CDDP_OK;

@@ -23,9 +23,9 @@ static _Atomic bool is_requested;
  * since members change. */
 static _Atomic int64_t signalled_ns[CDDPI_SENDERS];
 
-/* Between two generations: when each sender last sent such a signal; 0: not. */
+/* Between two generations, and whether others than the launcher sent such a signal meanwhile. */
 static _Atomic bool is_held;
-static _Atomic int64_t held_ns[CDDPI_SENDERS];
+static _Atomic bool is_asked_by_others;
 
 static void ask_to_stop(int number, siginfo_t *info, void *context)
 {
@@ -34,7 +34,9 @@ static void ask_to_stop(int number, siginfo_t *info, void *context)
 
     (void)context;
     if (atomic_load(&is_held)) {
-        atomic_store(&held_ns[sender], cddpi_now_ns());
+        if (sender == CDDPI_SENT_BY_OTHERS) {
+            atomic_store(&is_asked_by_others, true);
+        }
         return;
     }
     cddp_stop_request();
@@ -127,13 +129,11 @@ void cddp_stop_request(void)
 
 void cddpi_stop_hold(void)
 {
-    for (int i = 0; i < CDDPI_SENDERS; i++) {
-        atomic_store(&held_ns[i], 0);
-    }
+    atomic_store(&is_asked_by_others, false);
     atomic_store(&is_held, true);
 }
 
-void cddpi_stop_release(int64_t since_ns)
+void cddpi_stop_release(bool is_next)
 {
     /* before signals count again, so that one of the next generation is no second one */
     for (int i = 0; i < CDDPI_SENDERS; i++) {
@@ -141,14 +141,10 @@ void cddpi_stop_release(int64_t since_ns)
     }
     atomic_store(&is_requested, false);
     atomic_store(&is_held, false);
-    for (int i = 0; i < CDDPI_SENDERS; i++) {
-        int64_t last_ns = atomic_load(&held_ns[i]);
-
-        if (last_ns > (i == CDDPI_SENT_BY_OTHERS ? 0 : since_ns)) {
-            cddp_stop_request();
-            if (i == CDDPI_SENT_BY_OTHERS && since_ns < INT64_MAX) {
-                cddpi_launcher_report_leaves(CDDPI_SENT_BY_OTHERS);
-            }
+    if (atomic_load(&is_asked_by_others)) {
+        cddp_stop_request();
+        if (is_next) {
+            cddpi_launcher_report_leaves(CDDPI_SENT_BY_OTHERS);
         }
     }
 }
