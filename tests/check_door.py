@@ -24,7 +24,7 @@ ROUND = {
     "launcher/supervise/launch.c": ({"unlink"}, "the token's file, which this process has made and looked at"),
     "launcher/output/output.c": ({"open"}, "its own stdout and stderr, again, by /proc/self/fd"),
     "launcher/hosts/parcel.c": ({"open"}, "/dev/null"),
-    "launcher/supervise/held_ranks.c": ({"fopen", "opendir"}, KERNEL),
+    "launcher/supervise/held_ranks.c": ({"opendir"}, KERNEL),
     "launcher/supervise/monitor.c": ({"open", "opendir"}, KERNEL),
     "launcher/supervise/worker.c": ({"open"}, "/dev/null"),
     "src/runtime/checkpoint/snapshot_dir.c": ({"fdopendir"}, "a folder that is open by cddpi_folder_open_fd()"),

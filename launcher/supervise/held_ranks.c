@@ -25,7 +25,6 @@
 enum {
     LOOK_MS = 10,
     KILL_MS = 30000,
-    SIGNALS_MS = 1000,     /* a process that blocks signals does not take them */
     LEAST_LEAVE_MS = 1000, /* how long a process that is let go may take, if --grace is shorter */
     CPUS = 8192            /* most processors that an affinity mask has here */
 };
@@ -278,42 +277,6 @@ static void bind_threads(const struct cddpi_job *job, int rank, pid_t pid)
     CPU_FREE(cpus);
 }
 
-#define SIGNAL(number) (1ull << ((number)-1))
-
-/* Whether signals that ask for the end were sent to @p pid that it has not taken yet. */
-static bool has_pending_signals(pid_t pid)
-{
-    static const unsigned long long ends = SIGNAL(SIGTERM) | SIGNAL(SIGINT) | SIGNAL(SIGHUP) |
-                                           SIGNAL(SIGQUIT) | SIGNAL(SIGUSR1) | SIGNAL(SIGUSR2);
-    static const char name[] = "ShdPnd:";
-    char path[64], line[128];
-    unsigned long long pending = 0;
-    FILE *file;
-
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (strncmp(line, name, sizeof name - 1) == 0) {
-            pending = strtoull(line + sizeof name - 1, NULL, 16);
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return (pending & ends) != 0;
-}
-
-/* Wait until @p pid has taken the signals that asked it to end the generation that is over: a
- * thread that does not wait for the answer may be slow to take them. */
-static void await_signals(pid_t pid)
-{
-    int64_t deadline_ns = cddpi_deadline_ns(SIGNALS_MS);
-
-    while (has_pending_signals(pid) && cddpi_left_ms(deadline_ns) > 0) {
-        (void)poll(NULL, 0, 1);
-    }
-}
-
 /* Write the answer to @p rank. Returns its bytes; 0: it cannot be written. */
 static size_t write_answer(const struct cddpi_job *job, int rank, char out[CDDPI_REJOIN_BYTES])
 {
@@ -360,7 +323,6 @@ bool cddpi_held_start(struct cddpi_job *job, struct cddpi_worker *worker,
         return false;
     }
     bind_threads(job, worker->rank, rank->worker.pid);
-    await_signals(rank->worker.pid);
     bytes = write_answer(job, worker->rank, text);
     if (bytes == 0 ||
         send(rank->worker.rejoin_fd, text, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)bytes) {

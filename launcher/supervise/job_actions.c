@@ -6,7 +6,9 @@
 #include "launcher/supervise/supervision.h"
 
 #include "base/clock.h"
+#include "base/launcher_report.h"
 
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -195,6 +197,12 @@ static void abandon(const struct job_deed *deed)
     }
 }
 
+/* Whether a process that stays forgets this signal if it comes before it is ready. */
+static bool is_forgotten(int number)
+{
+    return number != SIGCONT && number != SIGSTOP && number != CDDPI_SAVE_SIGNAL;
+}
+
 /* Send a signal to the ranks or to their process groups. */
 static void signal_ranks(const struct job_deed *deed)
 {
@@ -205,7 +213,7 @@ static void signal_ranks(const struct job_deed *deed)
 
         if (worker->pid > 0 && !worker->has_ended) {
             kill(sign * worker->pid, deed->action->number);
-            if (worker->awaits_ready && deed->action->number != SIGCONT) {
+            if (worker->awaits_ready && is_forgotten(deed->action->number)) {
                 worker->late_signal = deed->action->number;
             }
         }

@@ -6,13 +6,15 @@
  *
  * With "stays", the process asks for a place in the next generation where it would end otherwise,
  * and each rank says which process it is. With "late", a new process of generation 1 also waits for
- * a signal before it joins.
+ * a signal before it joins. "answered" is no loop: the process stays, and is ready in its second
+ * generation once there is a file "go"; it ends at the second SIGTERM.
  *
  * Words are those of recovery_loop.c, for all ranks of all generations, or "1.0:KEY=NUMBER", for
  * rank 0 of generation 1. Rank 0 prints what becomes of it; each rank, what is wrong. */
 #include "recovery/recovery_loop.h"
 
 #include "base/alloc.h"
+#include "base/rejoin_wire.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -20,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -397,6 +400,40 @@ static int live(char **words, int count, bool says)
     return status;
 }
 
+static void count_signal(int number)
+{
+    static volatile sig_atomic_t count;
+    const char text[] = {'s', 'i', 'g', 'n', 'a', 'l', ' ', (char)('1' + count), '\n'};
+
+    (void)number;
+    (void)!write(STDOUT_FILENO, text, sizeof text);
+    if (++count == 2) {
+        _exit(STOPPED);
+    }
+}
+
+/* The rank's side of base/rejoin_wire.h, at its slowest. */
+static int be_answered(void)
+{
+    const unsigned char failed = CDDPI_REJOIN_FAILED, ready = CDDPI_REJOIN_READY;
+    const struct timespec pause = {.tv_nsec = 2000000};
+    int fd = atoi(getenv("CDDP_REJOIN_FD"));
+    char answer[CDDPI_REJOIN_BYTES];
+
+    if (signal(SIGTERM, count_signal) == SIG_ERR || send(fd, &failed, 1, 0) != 1 ||
+        recv(fd, answer, sizeof answer, 0) <= 0) {
+        return FAILED;
+    }
+    printf("answered\n");
+    while (access("go", F_OK) != 0) {
+        nanosleep(&pause, NULL);
+    }
+    (void)!send(fd, &ready, 1, 0);
+    for (;;) {
+        nanosleep(&pause, NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     bool is_late = argc > 1 && strcmp(argv[1], "late") == 0;
@@ -404,6 +441,9 @@ int main(int argc, char **argv)
     int status;
 
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1 && strcmp(argv[1], "answered") == 0) {
+        return be_answered();
+    }
     if (is_late && strcmp(getenv("CDDP_GENERATION"), "1") == 0) {
         printf("rank %s is late\n", getenv("CDDP_RANK"));
         pause();

@@ -136,6 +136,21 @@ static void who_leaves_goes_and_the_others_stay(void **state)
 /* Generations fail before they have kept anything, so the launcher pauses, at last for 500 ms. */
 #define PAUSES "every=1 steps=9 whole=31 part=33 0.1:kill=1 1.1:kill=1 2.1:kill=1 "
 
+static bool is_asleep(pid_t pid)
+{
+    char name[32];
+    char *text, *state;
+    bool is_so;
+
+    snprintf(name, sizeof name, "%d/stat", (int)pid);
+    text = launcher_read("/proc", name);
+    assert_non_null(text);
+    state = strrchr(text, ')');
+    is_so = state != NULL && strncmp(state, ") S", 3) == 0;
+    free(text);
+    return is_so;
+}
+
 /* Wait until rank 0 has lost the other rank so often. Returns the process that it is: the only one
  * that stays. */
 static pid_t await_pause(struct launched *job, const char *restarts, int losses)
@@ -159,6 +174,9 @@ static pid_t await_pause(struct launched *job, const char *restarts, int losses)
     process = process_in(text, 0, 0);
     free(text);
     assert_true(process > 0);
+    while (!is_asleep(process)) { /* it has said so, and is about to ask */
+        support_sleep_ms(1);
+    }
     return process;
 }
 
@@ -271,6 +289,23 @@ static void those_that_wait_for_one_that_was_ended_end_too(void **state)
     launcher_end(&job);
 }
 
+/* What it takes before it is ready it has to forget: it may be of the last generation. */
+static void a_signal_that_came_before_it_was_ready_is_sent_again(void **state)
+{
+    struct launched job = {0};
+
+    (void)state;
+    launcher_start(&job, (const char *const[]){"--nproc", "1", "--max-restarts", "1", "--grace",
+                                               "300", "--", recovery_rank(), "answered", NULL});
+    launcher_await_text(job.dir, "out", "answered");
+    kill(job.pid, SIGTERM);
+    launcher_await_text(job.dir, "out", "signal 1");
+    launcher_write(job.dir, "go", "");
+    launcher_wait(&job);
+    assert_int_equal(job.exit_status, 3);
+    launcher_end(&job);
+}
+
 /* A script may choose other words in each generation. */
 static void what_a_script_executes_is_started_again(void **state)
 {
@@ -317,6 +352,7 @@ int main(void)
         cmocka_unit_test(one_that_dies_before_the_others_have_ended_is_replaced),
         cmocka_unit_test(if_the_launcher_is_killed_they_end),
         cmocka_unit_test(those_that_wait_for_one_that_was_ended_end_too),
+        cmocka_unit_test(a_signal_that_came_before_it_was_ready_is_sent_again),
         cmocka_unit_test(what_a_script_executes_is_started_again),
         cmocka_unit_test(who_is_not_kept_by_a_launcher_is_told_so),
     };
