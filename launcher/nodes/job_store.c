@@ -29,7 +29,6 @@ struct job_store {
     cddp_store *client; /* of the own server */
     struct cddpi_refused_list refused;
     bool is_asked;       /* a signal has asked the job to end */
-    bool ends_at_once;   /* cddp-ctl has asked for the end, and there is nothing to wait for */
     int64_t deadline_ns; /* for nodes to leave, or to come; CDDPI_JOB_NEVER */
 };
 
@@ -193,7 +192,6 @@ static int judge_empty(struct job_store *store)
 
     if (!members->is_elastic || store->is_asked || members->asked_signal != 0) {
         cddpi_output_say(store->wait->output, "no node is left");
-        store->ends_at_once = members->asked_signal != 0 && !store->is_asked;
         return 1;
     }
     if (store->deadline_ns == CDDPI_JOB_NEVER) {
@@ -290,9 +288,6 @@ int cddpi_job_store_run(struct cddpi_job *job, struct cddpi_wait *wait)
     exit_status = serve_on(&store);
     cddpi_ctl_end(store.nodes.ctl, exit_status);
     store.nodes.ctl = NULL;
-    if (store.ends_at_once) { /* who has asked has not begun to wait for the answer yet */
-        (void)cddpi_wait_for(wait, -1, CDDPI_READ_MS);
-    }
 
 out:
     if (status != CDDP_OK) {
@@ -302,6 +297,7 @@ out:
     cddpi_node_plan_fini(&plan);
     cddp_store_close(store.client);
     cddpi_nodes_fini(&store.nodes);
+    cddpi_nodes_await_readers(&job->rendezvous, wait);
     cddpi_rendezvous_fini(&job->rendezvous);
     return exit_status;
 }

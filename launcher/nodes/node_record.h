@@ -61,7 +61,7 @@ enum { CDDPI_MISSING_BYTES = 512 };
 /** Other nodes: tell the user which nodes have not written their records to the store yet. */
 void cddpi_node_say_missing(struct cddpi_place *place);
 
-enum { CDDPI_READ_MS = 3000 }; /* how long other nodes have to read a refusal */
+enum { CDDPI_READ_MS = 3000 }; /* how long other nodes have to read a refusal, and cddp-ctl the end */
 
 /** Node 0, whose record is @p own: wait for the records of all nodes, or in an elastic job of
  *  enough nodes, and answer them.

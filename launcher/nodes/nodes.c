@@ -14,6 +14,8 @@
 #include <assert.h>
 #include <string.h>
 
+enum { LOOK_MS = 10 };
+
 cddp_status cddpi_nodes_init(int self, int room, struct cddpi_nodes *out)
 {
     *out = (struct cddpi_nodes){.members = {.self = self, .room = room, .most = room}};
@@ -34,6 +36,17 @@ void cddpi_nodes_fini(struct cddpi_nodes *nodes)
     cddpi_free(nodes->members.list);
     cddpi_free(nodes->actions);
     *nodes = (struct cddpi_nodes){.members = {.self = nodes->members.self}};
+}
+
+void cddpi_nodes_await_readers(struct cddpi_job_rendezvous *rendezvous, struct cddpi_wait *wait)
+{
+    int64_t deadline_ns = cddpi_deadline_ns(CDDPI_READ_MS);
+
+    cddp_store_close(rendezvous->board); /* a client, too */
+    rendezvous->board = NULL;
+    while (rendezvous->server != NULL && cddpi_store_server_has_clients(rendezvous->server) &&
+           cddpi_left_ms(deadline_ns) > 0 && cddpi_wait_for(wait, -1, LOOK_MS)) {
+    }
 }
 
 void cddpi_nodes_limit(struct cddpi_nodes *nodes, const struct cddpi_job *job)

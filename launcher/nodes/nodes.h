@@ -62,6 +62,10 @@ struct cddpi_nodes {
 CDDP_CHECKED cddp_status cddpi_nodes_init(int self, int room, struct cddpi_nodes *out);
 void cddpi_nodes_fini(struct cddpi_nodes *nodes);
 
+/** The job has ended, and cddpi_nodes_fini() was called: wait until nobody is connected to its
+ * store any more, for 3 seconds at most, so that a cddp-ctl that has asked for the end reads it. */
+void cddpi_nodes_await_readers(struct cddpi_job_rendezvous *rendezvous, struct cddpi_wait *wait);
+
 /** node_meeting.c: wait until the nodes have arrived. Sets job->nodes (to @p out) and the
  *  rendezvous.
  *  @param out  Release with cddpi_nodes_fini(), also after a failure. */

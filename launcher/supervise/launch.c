@@ -218,6 +218,7 @@ static int run_node(struct cddpi_job *job, struct cddpi_wait *wait)
         exit_status = exit_status_of(status);
     }
     cddpi_nodes_fini(&nodes);
+    cddpi_nodes_await_readers(&job->rendezvous, wait);
     cddpi_rendezvous_fini(&job->rendezvous);
     return exit_status;
 }

@@ -430,6 +430,16 @@ void cddpi_store_server_served(struct cddpi_store_server *server, struct cddpi_s
     pthread_mutex_unlock(&server->lock);
 }
 
+bool cddpi_store_server_has_clients(struct cddpi_store_server *server)
+{
+    bool has;
+
+    pthread_mutex_lock(&server->lock);
+    has = server->host.authenticated.first != NULL;
+    pthread_mutex_unlock(&server->lock);
+    return has;
+}
+
 int cddpi_store_server_refusals(struct cddpi_store_server *server,
                                 struct cddpi_store_refusal out[CDDPI_STORE_REFUSALS])
 {

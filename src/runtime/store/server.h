@@ -64,6 +64,10 @@ struct cddpi_store_served {
 /** Get the numbers of served requests. Any thread of the process that created the server. */
 void cddpi_store_server_served(struct cddpi_store_server *server, struct cddpi_store_served *out);
 
+/** Whether a client that has proved the token is connected. Any thread of the process that created
+ *  the server. */
+bool cddpi_store_server_has_clients(struct cddpi_store_server *server);
+
 /* Why a client was refused. */
 enum cddpi_refused { CDDPI_REFUSED_TOKEN = 1, CDDPI_REFUSED_CIPHER, CDDPI_REFUSED_VERSION };
 
