@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "device/device_module.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,7 +171,7 @@ static void execute(int fd, const void *context)
     if (dup2(fd, STDOUT_FILENO) >= 0) {
         execve(lister->path, lister->argv, lister->environment);
     }
-    _exit(127);
+    dprintf(fd, "-%s cannot be executed: %s", lister->path, strerror(errno));
 }
 
 char *cddpi_device_list(const struct cddpi_device_lister *lister, uint32_t limit_ms)
