@@ -4,6 +4,7 @@
 
 #include "launcher/nodes/node_link.h"
 #include "launcher/nodes/node_place.h"
+#include "launcher/nodes/node_record.h"
 #include "launcher/supervise/monitor.h"
 
 #include "base/alloc.h"
@@ -303,6 +304,7 @@ int cddpi_head_supervise(struct cddpi_head *head)
     int exit_status = 1;
 
     head->state.timeout_ms = cddpi_place_timeout_ms(head->options);
+    head->state.settle_ns = cddpi_node_settle_ms() * INT64_C(1000000);
     if (polls == NULL) {
         cddpi_output_say(head->output, "no memory for %d hosts", head->hosts.count);
     } else if (name_nodes(head) != CDDP_OK) {

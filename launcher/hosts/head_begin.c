@@ -7,8 +7,7 @@
 enum {
     FIRST_NEWS_MS = 10000, /* after this time, missing hosts are named */
     NEWS_MS = 60000,
-    LOOK_MS = 100, /* elastic: between two looks at the nodes' records */
-    MORE_MS = 3000 /* elastic, with enough nodes: how long to wait for each further one */
+    LOOK_MS = 100 /* elastic: between two looks at the nodes' records */
 };
 
 void cddpi_head_begin(struct head_step *step)
@@ -79,8 +78,7 @@ void cddpi_head_take_look(struct head_step *step)
         look_of_fixed(step);
     } else if (came >= state->most ||
                (came >= state->least &&
-                (is_late ||
-                 cddpi_head_is_due(step, state->came_ns + MORE_MS * INT64_C(1000000))))) {
+                (is_late || cddpi_head_is_due(step, state->came_ns + state->settle_ns)))) {
         cddpi_head_do(step, CDDPI_HEAD_BEGIN, -1)->number = came;
     } else if (is_late) {
         cddpi_head_do(step, CDDPI_HEAD_SAY_TOO_FEW, -1)->number = came;

@@ -117,6 +117,7 @@ struct cddpi_head_state {
     bool is_elastic; /* the job goes on without hosts (--nnodes MIN:MAX) */
     int least, most; /* hosts of a generation of an elastic job */
     int64_t grace_ms;
+    int64_t settle_ns; /* elastic, with enough nodes: how long to wait for each further one */
     uint32_t timeout_ms;
 
     /* Read by the caller. */

@@ -7,16 +7,14 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/error.h"
+#include "base/silence.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LOOK_MS = 50,
-    SETTLE_MS = 3000 /* an elastic job with enough nodes waits for more until none has come for so
-                        long */
-};
+enum { LOOK_MS = 50 };
 
 /* What node 0 has gathered. */
 struct gathering {
@@ -175,6 +173,11 @@ void cddpi_node_say_missing(struct cddpi_place *place)
     cddpi_free(plan.nodes);
 }
 
+int64_t cddpi_node_settle_ms(void)
+{
+    return cddpi_env_integer(CDDPI_ENV_SETTLE_MS, 0, CDDPI_SILENCE_MOST_MS, 3000);
+}
+
 /* Whether enough nodes have come: all of them, or in an elastic job as many as it needs, and no
  * other has come for a while. */
 static bool is_complete(const struct gathering *all)
@@ -183,7 +186,7 @@ static bool is_complete(const struct gathering *all)
         return all->came >= all->own.count;
     }
     return all->came >= all->own.least &&
-           (cddpi_now_ns() - all->came_ns >= SETTLE_MS * INT64_C(1000000) ||
+           (cddpi_now_ns() - all->came_ns >= cddpi_node_settle_ms() * INT64_C(1000000) ||
             cddpi_left_ms(all->place->deadline_ns) == 0);
 }
 

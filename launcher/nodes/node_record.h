@@ -63,6 +63,9 @@ void cddpi_node_say_missing(struct cddpi_place *place);
 
 enum { CDDPI_READ_MS = 3000 }; /* how long other nodes have to read a refusal, and cddp-ctl the end */
 
+/** CDDP_SETTLE_MS: how long an elastic job with enough nodes waits for each further one. */
+int64_t cddpi_node_settle_ms(void);
+
 /** Node 0, whose record is @p own: wait for the records of all nodes, or in an elastic job of
  *  enough nodes, and answer them.
  *  @param out  Release with cddpi_node_plan_fini(), also after a failure. */

@@ -71,6 +71,7 @@ static void begin(bool is_elastic)
                                            .least = 1,
                                            .most = HOSTS,
                                            .grace_ms = 1000,
+                                           .settle_ns = INT64_C(3000000000),
                                            .timeout_ms = 60000};
     FEED(.kind = CDDPI_HEAD_BEGINS);
     for (int i = 0; i < HOSTS; i++) {

@@ -387,6 +387,7 @@ void sim_head_begin(void)
                                                .least = sim.plan.least,
                                                .most = sim.plan.most,
                                                .grace_ms = sim.plan.grace_ms,
+                                               .settle_ns = 3000 * SIM_MS,
                                                .timeout_ms = (uint32_t)sim.plan.gather_ms};
     STEP(.kind = CDDPI_HEAD_BEGINS);
     for (int i = 0; i < sim.plan.hosts; i++) {

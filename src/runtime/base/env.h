@@ -47,6 +47,9 @@
     X(HEARTBEAT_MS, "CDDP_HEARTBEAT_MS", "10000",                                                  \
       "a host that has not answered for this many milliseconds is lost, within two seconds "       \
       "more; for cddp-run at least 1000")                                                          \
+    X(SETTLE_MS, "CDDP_SETTLE_MS", "3000",                                                         \
+      "a job with --nnodes MIN:MAX that has MIN machines begins when no other has come for this "  \
+      "many milliseconds")                                                                         \
     X(STRAGGLER_MS, "CDDP_STRAGGLER_MS", "5000",                                                   \
       "after a collective has waited this many milliseconds, a warning names the ranks that "      \
       "it waits for; 0: never")                                                                    \
