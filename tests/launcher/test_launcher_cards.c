@@ -223,6 +223,7 @@ static void a_machine_without_a_card_leaves_an_elastic_job(void **state)
     NEEDS_EMULATED_MODULE();
     setenv("CDDP_FAKE_CUDA_DEVICES", "1", 1);
     fleet_begin_tcp(&fleet);
+    fleet_await_all();
     for (int i = 0; i < 2; i++) {
         START(&fleet, i, "1:2", i == 0 ? "0" : "1", "--nproc", "1", "--", "sh", "-c",
               RANKS("1", ILL(0, 0), "while [ ! -e $SHARED/gone ]; do sleep 0.02; done"));
@@ -248,6 +249,7 @@ static void a_machine_with_fewer_cards_has_fewer_ranks(void **state)
     NEEDS_EMULATED_MODULE();
     setenv("CDDP_FAKE_CUDA_DEVICES", "2", 1);
     fleet_begin_tcp(&fleet);
+    fleet_await_all();
     NODE(&fleet, 0, "1:2", "--nproc", "1");
     NODE(&fleet, 1, "1:2", "--nproc", "2");
     fleet_wait(&fleet, 2);

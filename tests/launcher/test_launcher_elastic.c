@@ -77,6 +77,7 @@ static void the_most_nodes_start_at_once_also_with_gaps_in_their_numbers(void **
 
     (void)state;
     fleet_begin_tcp(&fleet);
+    fleet_await_all();
     TRAIN(&fleet, 0, "1:3", "0", "2");
     TRAIN(&fleet, 1, "1:3", "7", "1");
     TRAIN(&fleet, 2, "1:3", "4", "1");
@@ -92,6 +93,7 @@ static void a_node_that_was_killed_comes_back_under_another_number(void **state)
 
     (void)state;
     fleet_begin_tcp(&fleet);
+    fleet_await_all();
     TRAIN(&fleet, 0, "1:3", "0", "1");
     TRAIN(&fleet, 1, "1:3", "1", "2");
     TRAIN(&fleet, 2, "1:3", "2", "1");
@@ -122,6 +124,7 @@ static void a_node_that_is_asked_to_leave_leaves_and_the_others_go_on(void **sta
         struct fleet fleet;
 
         fleet_begin_tcp(&fleet);
+        fleet_await_all();
         TRAIN(&fleet, 0, "1:3", "0", "1");
         TRAIN(&fleet, 1, "1:3", "1", "2");
         TRAIN(&fleet, 2, "1:3", "2", "1");
@@ -298,6 +301,7 @@ static void a_node_on_which_ranks_cannot_be_started_is_left_out(void **state)
     fleet_begin_tcp(&fleet);
     snprintf(logs, sizeof logs, "%s/logs", fleet.folder);
     snprintf(moved, sizeof moved, "%s.old", logs);
+    fleet_await_all();
     TRAIN(&fleet, 0, "1:3", "0", "1");
     TRAIN(&fleet, 1, "1:3", "1", "1");
     START(&fleet, 2, "1:3", "2", "--nproc", "1", "--log-dir", logs, "--", "bash", "-c", TRAINS);

@@ -12,13 +12,14 @@ static void a_command_that_hangs_is_tried_again(void **state)
     (void)state;
     reached_prepare(&job);
     reached_mark(&job, "hang", "beta", true);
-    TRAIN(&job, "alpha:1,beta:1", "1:2", "5");
+    reached_settle(10);
+    TRAIN(&job, "alpha:1,beta:1", "1:2", "30");
     reached_await(&job, 0, 0, "0/1 on 1");
     launcher_await_text(job.dir, "tries-beta", "\n\n");
     reached_mark(&job, "hang", "beta", false);
     reached_await(&job, 1, 1, "1/2 on 2");
     reached_finish(&job, 0);
-    assert_err(&job, "node 1 (beta) did not come within 5 s (--timeout)");
+    assert_err(&job, "node 1 (beta) did not come within 30 s (--timeout)");
     reached_end(&job);
 }
 
@@ -29,10 +30,10 @@ static void too_few_hosts_at_the_beginning_are_a_status_of_their_own(void **stat
     (void)state;
     reached_prepare(&job);
     reached_mark(&job, "away", "beta", true);
-    TRAIN(&job, "alpha:1,beta:1", "2:2", "5");
+    TRAIN(&job, "alpha:1,beta:1", "2:2", "30");
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 4);
-    assert_err(&job, "cddp-run: of at least 2 hosts 1 came within 5 s. Not there: beta.");
+    assert_err(&job, "cddp-run: of at least 2 hosts 1 came within 30 s. Not there: beta.");
     reached_end(&job);
 }
 
@@ -57,11 +58,11 @@ static void too_few_that_are_left_end_with_status_4(void **state)
     struct launched job;
 
     (void)state;
-    reached_begin(&job, "3:3", "5");
+    reached_begin(&job, "3:3", "30");
     reached_kill(&job, "beta");
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 4);
-    assert_err(&job, "2 nodes are left, and the job needs 3: waiting for others for up to 5 s");
+    assert_err(&job, "2 nodes are left, and the job needs 3: waiting for others for up to 30 s");
     assert_err(&job, "cddp-run: the first to fail was node 1 (beta): ");
     reached_end(&job);
 }
@@ -71,13 +72,13 @@ static void a_job_without_hosts_ends_with_status_4(void **state)
     struct launched job;
 
     (void)state;
-    reached_begin(&job, "1:3", "5");
+    reached_begin(&job, "1:3", "30");
     for (int i = 0; i < REACHED_HOSTS; i++) {
         reached_kill(&job, reached_hosts[i]);
     }
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 4);
-    assert_err(&job, "no host came back within 5 s");
+    assert_err(&job, "no host came back within 30 s");
     reached_end(&job);
 }
 
@@ -138,6 +139,7 @@ static void a_host_that_differs_is_refused_and_the_others_go_on(void **state)
     (void)state;
     reached_prepare(&job);
     reached_mark(&job, "away", "beta", true);
+    reached_settle(10);
     TRAIN(&job, "alpha:1,beta:1", "1:2", "60");
     reached_await(&job, 0, 0, "0/1 on 1");
     reached_mark(&job, "other", "beta", true);

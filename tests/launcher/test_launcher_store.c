@@ -41,6 +41,7 @@ static void begin_three(struct fleet *fleet, const char *nnodes, pid_t superviso
     static const char *const nprocs[] = {"1", "2", "1"};
 
     begin(fleet);
+    fleet_await_all();
     for (int i = 0; i < 3; i++) {
         TRAIN(fleet, i, nnodes, ranks[i], nprocs[i]);
     }
@@ -287,6 +288,7 @@ static void with_micro_batches_the_bits_are_those_of_the_undisturbed_run(void **
 
     (void)state;
     begin(&fleet);
+    fleet_await_all();
     undisturbed_write_conf(fleet.folder);
     snprintf(conf, sizeof conf, "%s/t.conf", fleet.folder);
     snprintf(run_dir, sizeof run_dir, "%s/run", fleet.folder);
@@ -345,6 +347,9 @@ static void begin_training(struct fleet *fleet, int count, const char *nnodes, c
     launcher_write(fleet->folder, "t.conf", conf);
     snprintf(path, sizeof path, "%s/t.conf", fleet->folder);
     snprintf(run_dir, 4300, "%s/run", fleet->folder);
+    if (count > 1) { /* as many as it may have */
+        fleet_await_all();
+    }
     for (int i = 0; i < count; i++) {
         START(fleet, i, nnodes, ranks[i], "--nproc", "1", "--run-dir", run_dir, path);
     }
@@ -425,7 +430,7 @@ static void cddp_ctl_does_not_take_a_silent_store_for_an_end(void **state)
     begin_training(&fleet, 1, "1:2", run_dir);
     await_ctl(fleet.url, "status", NULL, 0, "generation 0  1 rank on 1 node");
     launcher_start_program(&top, launcher_path("launcher/cddp-ctl"),
-                           (const char *const[]){"--timeout=1", fleet.url, "top", NULL});
+                           (const char *const[]){"--timeout=10", fleet.url, "top", NULL});
     launcher_await_text(top.dir, "out", "generation 0  1 rank on 1 node\n");
     store = launcher_child(fleet.nodes[STORE].pid);
     kill(store, SIGSTOP);

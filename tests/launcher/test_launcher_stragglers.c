@@ -133,6 +133,7 @@ static void the_node_of_a_straggler_leaves(void **state)
 
     (void)state;
     fleet_begin_tcp(&fleet);
+    fleet_await_all();
     for (int i = 0; i < 4; i++) {
         if (i == 3) {
             await_three(fleet.folder);

@@ -18,6 +18,11 @@ void fleet_begin_tcp(struct fleet *fleet)
     setenv("CDDP_TOKEN", "0123456789abcdef0123456789abcdef", 1);
 }
 
+void fleet_await_all(void)
+{
+    setenv("CDDP_SETTLE_MS", A_DAY, 1);
+}
+
 void fleet_start(struct fleet *fleet, int i, const char *nnodes, const char *rank,
                  const char *const *rest)
 {
@@ -61,6 +66,7 @@ void fleet_end(struct fleet *fleet)
     unsetenv("CDDP_TOKEN");
     unsetenv("SHARED");
     unsetenv("CDDP_HEARTBEAT_MS");
+    unsetenv("CDDP_SETTLE_MS");
 }
 
 void fleet_wait(struct fleet *fleet, int count)

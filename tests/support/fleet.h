@@ -21,6 +21,10 @@ struct fleet {
 void fleet_begin(struct fleet *fleet);
 void fleet_begin_tcp(struct fleet *fleet);
 
+/* Let jobs of MIN:MAX nodes that are started from now on begin only with MAX of them, however late
+ * one comes on a busy machine; until fleet_end(). */
+void fleet_await_all(void);
+
 /* Start node @p i, with @p rest after --rdzv. @p rank NULL: by order of arrival. */
 void fleet_start(struct fleet *fleet, int i, const char *nnodes, const char *rank,
                  const char *const *rest);

@@ -25,6 +25,9 @@ void reached_prepare(struct launched *job);
 #define TRAIN(job, list, nnodes, timeout)                                                          \
     START(job, list, nnodes, "--timeout", timeout, "--", "bash", "-c", REACHED_TRAINS)
 
+/* A job begins with fewer hosts when no other has come for so long. Before it: a day, so that on a
+ * busy machine all take part that can. */
+void reached_settle(int seconds);
 /* From now on, or no more, @p host is "away" (the command fails), the command "hang"s, or what it
  * starts has "other" words. The file tries-HOST has a line for each try. */
 void reached_mark(const struct launched *job, const char *what, const char *host, bool is_set);

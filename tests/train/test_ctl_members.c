@@ -200,6 +200,7 @@ static void nodes_leave_when_they_are_asked_to(void **state)
 
     (void)state;
     fleet_begin_tcp(&fleet);
+    fleet_await_all();
     for (int i = 0; i < 3; i++) {
         const char *const ranks[] = {"1", "1", "2"};
 
@@ -250,6 +251,7 @@ static void a_token_is_enough_on_another_machine(void **state)
     token = argument("--token-file=%s", in_work("token"));
     support_write_file(in_work("token"), getenv("CDDP_TOKEN"), 32);
     assert_int_equal(chmod(in_work("token"), 0600), 0);
+    fleet_await_all();
     for (int i = 0; i < 2; i++) {
         START(&fleet, i, "1:2", argument("%d", i), "--nproc", "1", LONG_RUN,
               run_dir_argument("remote"));

@@ -170,6 +170,7 @@ static void the_node_of_a_slow_rank_leaves_and_costs_no_step(void **state)
 
     (void)state;
     fleet_begin_tcp(&fleet);
+    fleet_await_all();
     for (int i = 0; i < 3; i++) {
         START(&fleet, i, "2:3", numbers[i], "--nproc", "1", "--replace-stragglers", "2:2",
               STRAGGLER_RUN, run_dir_argument("nodes"));

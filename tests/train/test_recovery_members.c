@@ -145,6 +145,9 @@ static void start_nodes(struct fleet *fleet, const char *nnodes, const char *ran
                         const char *run_dir, const char *more)
 {
     fleet_begin_tcp(fleet);
+    if ((size_t)(nnodes[2] - '0') == strlen(ranks)) {
+        fleet_await_all();
+    }
     for (int i = 0; ranks[i] != '\0'; i++) {
         start_node(fleet, i, nnodes, ranks[i], run_dir, more);
     }
