@@ -6,6 +6,8 @@ loopback, as the current user, with a key that exists only during the test. Skip
 """
 import getpass, os, shutil, signal, socket, subprocess, sys, tempfile, time
 
+from ports import free_port
+
 RUN = os.path.join(sys.argv[1], "launcher/cddp-run")
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 HANG_S = 120  # only what hangs takes so long
@@ -19,11 +21,6 @@ def fail(what, text):
 def write(path, text):
     with open(path, "w") as file:
         file.write(text)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def make_key(path):

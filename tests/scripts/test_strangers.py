@@ -7,16 +7,12 @@ another address nor as another user of this machine; and ports that other machin
 import concurrent.futures
 import glob, os, re, shutil, socket, subprocess, sys, tempfile, time
 
+from ports import free_port
+
 BUILD, ONLY = os.path.abspath(sys.argv[1]), sys.argv[2:]
 STRANGER, RUN = f"{BUILD}/tests/stranger", f"{BUILD}/launcher/cddp-run"
 NOBODY, LIMIT_S = 65534, 120
 LAUNCHERS = "CDDP_|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|OMPI_|PMIX_|PMI_|MPI_|SLURM_|TORCHELASTIC_|PET_|JOB_COMPLETION|KUBERNETES_"
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def own_addresses():

@@ -3,9 +3,10 @@ the right result (torch_backend_rank.py), and a program may end while there is w
 without PyTorch: $CDDP_TORCH_PYTHON names an interpreter that has it; the default is that of .venv-bench.
 Usage: test_torch_backend.py SOURCE_ROOT BUILD_ROOT"""
 import os
-import socket
 import subprocess
 import sys
+
+from ports import free_port
 
 SOURCE, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
 SCRIPTS = os.path.join(SOURCE, "tests", "scripts")
@@ -53,9 +54,7 @@ def check_requirement(python, where):
 
 def run_ranks(python, where, words, size, hosts):
     """What each rank of the script and its arguments said."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     ranks = []
     for rank in range(size):
         environment = dict(os.environ, PYTHONPATH=where, RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank),
