@@ -339,7 +339,7 @@ static void homes_that_nodes_do_not_share_are_named(void **state)
     job(&(struct trial){.environment = slurm,
                         .names = NODES,
                         .separate_homes = true,
-                        .timeout_ms = 2000,
+                        .timeout_ms = 10000,
                         .status = CDDP_ERR_AUTH,
                         .text = "slurm-77.0.token, which the nodes do not share: set CDDP_TOKEN"});
 }

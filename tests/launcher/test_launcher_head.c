@@ -82,7 +82,7 @@ static void a_host_that_does_not_answer_is_named_beside_one_that_does(void **sta
             "#!/bin/sh\n[ $1 != a ] || exec sleep 1000\n"
             "shift\nexec sh -c \"$*\"\n",
             A_DAY);
-    START(&job, "a:1,b:1", "--timeout", "5", "--", "true");
+    START(&job, "a:1,b:1", "--timeout", "30", "--", "true");
     launcher_wait(&job);
     assert_int_equal(job.exit_status, 1);
     assert_err(&job, " 0 (a).");
@@ -141,7 +141,7 @@ static void a_way_that_ends_with_0_during_the_job_is_a_loss(void **state)
     (void)state;
     prepare(&job,
             "#!/bin/sh\n[ $1 != b ] || { shift; exec 3<&0; sh -c \"$*\" <&3 & "
-            "while [ ! -s pid1 ]; do sleep 0.02; done; exit 0; }\n"
+            "while [ ! -s pid0 ] || [ ! -s pid1 ]; do sleep 0.02; done; exit 0; }\n"
             "shift\nexec sh -c \"$*\"\n",
             A_DAY);
     START(&job, "a:1,b:1", "--grace", "0.2", "--", "sh", "-c", STAYS);

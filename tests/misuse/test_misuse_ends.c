@@ -120,11 +120,11 @@ static int stopped_rank(int rank, int size, void *argument)
     cddp_status status;
     pid_t pid = getpid();
 
-    misuse->timeout_ms = 3000; /* it is what is waited for */
     CHECK(misuse_join(misuse, rank, size, &group) == CDDP_OK);
     CHECK(misuse_watch(&model, group, NULL) == CDDP_OK);
     CHECK(misuse_step(&model) == 0);
     CHECK(cddp_barrier(group, NULL) == CDDP_OK);
+    CHECK(cddp_group_set_timeout(group, 3000) == CDDP_OK); /* it is what is waited for */
     if (rank == size - 1) {
         CHECK(write(misuse->signal[1], &pid, sizeof pid) == sizeof pid);
         raise(SIGSTOP);

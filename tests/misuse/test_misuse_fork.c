@@ -217,7 +217,7 @@ static void a_child_of_a_rank_disturbs_nothing(void **state)
 /* When a rank was killed, in memory that all share. */
 static _Atomic int64_t *killed_ns;
 
-enum { SOON_MS = 2000 }; /* far below any deadline */
+enum { SOON_MS = SUPPORT_TIMEOUT_MS / 2 }; /* far below any deadline */
 
 /* A child that lives on does not keep its parent's death from the other ranks. */
 static int orphan_rank(int rank, int size, void *argument)

@@ -11,7 +11,7 @@ int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
 
 enum { SUCCEEDED = 42, ENOUGH = 3, MOST = 400, PHASE = 1000, PAIRS = 32, ALL = 2 * PAIRS };
 
-enum { PAIR_TIMEOUT_MS = 4000 };
+enum { PAIR_TIMEOUT_MS = 10000 };
 
 enum phase { JOIN, JOIN_ALONE, JOIN_BY, SPLIT, ALLOC, STORE, WATCH, WATCH_SHARDED };
 

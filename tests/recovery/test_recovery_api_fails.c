@@ -85,7 +85,7 @@ static void a_function_that_does_not_return_counts_as_one_that_ends(void **state
     struct launched job = {0};
 
     (void)state;
-    LAUNCH(&job, "--nproc", "2", "--max-restarts", "9", "--timeout", "8", "--grace", "1", "--",
+    LAUNCH(&job, "--nproc", "2", "--max-restarts", "9", "--timeout", "20", "--grace", "1", "--",
            recovery_rank(), STATE_ALL "checkpoint=3 0.1:hang-save=6 1.1:hang-load=2 2.*:load=1");
     recovery_ends_well(&job, LOOPS("1.2: begins at 3\n", "2.2: begins at 3\n", "2.2: ends at 9\n"));
     launcher_need_absence(job.out, "replaced", "stdout");

@@ -10,7 +10,7 @@ void undisturbed_write_conf(const char *folder)
         "data = { type = \"synthetic\"; samples = 240; classes = 4; image = [1, 8, 8]; };\n"
         "model = { type = \"mlp\"; hidden = [24, 20]; dropout = 0.2; };\n"
         "train = { epochs = 1000; max_steps = 1000; batch_size = 24; micro_batch = 3;"
-        " checkpoint_steps = 20; checkpoint_seconds = 0.0; eval_epochs = 1000; };\n"
+        " checkpoint_steps = 20; checkpoint_seconds = 0.0; keep = 0; eval_epochs = 1000; };\n"
         "optimizer = { type = \"sgd\"; lr = 0.05; momentum = 0.9; };\n");
 }
 

@@ -123,8 +123,8 @@ static pid_t kill_and_await_steps(struct launched *job, const char *run_dir)
     text = launcher_read(job->dir, "err");
     assert_int_equal(sscanf(strstr(text, ": step "), ": step %llu", &step), 1);
     free(text);
-    launcher_await_text(in_work("%s", run_dir), "metrics.jsonl",
-                        argument("\"step\":%llu,", step + 25));
+    launcher_await_text_after(in_work("%s", run_dir), "metrics.jsonl", "\"generation\":1",
+                              argument("\"step\":%llu,", step + 25));
     return pid;
 }
 

@@ -230,7 +230,7 @@ static void a_stopped_worker_ends_the_job_within_the_deadline(void **state)
 
     (void)state;
     set_tmpdir();
-    JOB_START(&job, "--nproc", "2", "--timeout", "15", LONG_JOB("stopped"));
+    JOB_START(&job, "--nproc", "2", "--timeout", "40", LONG_JOB("stopped"));
     wait_for_checkpoint(&job, "stopped");
     pid = find_rank("stopped", 1);
     assert_true(pid > 0);

@@ -170,7 +170,7 @@ static void fail_once(const char *name, const char *ranks, const char *flip, int
 
     FLIP(&job, flip, name, "--nproc", ranks, "--max-restarts", "1", RUN, "train.recovery=memory",
          argument("train.checkpoint_steps=%d", saved), "train.max_steps=20",
-         "train.check_replicas=3", shards);
+         "train.check_replicas=3", "train.checkpoint_async=false", shards);
     if (job.exit_status != 0) {
         fail_msg("exit status %d: %s", job.exit_status, job.err);
     }

@@ -150,7 +150,7 @@ static void a_rank_that_stood_still_goes_on_with_the_others(void **state)
     pid_t processes[MOST_RANKS];
 
     (void)state;
-    JOB_START(&job, "--nproc", "3", "--max-restarts", "9", "--timeout", "15", RECOVERY_RUN("mlp"),
+    JOB_START(&job, "--nproc", "3", "--max-restarts", "9", "--timeout", "40", RECOVERY_RUN("mlp"),
               "train.recovery=memory", run_dir_argument("frozen"));
     recovery_await_steps(&job, "frozen");
     find_all("frozen", 3, processes);

@@ -166,7 +166,7 @@ static void a_fresh_folder_that_cannot_be_made_ends_the_run_with_words(void **st
     assert_int_equal(mkdir(in_work("parent"), 0700), 0);
     run = start(&options);
     wait_for_steps("parent/run");
-    kill(run.pids[0], SIGSTOP);
+    stop_child(run.pids[0]);
     assert_int_equal(rename(in_work("parent"), in_work("parent-elsewhere")), 0);
     support_write_file(in_work("parent"), "no folder", 9);
     kill(run.pids[0], SIGCONT);

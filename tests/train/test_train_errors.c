@@ -161,7 +161,7 @@ static void a_killed_rank_ends_the_others(void **state)
 
 static void a_stopped_rank_ends_the_others_within_the_deadline(void **state)
 {
-    struct run run = start_endless("halted", 15000);
+    struct run run = start_endless("halted", 40000);
     struct run others;
 
     (void)state;
