@@ -60,9 +60,9 @@ build() {
   local folder=$1
   shift
   if [ ! -f "$folder/build.ninja" ]; then
-    meson setup "$folder" -Dcuda=disabled "$@" || exit 1
+    meson setup "$folder" -Dcuda=disabled ${STRICT:+-Dwerror=true} "$@" || exit 1
   else
-    meson configure "$folder" "$@" || exit 1
+    meson configure "$folder" ${STRICT:+-Dwerror=true} "$@" || exit 1
   fi
   # shellcheck disable=SC2086 # a list
   ninja -C "$folder" ${targets:-} || exit 1
