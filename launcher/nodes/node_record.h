@@ -61,7 +61,7 @@ enum { CDDPI_MISSING_BYTES = 512 };
 /** Other nodes: tell the user which nodes have not written their records to the store yet. */
 void cddpi_node_say_missing(struct cddpi_place *place);
 
-enum { CDDPI_READ_MS = 3000 }; /* how long other nodes have to read a refusal, and cddp-ctl the end */
+enum { CDDPI_READ_MS = 3000 }; /* for other nodes to read a refusal, and for cddp-ctl the end */
 
 /** CDDP_SETTLE_MS: how long an elastic job with enough nodes waits for each further one. */
 int64_t cddpi_node_settle_ms(void);
