@@ -304,7 +304,7 @@ int cddpi_head_supervise(struct cddpi_head *head)
     int exit_status = 1;
 
     head->state.timeout_ms = cddpi_place_timeout_ms(head->options);
-    head->state.settle_ns = cddpi_node_settle_ms() * INT64_C(1000000);
+    head->state.settle_ns = cddpi_node_settle_ns();
     if (polls == NULL) {
         cddpi_output_say(head->output, "no memory for %d hosts", head->hosts.count);
     } else if (name_nodes(head) != CDDP_OK) {

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/silence.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +22,7 @@ struct gathering {
     struct cddpi_node_plan plan; /* its nodes by number; nproc 0: that node has not come */
     int came;
     int64_t came_ns;                   /* when the last node came */
+    int64_t settle_ns;                 /* elastic, with enough nodes: how long to wait for more */
     struct cddpi_refused_list refused; /* clients that the store has refused */
 };
 
@@ -173,9 +173,11 @@ void cddpi_node_say_missing(struct cddpi_place *place)
     cddpi_free(plan.nodes);
 }
 
-int64_t cddpi_node_settle_ms(void)
+int64_t cddpi_node_settle_ns(void)
 {
-    return cddpi_env_integer(CDDPI_ENV_SETTLE_MS, 0, CDDPI_SILENCE_MOST_MS, 3000);
+    enum { DEFAULT_MS = 3000 };
+
+    return cddpi_env_integer(CDDPI_ENV_SETTLE_MS, 0, INT32_MAX, DEFAULT_MS) * 1000000;
 }
 
 /* Whether enough nodes have come: all of them, or in an elastic job as many as it needs, and no
@@ -185,9 +187,8 @@ static bool is_complete(const struct gathering *all)
     if (!is_elastic(all) || all->came >= all->own.count) {
         return all->came >= all->own.count;
     }
-    return all->came >= all->own.least &&
-           (cddpi_now_ns() - all->came_ns >= cddpi_node_settle_ms() * INT64_C(1000000) ||
-            cddpi_left_ms(all->place->deadline_ns) == 0);
+    return all->came >= all->own.least && (cddpi_now_ns() - all->came_ns >= all->settle_ns ||
+                                           cddpi_left_ms(all->place->deadline_ns) == 0);
 }
 
 /* Wait until enough nodes have arrived, or there is a refusal. */
@@ -291,6 +292,7 @@ cddp_status cddpi_node_plan_make(struct cddpi_place *place, const struct cddpi_n
     }
     all->place = place;
     all->own = *own;
+    all->settle_ns = cddpi_node_settle_ns();
     all->plan.count = room;
     cddpi_place_master_host(&place->job->rendezvous, all->plan.master_host,
                             sizeof all->plan.master_host);

@@ -63,8 +63,9 @@ void cddpi_node_say_missing(struct cddpi_place *place);
 
 enum { CDDPI_READ_MS = 3000 }; /* for other nodes to read a refusal, and for cddp-ctl the end */
 
-/** CDDP_SETTLE_MS: how long an elastic job with enough nodes waits for each further one. */
-int64_t cddpi_node_settle_ms(void);
+/** CDDP_SETTLE_MS: how long an elastic job with enough nodes waits for each further one. Warns of a
+ *  value that is not a number. */
+int64_t cddpi_node_settle_ns(void);
 
 /** Node 0, whose record is @p own: wait for the records of all nodes, or in an elastic job of
  *  enough nodes, and answer them.
