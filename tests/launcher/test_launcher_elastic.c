@@ -71,6 +71,36 @@ static void a_node_that_comes_late_is_let_in(void **state)
     }
 }
 
+/* The second node comes later than the default allows. */
+static void a_job_waits_for_further_nodes_for_as_long_as_it_is_told(void **state)
+{
+    struct fleet fleet;
+
+    (void)state;
+    fleet_begin_tcp(&fleet);
+    fleet_await_all();
+    TRAIN(&fleet, 0, "1:2", "0", "1");
+    support_sleep_ms(5000);
+    TRAIN(&fleet, 1, "1:2", "1", "1");
+    await(&fleet, 0, 1, "1/2");
+    finish(&fleet, 2, -1);
+    fleet_end(&fleet);
+}
+
+static void a_time_that_is_no_number_is_told_once_and_the_default_holds(void **state)
+{
+    struct fleet fleet;
+
+    (void)state;
+    fleet_begin_tcp(&fleet);
+    setenv("CDDP_SETTLE_MS", "soon", 1);
+    TRAIN(&fleet, 0, "1:2", "0", "1");
+    await(&fleet, 0, 0, "0/1");
+    finish(&fleet, 1, -1);
+    assert_int_equal(launcher_count(fleet.nodes[0].err, "CDDP_SETTLE_MS=soon is not a"), 1);
+    fleet_end(&fleet);
+}
+
 static void the_most_nodes_start_at_once_also_with_gaps_in_their_numbers(void **state)
 {
     struct fleet fleet;
@@ -270,6 +300,7 @@ static void a_late_node_whose_ranks_fail_at_once_is_left_out(void **state)
 
     (void)state;
     fleet_begin_tcp(&fleet);
+    launcher_settle(10); /* with the first two */
     unsetenv("BAD");
     for (int i = 0; i < 3; i++) {
         START(&fleet, i, "1:3", numbers[i], "--nproc", "1", "--", "bash", "-c",
@@ -427,6 +458,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_that_comes_late_is_let_in),
+        cmocka_unit_test(a_job_waits_for_further_nodes_for_as_long_as_it_is_told),
+        cmocka_unit_test(a_time_that_is_no_number_is_told_once_and_the_default_holds),
         cmocka_unit_test(the_most_nodes_start_at_once_also_with_gaps_in_their_numbers),
         cmocka_unit_test(a_node_that_was_killed_comes_back_under_another_number),
         cmocka_unit_test(a_node_that_is_asked_to_leave_leaves_and_the_others_go_on),

@@ -12,7 +12,7 @@ static void a_command_that_hangs_is_tried_again(void **state)
     (void)state;
     reached_prepare(&job);
     reached_mark(&job, "hang", "beta", true);
-    reached_settle(10);
+    launcher_settle(10);
     TRAIN(&job, "alpha:1,beta:1", "1:2", "30");
     reached_await(&job, 0, 0, "0/1 on 1");
     launcher_await_text(job.dir, "tries-beta", "\n\n");
@@ -20,6 +20,22 @@ static void a_command_that_hangs_is_tried_again(void **state)
     reached_await(&job, 1, 1, "1/2 on 2");
     reached_finish(&job, 0);
     assert_err(&job, "node 1 (beta) did not come within 30 s (--timeout)");
+    reached_end(&job);
+}
+
+/* The second host comes later than the default allows. */
+static void a_job_waits_for_further_hosts_for_as_long_as_it_is_told(void **state)
+{
+    struct launched job;
+
+    (void)state;
+    reached_prepare(&job);
+    reached_mark(&job, "away", "beta", true);
+    TRAIN(&job, "alpha:1,beta:1", "1:2", "100000");
+    support_sleep_ms(5000);
+    reached_mark(&job, "away", "beta", false);
+    reached_await(&job, 0, 1, "1/2 on 2");
+    reached_finish(&job, 0);
     reached_end(&job);
 }
 
@@ -139,7 +155,7 @@ static void a_host_that_differs_is_refused_and_the_others_go_on(void **state)
     (void)state;
     reached_prepare(&job);
     reached_mark(&job, "away", "beta", true);
-    reached_settle(10);
+    launcher_settle(10);
     TRAIN(&job, "alpha:1,beta:1", "1:2", "60");
     reached_await(&job, 0, 0, "0/1 on 1");
     reached_mark(&job, "other", "beta", true);
@@ -220,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_command_that_hangs_is_tried_again),
+        cmocka_unit_test(a_job_waits_for_further_hosts_for_as_long_as_it_is_told),
         cmocka_unit_test(too_few_hosts_at_the_beginning_are_a_status_of_their_own),
         cmocka_unit_test(hosts_that_all_fail_at_once_end_the_job),
         cmocka_unit_test(too_few_that_are_left_end_with_status_4),

@@ -80,7 +80,7 @@ static void a_job_begins_without_a_host_that_does_not_come(void **state)
     (void)state;
     reached_prepare(&job);
     reached_mark(&job, "away", "beta", true);
-    reached_settle(10);
+    launcher_settle(10);
     TRAIN(&job, "alpha:1,beta:1,gamma:1", "2:3", "60");
     reached_await(&job, 0, 1, "1/2 on 2");
     launcher_await_text(job.dir, "tries-beta", "\n\n\n"); /* it is tried again and again */
@@ -102,7 +102,7 @@ static void node_0_need_never_come(void **state)
     (void)state;
     reached_prepare(&job);
     reached_mark(&job, "hang", "alpha", true);
-    reached_settle(10);
+    launcher_settle(10);
     TRAIN(&job, "alpha:1,beta:1,gamma:1", "1:3", "60");
     reached_await(&job, 0, 0, "0/2 on 2");
     reached_kill(&job, "beta");

@@ -20,7 +20,7 @@ void fleet_begin_tcp(struct fleet *fleet)
 
 void fleet_await_all(void)
 {
-    setenv("CDDP_SETTLE_MS", A_DAY, 1);
+    launcher_settle(86400);
 }
 
 void fleet_start(struct fleet *fleet, int i, const char *nnodes, const char *rank,
@@ -66,7 +66,7 @@ void fleet_end(struct fleet *fleet)
     unsetenv("CDDP_TOKEN");
     unsetenv("SHARED");
     unsetenv("CDDP_HEARTBEAT_MS");
-    unsetenv("CDDP_SETTLE_MS");
+    launcher_settle(0);
 }
 
 void fleet_wait(struct fleet *fleet, int count)

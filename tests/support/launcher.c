@@ -53,6 +53,15 @@ void launcher_write(const char *dir, const char *name, const char *text)
     chmod(path, 0755);
 }
 
+void launcher_settle(int seconds)
+{
+    if (seconds > 0) {
+        support_setenv_number("CDDP_SETTLE_MS", seconds * 1000);
+    } else {
+        unsetenv("CDDP_SETTLE_MS");
+    }
+}
+
 void launcher_start_program(struct launched *job, const char *program, const char *const *arguments)
 {
     const char *argv[LAUNCHER_ARGUMENTS + 2] = {program};

@@ -27,6 +27,10 @@ char *launcher_read(const char *dir, const char *name);
 /* Create an executable file @p dir/@p name with @p text. */
 void launcher_write(const char *dir, const char *name, const char *text);
 
+/* Jobs of MIN:MAX machines that are started from now on begin with fewer than MAX of them only when
+ * no other has come for so long. 0: the default. */
+void launcher_settle(int seconds);
+
 /* Start @p program, which is cddp-run or starts it. */
 void launcher_start_program(struct launched *job, const char *program,
                             const char *const *arguments);

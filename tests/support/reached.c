@@ -26,12 +26,7 @@ void reached_prepare(struct launched *job)
     launcher_write(job->dir, "reach", reach);
     unsetenv("CDDP_TOKEN");
     setenv("CDDP_HEARTBEAT_MS", "86400000", 1);
-    reached_settle(86400);
-}
-
-void reached_settle(int seconds)
-{
-    support_setenv_number("CDDP_SETTLE_MS", seconds * 1000);
+    launcher_settle(86400);
 }
 
 void reached_mark(const struct launched *job, const char *what, const char *host, bool is_set)
@@ -85,6 +80,6 @@ void reached_finish(struct launched *job, int exit_status)
 void reached_end(struct launched *job)
 {
     unsetenv("CDDP_HEARTBEAT_MS");
-    unsetenv("CDDP_SETTLE_MS");
+    launcher_settle(0);
     launcher_end(job);
 }

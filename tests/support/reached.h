@@ -16,7 +16,8 @@ extern const char *const reached_hosts[REACHED_HOSTS]; /* alpha, beta and gamma 
     "echo $RANK/$WORLD_SIZE on $GROUP_WORLD_SIZE >up$CDDP_GENERATION.$RANK; "                      \
     "while [ ! -e go ]; do sleep 0.02; done"
 
-/* A folder with the command in it, in which the job then runs. */
+/* A folder with the command in it, in which the job then runs. It begins with all hosts, however
+ * late one comes on a busy machine, unless launcher_settle() follows. */
 void reached_prepare(struct launched *job);
 
 #define START(job, list, nnodes, ...)                                                              \
@@ -25,9 +26,6 @@ void reached_prepare(struct launched *job);
 #define TRAIN(job, list, nnodes, timeout)                                                          \
     START(job, list, nnodes, "--timeout", timeout, "--", "bash", "-c", REACHED_TRAINS)
 
-/* A job begins with fewer hosts when no other has come for so long. Before it: a day, so that on a
- * busy machine all take part that can. */
-void reached_settle(int seconds);
 /* From now on, or no more, @p host is "away" (the command fails), the command "hang"s, or what it
  * starts has "other" words. The file tries-HOST has a line for each try. */
 void reached_mark(const struct launched *job, const char *what, const char *host, bool is_set);

@@ -81,6 +81,7 @@ static void nodes_that_come_and_go_leave_the_bits_of_an_undisturbed_run(void **s
 
     (void)state;
     fleet_begin_tcp(&fleet);
+    launcher_settle(10); /* with both */
     TRAIN(&fleet, 0, "1:3", "0", "1", "moved", micro_batch);
     TRAIN(&fleet, 1, "1:3", "1", "2", "moved", micro_batch);
     wait_for_checkpoint(&fleet.nodes[0], "moved");
@@ -109,6 +110,7 @@ static void a_node_whose_ranks_are_too_many_waits_until_others_are_gone(void **s
 
     (void)state;
     fleet_begin_tcp(&fleet);
+    launcher_settle(10); /* with both */
     TRAIN(&fleet, 0, "1:3", "0", "1", "full", micro_batch);
     TRAIN(&fleet, 1, "1:3", "1", "2", "full", micro_batch);
     wait_for_checkpoint(&fleet.nodes[0], "full");
